@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -53,6 +53,18 @@ class CommandResult:
     def rows(self) -> dict[str, int]:
         """The row counts of the report that are not 0."""
         return {name: row_count for name, row_count in self.report["rows"].items() if row_count}
+
+    def expect(self, exit_code: int, **rows: int) -> Self:
+        """Check the exit code and the row counts that are not 0. Return the result."""
+        __tracebackhide__ = True
+        assert (self.exit_code, self.rows) == (exit_code, rows), self.stderr
+        return self
+
+    def expect_rows(self, **rows: int) -> Self:
+        """Check the row counts that are not 0. Return the result."""
+        __tracebackhide__ = True
+        assert self.rows == rows, self.stderr
+        return self
 
 
 @dataclass

@@ -35,9 +35,7 @@ def leave_three_unknown_creates(
 def leave_three_held_creates(connector: Connector, path: Path) -> CommandResult:
     """Leave three held creates, which are proved absent."""
     leave_three_unknown_creates(connector, path, drop_before=1)
-    result = connector.import_file(path, "--on-unknown", "hold")
-    assert (result.exit_code, result.rows) == (1, {"read": 3, "unknown": 3})
-    return result
+    return connector.import_file(path, "--on-unknown", "hold").expect(1, read=3, unknown=3)
 
 
 def retry(connector: Connector, *options: str | Path, **run_options: Any) -> CommandResult:

@@ -100,14 +100,14 @@ def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_
     connector: Connector, tmp_path: Path, switches: dict[str, Any], recorded_lag_s: float, quiet_period: str
 ) -> None:
     connector.sandbox.switch(**switches)
-    first_result = connector.import_file(write_addresses(tmp_path / "people.csv", 30))
-    assert first_result.rows == {"read": 30, "created": 30}, first_result.stderr
+    connector.import_file(write_addresses(tmp_path / "people.csv", 30)).expect_rows(read=30, created=30)
     if "filters" in switches:
         connector.sandbox.seed(60, base_name="News")
     if recorded_lag_s:
         record_lag_of_list(connector, recorded_lag_s)
-    result = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
-    assert (result.exit_code, result.rows) == (0, {"read": 31, "exists": 30, "created": 1}), result.stderr
+    connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period).expect(
+        0, read=31, exists=30, created=1
+    )
 
 
 def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show_yet(
@@ -148,12 +148,12 @@ def test_hidden_new_subscribers_are_not_a_sign_of_another_account(
 
 def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(hide="unconfirmed")
-    first_result = connector.import_file(write_addresses(tmp_path / "people.csv", 20))
-    assert (first_result.exit_code, first_result.rows) == (1, {"read": 20, "created": 20}), first_result.stderr
+    first_result = connector.import_file(write_addresses(tmp_path / "people.csv", 20)).expect(1, read=20, created=20)
     assert "does not show the last new subscriber" in first_result.stderr
     time.sleep(0.3)  # the pause is longer than the quiet period
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
-    assert (result.exit_code, result.rows) == (1, {"read": 21, "exists": 20, "created": 1}), result.stderr
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 21)).expect(
+        1, read=21, exists=20, created=1
+    )
     assert "double opt-in" in result.stderr
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 

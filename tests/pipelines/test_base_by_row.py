@@ -18,8 +18,7 @@ TOO_LARGE_ID = 2**53  # the sandbox has no subscriber or base with this id
 def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connector, tmp_path: Path) -> None:
     rows = ("ann@x.org,news", "ann@x.org, shop ", "bob@x.org,club", "cem@x.org,news", "ANN@x.org,news")
     job = write_lists(tmp_path, *rows, "dan@x.org,nwes", "eve@x.org,", "fay,nwes")
-    first_result = connector.run_json("sync", job)
-    assert (first_result.exit_code, first_result.rows) == (1, {"read": 8, "created": 4, "duplicate": 1, "invalid": 3})
+    first_result = connector.run_json("sync", job).expect(1, read=8, created=4, duplicate=1, invalid=3)
     expected_creates = [(7, "ann@x.org"), (7, "cem@x.org"), (9, "ann@x.org"), (11, "bob@x.org")]
     assert count_by_base(connector.sandbox) == Counter(expected_creates)
     assert "created in Base 7 (id 7): 2, Base 9 (id 9): 1, Base 11 (id 11): 1" in first_result.report["messages"]
@@ -34,8 +33,7 @@ def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connecto
     assert second_result.report["requests"]["create"]["sent"] == 0
     rejects_path = Path(first_result.report["rejects_file"])
     rejects_path.write_text(rejects_path.read_text(encoding="utf-8").replace("nwes", "shop"), encoding="utf-8")
-    corrected_result = connector.run_json("import", rejects_path, "--job", job)
-    assert corrected_result.rows == {"read": 3, "created": 1, "invalid": 2}
+    connector.run_json("import", rejects_path, "--job", job).expect_rows(read=3, created=1, invalid=2)
     assert count_by_base(connector.sandbox) == Counter([*expected_creates, (9, "dan@x.org")])
 
 
@@ -70,8 +68,7 @@ def test_a_base_that_ends_the_run_is_named_and_leaves_rows_of_other_bases_unsent
     rows = [f"person{index}@x.org,{'news' if index % 5 == 0 else 'old'}" for index in range(50)]
     base_rule = f"{{column: list, values: {{news: 7, old: {TOO_LARGE_ID}, shop: 9}}}}"
     job = write_lists(tmp_path, *rows, "last@x.org,shop", "more@x.org,shop", base=base_rule)
-    result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (3, {"read": 52, "created": 10, "rejected": 20, "unsent": 22})
+    result = connector.run_json("sync", job).expect(3, read=52, created=10, rejected=20, unsent=22)
     assert result.report["messages"][0].startswith(f"base {TOO_LARGE_ID}: the service refused each")
 
 
@@ -80,8 +77,7 @@ def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Conn
     base_rule = f"{{column: list, values: {{news: 7, old: {TOO_LARGE_ID}}}}}"
     result = connector.run_json(
         "sync", write_lists(tmp_path, *rows, base=base_rule, job_keys="guard: {max_rejected: 10%}\n")
-    )
-    assert (result.exit_code, result.rows) == (1, {"read": 100, "created": 90, "rejected": 10})
+    ).expect(1, read=100, created=90, rejected=10)
     assert {row["list"] for row in read_rejects(result)} == {"old"}
     rows = [f"more{index}@x.org,{'old' if index < 11 else 'news'}" for index in range(100)]
     result = connector.run_json(
@@ -95,8 +91,7 @@ def test_a_column_with_more_than_1000_bases_ends_the_run_before_the_first_create
     connector: Connector, tmp_path: Path
 ) -> None:
     job = write_lists(tmp_path, *(f"p{index}@x.org,{index + 1}" for index in range(1001)), base="{column: list}")
-    result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (3, {"read": 1001, "unsent": 1001})
+    result = connector.run_json("sync", job).expect(3, read=1001, unsent=1001)
     assert "subscriber.base.values" in result.report["messages"][0]
 
 
@@ -123,8 +118,7 @@ def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Con
     rows = [f"person{index}@x.org,{index % 3 + 1}" for index in range(120)]
     job = write_lists(tmp_path, *rows, base="{column: list}")
     job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_rate: 60, max_concurrency: 3"))
-    result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr
+    result = connector.run_json("sync", job).expect(0, read=120, created=120)
     started_at, finished_at = (datetime.fromisoformat(result.report[name]) for name in ("started_at", "finished_at"))
     assert (finished_at - started_at).total_seconds() >= 119 / 60
     assert connector.sandbox.stats()["peak_in_flight"] <= 3
@@ -140,7 +134,7 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector,
         wait_for(lambda: len({base for base, _ in count_by_base(sandbox)}) == 8)  # until each base has a subscriber
         sandbox.switch(drop_before=0.1, drop_after=0.1)
         result = wait_for_result(process)
-    assert (result.exit_code, result.rows) == (0, {"read": 120, "created": 120}), result.stderr
+    result.expect(0, read=120, created=120)
     assert set(count_by_base(sandbox).values()) == {1}
     assert min(result.report["settled"].values()) > 0
     assert "created in " + ", ".join(f"Base {base} (id {base}): 15" for base in range(1, 9)) in str(result.report)
@@ -155,10 +149,8 @@ def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connecto
         wait_for(partial(has_stored_subscribers, connector.sandbox, 1))
         process.kill()
     connector.sandbox.switch(hang_after=0)
-    result = connector.run_json("sync", write_lists(tmp_path, "bob@x.org,news"))
-    assert (result.exit_code, result.rows, result.report["settled"]) == (
-        0, {"read": 1, "created": 1}, {"found": 1, "absent": 0},
-    )  # fmt: skip
+    result = connector.run_json("sync", write_lists(tmp_path, "bob@x.org,news")).expect(0, read=1, created=1)
+    assert result.report["settled"] == {"found": 1, "absent": 0}
 
 
 def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connector: Connector, tmp_path: Path) -> None:

@@ -19,8 +19,7 @@ def test_a_base_is_found_by_any_spelling_of_its_name(connector: Connector, tmp_p
     people_path = write_addresses(tmp_path / "a.csv", 3)
     assert import_people(connector, people_path, "one", "--base-name", first_spelling).exit_code == 0
     people_path = write_addresses(tmp_path / "b.csv", 5)
-    result = import_people(connector, people_path, "two", "--base-name", second_spelling)
-    assert (result.exit_code, result.rows) == (0, {"read": 5, "exists": 3, "created": 2}), result.stderr
+    import_people(connector, people_path, "two", "--base-name", second_spelling).expect(0, read=5, exists=3, created=2)
     assert import_people(connector, people_path, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
@@ -49,5 +48,4 @@ def test_a_name_of_two_bases_is_refused_and_the_id_of_one_is_accepted(connector:
     result_of_base_name = connector.run_json("import", first_file, "--base-name", "Base 2")
     assert result_of_base_name.is_refused
     assert "ids 1, 2" in result_of_base_name.stderr
-    result_with_base_id = import_people(connector, first_file, "fresh", "--base-id", "2")
-    assert result_with_base_id.rows == {"read": 3, "exists": 1, "created": 2}
+    import_people(connector, first_file, "fresh", "--base-id", "2").expect_rows(read=3, exists=1, created=2)

@@ -102,8 +102,7 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
         "bob@x.org,Bob,DE,",
     )
     job = write_job(tmp_path)
-    result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (1, {"read": 12, "invalid": 6, "duplicate": 4, "created": 2})
+    result = connector.run_json("sync", job).expect(1, read=12, invalid=6, duplicate=4, created=2)
     assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False}
     (message,) = find_messages(result, "an invalid row that says inactive")
     expected_text = (
@@ -148,8 +147,9 @@ def test_an_invalid_row_prevents_creates_of_its_identity_in_both_of_its_bases(
     rows = ("A1,7,yes", "A1,,no", "B2,7,yes", "C3;9,no", "C3,7,yes")
     write_csv(tmp_path / "people.csv", "id,list,active", *rows)
     base, fields = "{column: list}", "client_user_id: id, is_active: active"
-    result = connector.run_json("sync", write_job(tmp_path, base=base, identity="client_user_id", fields=fields))
-    assert result.rows == {"read": 5, "invalid": 2, "duplicate": 2, "created": 1}, result.stderr
+    connector.run_json("sync", write_job(tmp_path, base=base, identity="client_user_id", fields=fields)).expect_rows(
+        read=5, invalid=2, duplicate=2, created=1
+    )
 
 
 def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> None:
@@ -174,8 +174,7 @@ def test_a_subscriber_is_not_created_if_one_of_its_rows_is_inactive_and_suppress
     suppress_key = "suppress: {file: {path: gone.csv, column: address}, field: email}"
     fields = "client_user_id: id, email: email, is_active: active"
     job = write_job(tmp_path, identity="client_user_id", fields=fields, job_keys=suppress_key)
-    result = connector.run_json("sync", job)
-    assert result.rows == {"read": 3, "suppressed": 1, "duplicate": 1, "created": 1}
+    connector.run_json("sync", job).expect_rows(read=3, suppressed=1, duplicate=1, created=1)
     assert list(list_stored_subscribers(connector.sandbox)) == ["bob@x.org"]
 
 

@@ -20,11 +20,9 @@ def test_an_import_by_name_ends_if_the_base_may_have_unknown_creates(connector: 
     sandbox, path = connector.sandbox, write_addresses(tmp_path / "people.csv", 3)
     sandbox.switch(list_lag_ms=2500)
     leave_three_unknown_creates(connector, path, "--base-id", "1", base=None, drop_after=1)
-    early_result = connector.import_file(path, "--limit", "3")
-    assert (early_result.exit_code, early_result.rows) == (3, {"read": 3, "unsent": 3}), early_result.stderr
+    early_result = connector.import_file(path, "--limit", "3").expect(3, read=3, unsent=3)
     assert "may be this base" in early_result.stderr
-    settled_result = connector.run_json("import", path, "--base-id", "1", "--quiet-period", "1300ms")
-    assert settled_result.rows == {"read": 3, "exists": 3}
+    connector.run_json("import", path, "--base-id", "1", "--quiet-period", "1300ms").expect_rows(read=3, exists=3)
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
@@ -33,14 +31,14 @@ def test_unknown_creates_in_a_base_without_a_known_id_do_not_stop_an_import_into
 ) -> None:
     assert connector.import_file(write_addresses(tmp_path / "people.csv", 3)).exit_code == 0
     leave_three_unknown_creates(connector, tmp_path / "people.csv", "--base-name", "Shop", base=None, drop_before=1)
-    result = connector.import_file(write_addresses(tmp_path / "more.csv", 3, first_index=3))
-    assert (result.exit_code, result.rows) == (0, {"read": 3, "created": 3}), result.stderr
+    connector.import_file(write_addresses(tmp_path / "more.csv", 3, first_index=3)).expect(0, read=3, created=3)
 
 
 def test_unknown_creates_of_earlier_runs_are_reported_without_a_row(connector: Connector, tmp_path: Path) -> None:
     leave_three_unknown_creates(connector, write_addresses(tmp_path / "people.csv", 3), drop_before=1)
-    result = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")
-    assert (result.exit_code, result.rows) == (1, {"read": 1, "created": 1})
+    result = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold").expect(
+        1, read=1, created=1
+    )
     assert "3 unresolved creates of earlier runs" in result.stderr
 
 

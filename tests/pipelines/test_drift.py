@@ -60,8 +60,9 @@ def change_in_service(connector: Connector, email: str, **values: object) -> Non
 def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(connector: Connector) -> None:
     first_result = sync_lines(connector, "Ann@x.org,Ann,a|b,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,7")
     assert (first_result.rows, first_result.report["drift_file"]) == ({"read": 3, "created": 3}, None)
-    second_result = sync_lines(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
-    assert (second_result.exit_code, second_result.rows) == (0, {"read": 3, "exists": 1, "changed": 2})
+    second_result = sync_lines(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,").expect(
+        0, read=3, exists=1, changed=2
+    )
     assert read_fields(second_result) == [
         ("Ann@x.org", "first_name", "Ann", "Anna"),
         ("Ann@x.org", "tags", '["a","b"]', '["a","c"]'),
@@ -116,8 +117,9 @@ def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(co
     person_count = 250  # the rows are compared by one listing
     rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(person_count)]
     write_csv(connector.folder / "export.csv", "Email,First name,Last name,is_active", *rows)
-    import_result = connector.run_json("import", connector.folder / "export.csv", "--base-id", "7")
-    assert import_result.rows == {"read": person_count, "created": person_count}
+    connector.run_json("import", connector.folder / "export.csv", "--base-id", "7").expect_rows(
+        read=person_count, created=person_count
+    )
     job = JOB.replace("first_name: name", "first_name: name\n    last_name: {value: Lee}")
     changed_lines = [f"p{index}@x.org,{'Zoe' if index == 5 else 'Ann'} {index},," for index in range(person_count)]
     sync_result = sync_lines(connector, *changed_lines, job=job)
@@ -189,8 +191,9 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
     connector.sandbox.switch(drop_before=0)
     assert sync_lines(connector, "ann@x.org,Ann,,", job=holding_job).rows == {"read": 1, "unknown": 1}
     change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
-    result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding_job)
-    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1})
+    result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding_job).expect(
+        0, read=2, created=1, changed=1
+    )
     assert read_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]
 
 
@@ -204,7 +207,7 @@ def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector
         wait_for(lambda: count_requests(sandbox, "list") > request_count)  # the account guard has sent its request
         sandbox.switch(latency_ms=0, authorization="no longer {token}")
         result = wait_for_result(process)
-    assert (result.exit_code, result.rows) == (0, {"read": 1, "changed": 1}), result.stderr
+    result.expect(0, read=1, changed=1)
     assert [(line["field"], line["_code"]) for line in read_drift(result)] == [("", "not_compared")]
     assert any("the list could not be read" in message for message in result.report["messages"])
     assert sandbox.stats()["requests"]["list"]["answers"].get("401", 0) >= 1

@@ -157,9 +157,7 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
             postgres_connector.sandbox.switch(list_lag_ms=100, **FAULTS)
             result = postgres_connector.run_json(*command)
             postgres_connector.sandbox.switch(list_lag_ms=0, **dict.fromkeys(FAULTS, 0))
-            assert (result.exit_code, result.rows) == (1, {"read": 305, "created": 300, **ODD_ROW_COUNTS}), (
-                result.stderr
-            )
+            result.expect(1, read=305, created=300, **ODD_ROW_COUNTS)
             check_sums(postgres_connector, result)
             assert scheduler.poll() is None
             job = (tmp_path / "job.yaml").read_text()

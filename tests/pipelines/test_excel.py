@@ -111,7 +111,7 @@ def test_an_import_of_an_export_creates_the_exported_values(
     assert exporter.run("export", *export_arguments).exit_code == 0
     exported_subscribers = list_stored_subscribers(exporter.sandbox)
     exporter.sandbox.reset()
-    import_result = exporter.run_json(
+    exporter.run_json(
         "import",
         export_arguments[0],
         "--base-name",
@@ -119,8 +119,7 @@ def test_an_import_of_an_export_creates_the_exported_values(
         "--quiet-period",
         "200ms",
         environ={"CONNECTOR_STATE_DIR": "other"},
-    )
-    assert (import_result.exit_code, import_result.rows) == (0, {"read": 4, "created": 4}), import_result.stderr
+    ).expect(0, read=4, created=4)
     imported_subscribers = list_stored_subscribers(exporter.sandbox)
     for email, subscriber in exported_subscribers.items():
         for name in set(subscriber) - {"Id", "Base", "Email"}:

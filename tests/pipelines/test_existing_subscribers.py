@@ -51,10 +51,9 @@ def test_the_ledger_is_enough_to_notice_a_move_between_bases(connector: Connecto
     """The list lags, so only the ledger shows the customers."""
     connector.sandbox.switch(merge_by="Email", merge_within="account", list_lag_ms=600_000)
     customers_path = write_addresses(tmp_path / "customers.csv", CUSTOMER_COUNT)
-    first_result = connector.run_json(
+    connector.run_json(
         "import", customers_path, "--base-name", "Customers", "--active", clock=skip_waits()
-    )
-    assert first_result.rows == {"read": CUSTOMER_COUNT, "created": CUSTOMER_COUNT}
+    ).expect_rows(read=CUSTOMER_COUNT, created=CUSTOMER_COUNT)
     result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT), clock=skip_waits())
     check_held_rows(result, connector)
 
@@ -64,15 +63,15 @@ def test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created(
 ) -> None:
     create_in_service(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account", drop_after=1)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 2))
-    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 1, "exists": 1}), result.stderr
+    connector.import_file(write_addresses(tmp_path / "people.csv", 2)).expect(0, read=2, created=1, exists=1)
 
 
 def test_one_merged_row_does_not_prevent_other_creates(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{index}@example.com,3161234567{max(index, 1)},true" for index in range(20)]
-    result = connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows))
-    assert (result.exit_code, result.rows) == (1, {"read": 20, "created": 19, "unknown": 1}), result.stderr
+    connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows)).expect(
+        1, read=20, created=19, unknown=1
+    )
     assert retry(connector, "--held", "accept").rows == {"read": 1, "exists": 1}
 
 

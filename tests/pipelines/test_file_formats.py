@@ -52,11 +52,11 @@ def test_standard_input_is_imported_like_a_file(connector: Connector) -> None:
 def test_options_and_a_job_describe_the_format_of_standard_input(connector: Connector, tmp_path: Path) -> None:
     content = build_csv(";").decode().encode("cp1252")
     job = write_job(tmp_path, 'path: none.csv, delimiter: ";", encoding: cp1252')
-    result = connector.run_json("import", "-", "--job", job, stdin=content)
-    assert result.rows == {"read": 3, "invalid": 1, "created": 2}
+    connector.run_json("import", "-", "--job", job, stdin=content).expect_rows(read=3, invalid=1, created=2)
     format_options = ("--encoding", "cp1252", "--delimiter", ";")
-    second_result = connector.run_json("import", "-", "--base-name", "News", *format_options, stdin=content)
-    assert second_result.rows == {"read": 3, "invalid": 1, "exists": 2}
+    connector.run_json("import", "-", "--base-name", "News", *format_options, stdin=content).expect_rows(
+        read=3, invalid=1, exists=2
+    )
 
 
 def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:

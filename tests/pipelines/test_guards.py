@@ -55,8 +55,7 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_p
     assert [row["_outcome"] for row in read_rejects(result)] == ["invalid"] * 11
     assert count_creates(connector.sandbox) == 0
     write_people(tmp_path, 90, *INVALID_ROWS[:10])
-    second_result = connector.run_json("sync", job)
-    assert (second_result.exit_code, second_result.rows) == (1, {"read": 100, "invalid": 10, "created": 90})
+    second_result = connector.run_json("sync", job).expect(1, read=100, invalid=10, created=90)
     rejected_row_numbers = [row["_row"] for row in read_rejects(second_result)]
     assert rejected_row_numbers == [str(index) for index in range(92, 102)], (
         "the rejects have each row once, although the survey also reads the rows"
@@ -68,8 +67,7 @@ def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(
 ) -> None:
     job = write_job(tmp_path, "guard: {max_creates: 3}")
     write_people(tmp_path, 4)
-    plan_result = plan(connector, job)
-    assert (plan_result.exit_code, plan_result.rows) == (3, {"read": 4, "created": 4})
+    plan_result = plan(connector, job).expect(3, read=4, created=4)
     for result in (plan_result, connector.run_json("sync", job)):
         assert "guard.max_creates: 4 subscribers would be created, and 3 are allowed" in result.stderr
     assert count_creates(connector.sandbox) == 0
@@ -111,7 +109,7 @@ def test_a_source_without_rows_stops_the_run_unless_the_source_has_a_cursor(
     job = write_job(tmp_path, "guard: {}", text=SQL_JOB.replace("SOURCE", query))
     assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
     unchanged_result = connector.run_json("sync", job)  # no row is newer than the cursor
-    assert (unchanged_result.exit_code, unchanged_result.rows) == (0, {})
+    unchanged_result.expect(0)
 
 
 def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector, tmp_path: Path) -> None:
@@ -131,8 +129,7 @@ def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector, t
 def test_a_guard_surveys_standard_input_before_the_load(connector: Connector, tmp_path: Path) -> None:
     job = write_job(tmp_path, "guard: {max_creates: 2}")
     csv_text = "email,name\na@x.org,A\nb@x.org,B\n"
-    result = connector.run_json("import", "-", "--job", job, stdin=csv_text)
-    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
+    connector.run_json("import", "-", "--job", job, stdin=csv_text).expect(0, read=2, created=2)
     refused_result = connector.run_json(
         "import", "-", "--job", job, stdin="email,name\nc@x.org,C\nd@x.org,D\ne@x.org,E\n"
     )
@@ -168,8 +165,7 @@ def test_rejections_of_few_rows_end_the_run_if_all_rows_are_rejected(connector: 
 def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(created_422=1)
     write_people(tmp_path, 12)
-    result = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 10%}"))
-    assert (result.exit_code, result.rows) == (0, {"read": 12, "created": 12}), result.stderr
+    connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 10%}")).expect(0, read=12, created=12)
 
 
 def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_path: Path) -> None:
@@ -218,8 +214,7 @@ def test_a_survey_that_cannot_write_its_rejects_ends_the_run(connector: Connecto
     (tmp_path / "state" / "rejects").write_text("in its place")
     create_count = count_creates(connector.sandbox)
     write_people(tmp_path, 2, "bob@x.org,")
-    result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (3, {"read": 3, "exists": 1, "rejected": 1, "unsent": 1})
+    result = connector.run_json("sync", job).expect(3, read=3, exists=1, rejected=1, unsent=1)
     assert "rejects file" in result.report["messages"][0]
     assert count_creates(connector.sandbox) == create_count
 
@@ -233,5 +228,5 @@ def test_only_a_run_that_a_guard_ends_reports_uncompared_rows(connector: Connect
     assert has_guard_stopped_run(result, "guard.max_creates: 20 subscribers would be created")
     assert expected_text in result.stderr
     result = connector.run_json("sync", write_job(tmp_path, "guard: {}"))  # the load after the survey compares the rows
-    assert (result.exit_code, result.rows) == (0, {"read": 30, "exists": 10, "created": 20})
+    result.expect(0, read=30, exists=10, created=20)
     assert "comparison" not in result.stderr + result.stdout

@@ -86,7 +86,7 @@ def test_a_slow_load_holds_no_connection_and_no_lock(
             else:
                 database.run("set lock_timeout = '1s'", "update customers set is_active = true")
             result = wait_for_result(process)
-        assert (result.exit_code, result.rows) == (0, {"read": PEOPLE_COUNT, "created": PEOPLE_COUNT}), result.stderr
+        result.expect(0, read=PEOPLE_COUNT, created=PEOPLE_COUNT)
         assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
@@ -103,7 +103,7 @@ def test_a_campaign_closes_its_source_before_the_first_email(connector: Connecto
             wait_for(lambda: connector.sandbox.stats()["emails"] > 0 or process.poll() is not None)
             assert count_readers(database) == 0
             result = wait_for_result(process)
-        assert (result.exit_code, result.rows) == (0, {"read": PEOPLE_COUNT, "sent": PEOPLE_COUNT}), result.stderr
+        result.expect(0, read=PEOPLE_COUNT, sent=PEOPLE_COUNT)
 
 
 def test_a_reconciliation_holds_no_source_while_it_reads_the_list(connector: Connector, tmp_path: Path) -> None:

@@ -33,8 +33,7 @@ def test_an_import_of_valid_rows_prints_one_json_object_and_ends_with_exit_code_
     assert result.rows == {"read": 30, "created": 30}
     assert result.report["status"] == "ok"
     assert result.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
-    second_result = connector.import_file(tmp_path / "people.csv")
-    assert (second_result.exit_code, second_result.rows) == (0, {"read": 30, "exists": 30})
+    second_result = connector.import_file(tmp_path / "people.csv").expect(0, read=30, exists=30)
     assert second_result.report["requests"]["list"]["sent"] == 1
     assert sum(count_stored_emails(connector.sandbox).values()) == 30
 
@@ -85,8 +84,7 @@ def test_options_change_the_import(connector: Connector, tmp_path: Path) -> None
         tmp_path / "people.csv", "who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1"
     )
     map_options = ("--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post")
-    result = connector.import_file(path, *map_options, "--zip", "custom_field2", "--limit", "2")
-    assert result.rows == {"read": 2, "created": 2}
+    connector.import_file(path, *map_options, "--zip", "custom_field2", "--limit", "2").expect_rows(read=2, created=2)
     subscribers = list_stored_subscribers(connector.sandbox)
     ann, bob = subscribers["a@x.org"], subscribers["b@x.org"]
     assert (ann["FirstName"], ann["IsActive"], ann["CustomField2"]) == ("Ann", True, "SW1A 1AA")

@@ -38,10 +38,8 @@ def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_b
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
     write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
     job = write_job(tmp_path)
-    plan_result = connector.run_json("plan", job)
-    assert plan_result.rows == {"read": 3, "suppressed": 1, "created": 2}
-    result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
+    connector.run_json("plan", job).expect_rows(read=3, suppressed=1, created=2)
+    result = connector.run_json("sync", job).expect(0, read=3, suppressed=1, created=2)
     # With filters, the list is read as well: a filter that shows only base 7 does not prove absence from base 9.
     assert result.report["requests"]["list"]["sent"] < 80
     assert {(9, "bob@x.org"), (9, "eve@x.org")} <= set(count_by_base(connector.sandbox))
@@ -54,8 +52,7 @@ def test_inactive_subscribers_are_found_in_a_list_that_omits_false(connector: Co
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
     connector.sandbox.switch(activity="omit_false", filters="icase")
     write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
-    result = connector.run_json("sync", write_job(tmp_path))
-    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2}), result.stderr
+    connector.run_json("sync", write_job(tmp_path)).expect(0, read=3, suppressed=1, created=2)
 
 
 def fill_base(connector: Connector) -> None:
@@ -114,8 +111,7 @@ def test_an_unknown_create_of_a_subscriber_that_unsubscribed_later_is_not_sent_a
     assert any(
         "without the suppression list of the job" in message for message in result_without_job.report["messages"]
     )
-    result = connector.run_json("retry", "--job", job)
-    assert result.rows == {"read": 3, "suppressed": 1, "created": 2}, result.stderr
+    connector.run_json("retry", "--job", job).expect_rows(read=3, suppressed=1, created=2)
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
 
 
@@ -134,5 +130,4 @@ def test_subscribers_that_the_list_hides_as_inactive_are_not_created_as_active(
     connector.sandbox.seed(LARGE_OTHER_PERSON_COUNT, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="icase", max_limit=10)
     write_csv(tmp_path / "people.csv", "email,active", *(f"{email},yes" for email in emails))
-    result = connector.run_json("sync", write_job(tmp_path))
-    assert result.rows == {"read": 40, "suppressed": 40}, result.report["messages"]
+    connector.run_json("sync", write_job(tmp_path)).expect_rows(read=40, suppressed=40)

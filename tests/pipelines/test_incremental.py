@@ -68,12 +68,8 @@ def has_cursor_at(result: CommandResult, hour: int) -> bool:
 def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Connector, tmp_path: Path) -> None:
     write_people(tmp_path, *list_people_of_hours(9, 7, 8))
     job = write_job(tmp_path)
-    first_result = connector.run_json("sync", job)
-    assert (first_result.exit_code, first_result.rows, has_cursor_at(first_result, 9)) == (
-        0,
-        {"read": 3, "created": 3},
-        True,
-    )
+    first_result = connector.run_json("sync", job).expect(0, read=3, created=3)
+    assert has_cursor_at(first_result, 9)
     assert find_messages(first_result, "on (")[0].endswith(
         "from updated_at 2000-01-01T00:00:00 on (the start value: no cursor is recorded yet)"
     )
@@ -168,15 +164,10 @@ def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector, tm
     connector.run_json("sync", job)
     move_cursor_in_ledger(tmp_path, "2999-01-01T00:00:00")  # as an earlier version could do
     correct_future_row(tmp_path, "2026-11-20 09:00:00")
-    result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (1, {})
+    result = connector.run_json("sync", job).expect(1)
     assert "the cursor stands in the future (2999-01-01T00:00:00), so changes" in result.stderr
-    full_result = connector.run_json("sync", job, "--full")
-    assert (full_result.exit_code, full_result.rows, has_cursor_at(full_result, 9)) == (
-        0,
-        {"read": 2, "exists": 2},
-        True,
-    )
+    full_result = connector.run_json("sync", job, "--full").expect(0, read=2, exists=2)
+    assert has_cursor_at(full_result, 9)
     assert find_messages(full_result, "on (--full)") != []
     assert connector.run_json("sync", job).exit_code == 0
 
@@ -198,8 +189,7 @@ def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_part
     now_s = int(datetime.now(UTC).timestamp())
     write_people(tmp_path, ("a", now_s), ("b", now_s), ("future", 2903299200))
     job = write_job(tmp_path, start="0")
-    first_result = connector.run_json("sync", job)
-    assert (first_result.exit_code, first_result.rows) == (1, {"read": 3, "created": 3})
+    first_result = connector.run_json("sync", job).expect(1, read=3, created=3)
     assert "beyond tomorrow (for example row 3: 2903299200" in first_result.stderr
     write_people(tmp_path, ("new", now_s + 86_400))
     second_result = connector.run_json("sync", job)

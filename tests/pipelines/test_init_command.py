@@ -89,8 +89,7 @@ def test_a_draft_for_a_table_keeps_the_url_in_the_environment_and_proposes_a_cur
     lines[line_index - 2 : line_index + 1] = [lines[line_index].replace("# ", "")]
     (tmp_path / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     map_is_active(tmp_path / "job.yaml")
-    sync_result = connector.run_json("sync", "job.yaml", environ=environ)
-    assert (sync_result.exit_code, sync_result.rows) == (0, {"read": 2, "created": 2})
+    connector.run_json("sync", "job.yaml", environ=environ).expect(0, read=2, created=2)
     run_sql("insert into people values (3, 'c@x.org', '2026-11-20 12:00:00')")
     assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 2, "exists": 1, "created": 1}
 

@@ -60,8 +60,7 @@ def test_a_signal_stops_the_run_cleanly_and_the_next_run_continues(connector: Co
     assert (stopped_result.exit_code, stopped_result.report["status"]) == (143, "stopped")
     assert stopped_result.rows == {"read": 300, "created": len(create_counts), "unsent": 300 - len(create_counts)}
     sandbox.switch(latency_ms=0)
-    finished_result = connector.run_json(*arguments)
-    assert finished_result.rows == {"read": 300, "created": 300 - len(create_counts), "exists": len(create_counts)}
+    connector.run_json(*arguments).expect_rows(read=300, created=300 - len(create_counts), exists=len(create_counts))
 
 
 def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: Connector, tmp_path: Path) -> None:

@@ -23,8 +23,7 @@ def test_a_load_names_each_base_and_the_number_of_its_confirmed_subscribers_that
     assert find_messages(connector.run_json("sync", job), TEXT) == []
     write_csv(connector.folder / "people.csv", "email,list", *rows, "new@x.org,news", "new@x.org,shop")
     plan_result = connector.run_json("sync", job, "--dry-run")
-    result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (0, {"read": 222, "exists": 220, "created": 2})
+    result = connector.run_json("sync", job).expect(0, read=222, exists=220, created=2)
     (message,) = find_messages(result, TEXT)
     assert "(id 7): the list is complete and lacks 20 subscribers" in message
     assert message.endswith(f"To list the subscribers, run: connector reconcile {job}")

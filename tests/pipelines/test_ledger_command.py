@@ -30,8 +30,7 @@ def test_a_restored_backup_takes_the_place_of_a_missing_ledger(connector: Connec
     result = connector.run_json("ledger", "restore", "copy.db")
     assert (result.exit_code, result.report["status"], result.report["entries"]) == (0, "ok", 5)
     assert (connector.folder / "state" / "ledger.db").stat().st_mode & 0o777 == 0o600
-    second_result = connector.import_file(connector.folder / "more.csv")
-    assert (second_result.exit_code, second_result.rows) == (0, {"read": 8, "exists": 8})
+    connector.import_file(connector.folder / "more.csv").expect(0, read=8, exists=8)
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 

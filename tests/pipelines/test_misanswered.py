@@ -10,10 +10,7 @@ ROWS = ("ann+news@x.org,true", "bob@x.org,true", "cyd@x.org,true")
 def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(connector: Connector) -> None:
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 5)
     sandbox.switch(base_alias="News=Other")
-    first_result = connector.import_file(path)
-    assert (first_result.exit_code, first_result.rows) == (3, {"read": 5, "unknown": 1, "unsent": 4}), (
-        first_result.stderr
-    )
+    first_result = connector.import_file(path).expect(3, read=5, unknown=1, unsent=4)
     assert "another base: Other" in first_result.stderr
     assert [row["_code"] for row in read_rejects(first_result)] == ["held"]
     for options in ((), ("--dry-run",), ("--quiet-period", "100ms")):
@@ -21,9 +18,8 @@ def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(conn
         assert later_result.is_refused, later_result.stderr
         assert "Other" in later_result.stderr
     assert sandbox.stats()["subscribers"] == 1
-    result_of_base_name = connector.run_json("import", path, "--base-name", "Other", "--quiet-period", "200ms")
-    assert (result_of_base_name.exit_code, result_of_base_name.rows) == (0, {"read": 5, "exists": 1, "created": 4}), (
-        result_of_base_name.stderr
+    connector.run_json("import", path, "--base-name", "Other", "--quiet-period", "200ms").expect(
+        0, read=5, exists=1, created=4
     )
     assert set(count_stored_emails(sandbox).values()) == {1}
 
@@ -34,12 +30,10 @@ def test_a_base_that_was_answered_as_another_base_is_tried_again_with_the_option
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
     sandbox.switch(base_alias="News=Other")
     assert connector.import_file(path).exit_code == 3
-    result = retry(connector)
-    assert (result.exit_code, result.rows) == (1, {"read": 1, "unknown": 1}), result.stderr
+    retry(connector).expect(1, read=1, unknown=1)
     assert retry(connector, "--rejected").exit_code == 2
     sandbox.switch(base_alias="")
-    second_result = retry(connector, "--held", "resend")
-    assert (second_result.exit_code, second_result.rows) == (0, {"read": 1, "created": 1}), second_result.stderr
+    retry(connector, "--held", "resend").expect(0, read=1, created=1)
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
 
 
@@ -58,10 +52,7 @@ def test_an_identity_that_the_service_alters_is_held_and_not_sent_again_until_it
 ) -> None:
     sandbox, path = connector.sandbox, write_csv(connector.folder / "people.csv", "email,is_active", *ROWS)
     sandbox.switch(alter_identity=True)
-    first_result = connector.import_file(path)
-    assert (first_result.exit_code, first_result.rows) == (3, {"read": 3, "unknown": 1, "unsent": 2}), (
-        first_result.stderr
-    )
+    first_result = connector.import_file(path).expect(3, read=3, unknown=1, unsent=2)
     assert "ann" not in first_result.stderr
     for expected_outcome in ("created", "exists", "exists"):
         later_result = connector.import_file(path)
@@ -70,8 +61,6 @@ def test_an_identity_that_the_service_alters_is_held_and_not_sent_again_until_it
         )
     assert count_stored_emails(sandbox)["ann@x.org"] == 1
     assert sandbox.stats()["subscribers"] == 3
-    accepted_result = retry(connector, "--held", "accept")
-    assert (accepted_result.exit_code, accepted_result.rows) == (0, {"read": 1, "exists": 1}), accepted_result.stderr
-    last_result = connector.import_file(path)
-    assert (last_result.exit_code, last_result.rows) == (0, {"read": 3, "exists": 3}), last_result.stderr
+    retry(connector, "--held", "accept").expect(0, read=1, exists=1)
+    connector.import_file(path).expect(0, read=3, exists=3)
     assert read_states(connector) == []

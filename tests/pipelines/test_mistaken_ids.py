@@ -21,7 +21,7 @@ def import_ids(connector: Connector, folder: Path, spell_id: SpellId) -> Command
 
 
 def check_refusal(result: CommandResult, spell_known_id: SpellId, spell_row_id: SpellId) -> None:
-    assert (result.exit_code, result.rows) == (1, {"read": 10, "invalid": 10}), result.stderr
+    result.expect(1, read=10, invalid=10)
     messages = [row["_message"] for row in read_rejects(result)]
     assert all(
         f"'{spell_row_id(n)}' looks like the known id '{spell_known_id(n)}'" in messages[n - 1] for n in PEOPLE_NUMBERS
@@ -53,8 +53,9 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
     for person_number in (41, 42):
         create_in_service(connector.sandbox, None, ClientUserId=str(person_number))
     path = write_csv(connector.folder / "people.csv", "client_user_id,is_active", "42.0,true", "43.0,true")
-    result = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id")
-    assert (result.exit_code, result.rows) == (1, {"read": 2, "invalid": 2}), result.stderr
+    result = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id").expect(
+        1, read=2, invalid=2
+    )
     messages = [row["_message"] for row in read_rejects(result)]
     assert "'42.0' looks like the known id '42'" in messages[0]
     assert "is a whole number with decimals" in messages[1]
@@ -81,8 +82,7 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connecto
     rows = [f"new-{person_number},person{person_number}@example.com,true" for person_number in range(6)]
     path = write_csv(connector.folder / "people.csv", "client_user_id,email,is_active", *rows)
     options = ("--base-id", "1", "--active", "--identity", "client_user_id", "--quiet-period", "200ms")
-    result = connector.run_json("import", path, *options)
-    assert (result.exit_code, result.rows) == (1, {"read": 6, "created": 3, "invalid": 3}), result.stderr
+    result = connector.run_json("import", path, *options).expect(1, read=6, created=3, invalid=3)
     messages = [row["_message"] for row in read_rejects(result)]
     assert all(
         f"'person{person_number}@example.com' is in the base" in messages[person_number] for person_number in range(3)
@@ -91,8 +91,7 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connecto
         f"'old-{person_number}'" in messages[person_number] for person_number in range(3)
     )
     assert "example.com" not in result.stderr
-    second_result = connector.run_json("import", path, *options)
-    assert second_result.rows == {"read": 6, "exists": 3, "invalid": 3}
+    connector.run_json("import", path, *options).expect_rows(read=6, exists=3, invalid=3)
 
 
 def test_two_new_ids_may_share_an_email(connector: Connector) -> None:

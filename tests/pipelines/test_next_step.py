@@ -39,10 +39,7 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     assert connector.run(*arguments).exit_code == 1
     rejects = Path(arguments[1])
     rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
-    corrected_result = connector.run_json(*arguments)
-    assert (corrected_result.exit_code, corrected_result.rows) == (0, {"read": 1, "created": 1}), (
-        corrected_result.stderr
-    )
+    corrected_result = connector.run_json(*arguments).expect(0, read=1, created=1)
     assert corrected_result.report["receipts"] == {"to": f"{connector.folder}/out.csv", "rows": 1}
     assert shlex.split(corrected_result.report["settings"]["options"]) == arguments[2:]
     for name, value in {"quiet_period": "300ms", "max_rate": "90.5", "on_unknown": "hold"}.items():

@@ -37,8 +37,7 @@ def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Con
     fill_service(connector, 5, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
     people_path, create_count = write_addresses(connector.folder / "people.csv", 7), count_creates(connector.sandbox)
-    result = connector.import_file(people_path)
-    assert (result.exit_code, result.rows) == (3, {"read": 7, "unsent": 7})
+    result = connector.import_file(people_path).expect(3, read=7, unsent=7)
     assert "the list has no TotalCount (if the list is whole, run again with --ignore-total-count" in result.stderr
     assert "--ignore-total-count" in connector.run("check").stdout
     export_result = connector.run_json("export", "out.csv")

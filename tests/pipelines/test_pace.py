@@ -15,8 +15,7 @@ def test_no_request_is_sent_during_a_pause_of_the_service_and_no_row_is_lost(
     connector: Connector, limit_switches: dict[str, object]
 ) -> None:
     connector.sandbox.switch(**({"rate": 40, "retry_after": "seconds", "latency_ms": 5} | limit_switches))
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 80))
-    assert (result.exit_code, result.rows) == (0, {"read": 80, "created": 80}), result.stderr
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 80)).expect(0, read=80, created=80)
     create_counts = result.report["requests"]["create"]
     assert (create_counts["limited"] > 0, create_counts["failed"]) == (True, 0)
     assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0
@@ -47,8 +46,9 @@ def test_a_run_without_the_ledger_begins_at_the_limit_that_the_last_load_found(c
         assert connector.run_json("export", "people.parquet").exit_code == 0
         limited_request_counts.append(connector.sandbox.stats()["limited"] - limited_count_before)
         if index == 0:
-            load_result = connector.import_file(write_addresses(connector.folder / "more.csv", 40, 1000))
-            assert load_result.rows == {"read": 40, "created": 40}, load_result.stderr
+            connector.import_file(write_addresses(connector.folder / "more.csv", 40, 1000)).expect_rows(
+                read=40, created=40
+            )
     assert limited_request_counts[1] < limited_request_counts[0]
 
 

@@ -42,8 +42,9 @@ def import_people(
 
 def fill_base(connector: Connector, rows: Sequence[str], base: str = "--base-id 7", *options: str) -> None:
     """Create the people with a ledger that no other command uses."""
-    result = import_people(connector, rows, base, *options, state_name=mkdtemp(dir=connector.folder))
-    assert result.rows == {"read": len(rows), "created": len(rows)}, result.stdout
+    import_people(connector, rows, base, *options, state_name=mkdtemp(dir=connector.folder)).expect_rows(
+        read=len(rows), created=len(rows)
+    )
 
 
 def add_other_people(connector: Connector, count: int) -> None:
@@ -105,8 +106,7 @@ def test_subscribers_without_an_email_are_found_and_no_export_certifies_a_list_t
     rows = [row[row.index(",") :] if index % 4 == 0 else row for index, row in enumerate(MIXED)]
     fill_base(connector, rows, "--base-id 7", *BY_ID)
     connector.sandbox.switch(hide="no_email")
-    result = import_people(connector, rows, "--base-id 7", *BY_ID)
-    assert (result.exit_code, result.rows) == (0, {"read": 40, "exists": 40}), result.report["messages"]
+    import_people(connector, rows, "--base-id 7", *BY_ID).expect(0, read=40, exists=40)
     assert connector.run_json("export", "out.csv").report["certificate"]["reason"] == "cut_off"
 
 
@@ -115,8 +115,7 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
     fill_base(connector, build_rows())
     add_other_people(connector, MANY_OTHER_PEOPLE)
     connector.sandbox.switch(filters_return="first")
-    result = import_people(connector, build_rows())
-    assert (result.exit_code, result.rows) == (0, {"read": 5, "exists": 5}), result.report["messages"]
+    import_people(connector, build_rows()).expect(0, read=5, exists=5)
     assert count_creates_of_each(connector) == {2}
 
 
@@ -133,11 +132,9 @@ def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_cla
     connector.sandbox.switch(**switches, max_limit=5, filters="icase")  # filters take fewer requests than a sweep
     for index in range(60):
         create_in_service(connector.sandbox, f"other{index}@x.org", {"Id": base_of_others}, IsActive=True)
-    result = import_people(connector, people)
-    assert (result.exit_code, result.rows) == (0, {"read": 2, "exists": 2}), result.report["messages"]
+    import_people(connector, people).expect(0, read=2, exists=2)
     connector.sandbox.switch(drop_after=1)
-    lost_result = import_people(connector, build_rows("male", is_active, 2, "new"))
-    assert (lost_result.exit_code, lost_result.rows) == (0, {"read": 2, "created": 2}), lost_result.report["messages"]
+    import_people(connector, build_rows("male", is_active, 2, "new")).expect(0, read=2, created=2)
     assert count_creates_of_each(connector) == {1}
 
 
@@ -146,8 +143,7 @@ def test_nobody_in_a_hidden_base_is_created_twice(connector: Connector, base: st
     add_other_people(connector, other_count)
     fill_base(connector, build_rows(count=3, first=1), base)  # the first new row shows the base's id
     connector.sandbox.switch(hidden_bases="7" if base == "--base-id 7" else "51")
-    result = import_people(connector, build_rows(count=5), base)
-    assert (result.exit_code, result.rows) == (0, {"read": 5, "created": 2, "exists": 3}), result.report["messages"]
+    result = import_people(connector, build_rows(count=5), base).expect(0, read=5, created=2, exists=3)
     messages = str(result.report["messages"])
     assert "until a request had its BaseId" in messages or "shows no subscribers of the base 7 unless" in messages
     second_result = import_people(connector, build_rows(count=7), base)
@@ -182,8 +178,7 @@ def test_a_load_ends_if_neither_the_list_nor_its_filters_show_subscribers_with_o
     fill_base(connector, build_rows(count=40))
     add_other_people(connector, MANY_OTHER_PEOPLE if hidden_count == 1 else 1)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
-    result = import_people(connector, build_rows(count=2))
-    assert (result.exit_code, result.rows) == (3, {"read": 2, "unsent": 2}), result.report["messages"]
+    import_people(connector, build_rows(count=2)).expect(3, read=2, unsent=2)
     assert count_creates_of_each(connector) == {1}
 
 
@@ -222,8 +217,7 @@ def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
         add_other_people(connector, 30)
     stored_count = connector.sandbox.stats()["subscribers"]
     connector.sandbox.switch(rows_omit=path)
-    result = import_people(connector, rows, "--base-id 7", *options)
-    assert (result.exit_code, result.rows) == (3, {"read": 30, "created": 1, "unsent": 29}), result.stdout
+    result = import_people(connector, rows, "--base-id 7", *options).expect(3, read=30, created=1, unsent=29)
     assert f"without the {identity} that was sent" in str(result.report["messages"])
     assert import_people(connector, rows, "--base-id 7", *options).exit_code == 2
     assert connector.sandbox.stats()["subscribers"] == stored_count + 1
@@ -248,8 +242,7 @@ def test_each_lost_create_is_found_or_sent_again_but_never_twice(
 ) -> None:
     add_other_people(connector, other_count)
     connector.sandbox.switch(**switches)
-    result = import_people(connector, rows)
-    assert (result.exit_code, result.rows) == (0, {"read": len(rows), "created": len(rows)}), result.report["messages"]
+    import_people(connector, rows).expect(0, read=len(rows), created=len(rows))
     assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * len(rows)
 
 
@@ -258,7 +251,7 @@ def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(connector: C
     connector.sandbox.switch(hide="inactive", filters="ignored", drop_after=1.0)
     result = import_people(connector, build_rows("", False, 1), NEWS)
     assert count_stored_emails(connector.sandbox).total() == 1
-    assert (result.exit_code, result.rows) == (1, {"read": 1, "unknown": 1}), result.report["messages"]
+    result.expect(1, read=1, unknown=1)
     rejects = Path(result.report["rejects_file"]).read_text()
     assert "the list has shown no inactive subscriber, so no look-up proves that the create had no effect" in rejects
     assert "connector retry --held resend" in rejects
@@ -362,11 +355,10 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
 
     new_people = write_csv(people.parent / "new.csv", "email,name", *(f"new{n}@x.org,Ann" for n in range(30)))
     result = import_with_new_ledger(connector, new_people)  # each row is looked up, and then created
-    assert (result.exit_code, result.rows) == (0, {"read": 30, "created": 30}), result.stderr
+    result.expect(0, read=30, created=30)
 
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
-    result = import_with_new_ledger(connector, people)
-    assert (result.exit_code, result.rows) == (3, {"read": WINDOW_COUNT, "unsent": WINDOW_COUNT})
+    result = import_with_new_ledger(connector, people).expect(3, read=WINDOW_COUNT, unsent=WINDOW_COUNT)
     assert "--allow-truncated" in result.stderr
     assert count_creates_of_each(connector) == {1}
 
@@ -374,8 +366,9 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
 def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(connector: Connector) -> None:
     connector.sandbox.seed(1000, base_name="News")
     connector.sandbox.switch(filters="ignored")
-    result = import_with_new_ledger(connector, write_addresses(connector.folder / "new.csv", 2), "--allow-truncated")
-    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 2}), result.stderr
+    import_with_new_ledger(connector, write_addresses(connector.folder / "new.csv", 2), "--allow-truncated").expect(
+        0, read=2, created=2
+    )
 
 
 def age_runs(connector: Connector) -> None:

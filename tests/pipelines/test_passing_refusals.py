@@ -21,8 +21,9 @@ def count_creates(result: CommandResult) -> int:
 
 def test_a_rate_limit_answered_as_a_refusal_slows_the_load_and_rejects_no_row(connector: Connector) -> None:
     connector.sandbox.switch(rate=50, limit_status=200, retry_after="none", **SLOW_SWITCHES)
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 200))
-    assert (result.exit_code, result.rows) == (0, {"read": 200, "created": 200}), result.stderr
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 200)).expect(
+        0, read=200, created=200
+    )
     assert has_created_each_once(connector.sandbox, 200)
     assert count_creates(result) < 2 * 200
 
@@ -32,18 +33,11 @@ def test_the_next_run_sends_all_refused_rows_only_after_one_of_the_rows_is_accep
     sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
     connector.import_file(path, "--time-limit", "3s")
     for _ in range(2):
-        second_result = connector.import_file(path)
-        assert (second_result.exit_code, second_result.rows, count_creates(second_result)) == (
-            1,
-            {"read": 50, "exists": 20, "rejected": 30},
-            1,
-        )
+        second_result = connector.import_file(path).expect(1, read=50, exists=20, rejected=30)
+        assert count_creates(second_result) == 1
         assert {row["_message"] for row in read_rejects(second_result)} == {"Your plan allows 20 subscribers"}
     sandbox.switch(quota=0)
-    last_result = connector.import_file(path)
-    assert (last_result.exit_code, last_result.rows) == (0, {"read": 50, "exists": 20, "created": 30}), (
-        last_result.stderr
-    )
+    connector.import_file(path).expect(0, read=50, exists=20, created=30)
     assert has_created_each_once(sandbox, 50)
 
 
@@ -57,8 +51,7 @@ def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Con
         connector, write_csv(connector.folder / "lost.csv", "email", "a@x.org", "b@x.org", "c@x.org"), drop_before=1
     )
     sandbox.switch(quota=0)
-    result = retry(connector, "--base-name", "News")
-    assert (result.exit_code, result.rows) == (0, {"read": 33, "created": 33}), result.stderr
+    retry(connector, "--base-name", "News").expect(0, read=33, created=33)
     assert has_created_each_once(sandbox, 53)
 
 
@@ -67,12 +60,8 @@ def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector:
     connector.sandbox.switch(required="FirstName", **SLOW_SWITCHES)
     rows = [f"a{index}@x.org,{'Ann' if index < 30 or index > 90 else ''}" for index in range(120)]
     path = write_csv(connector.folder / "people.csv", "email,first_name", *rows)
-    first_result = connector.import_file(path)
-    assert (first_result.exit_code, first_result.rows, count_creates(first_result)) == (
-        1,
-        {"read": 120, "created": 59, "rejected": 61},
-        120,
-    )
+    first_result = connector.import_file(path).expect(1, read=120, created=59, rejected=61)
+    assert count_creates(first_result) == 120
     assert first_result.report["requests"]["list"]["sent"] <= 12 + 2 * MAX_REQUESTS, (
         "one sweep looks up all refused rows"
     )
@@ -84,11 +73,7 @@ def test_a_refused_row_is_created_by_the_next_run_even_without_rows_of_its_base(
     connector.sandbox.switch(blocked_from=3, blocked_creates=1, blocked_status=404, **SLOW_SWITCHES)
     base = "{column: list, values: {news: 7, shop: 9}}"
     job = write_lists(connector.folder, "a@x.org,news", "b@x.org,shop", "c@x.org,shop", base=base)
-    first_result = connector.run_json("sync", job)
-    assert (first_result.exit_code, first_result.rows) == (1, {"read": 3, "created": 2, "rejected": 1}), (
-        first_result.stderr
-    )
+    connector.run_json("sync", job).expect(1, read=3, created=2, rejected=1)
     job = write_lists(connector.folder, "a@x.org,news", base=base)
-    second_result = connector.run_json("sync", job)
-    assert (second_result.exit_code, second_result.rows) == (0, {"read": 1, "exists": 1}), second_result.stderr
+    connector.run_json("sync", job).expect(0, read=1, exists=1)
     assert has_created_each_once(connector.sandbox, 3)

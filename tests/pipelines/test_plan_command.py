@@ -41,14 +41,9 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector) 
         connector.folder / "people.csv", "email,name", "same@x.org,Ann", "other@x.org,Bert", "refused@x.org,",
         "new@x.org,N", "there@x.org,T", "nobody,X", "new@x.org,Other", "NEW@x.org,N", "gone@x.org,G", "lost@x.org,L",
     )  # fmt: skip
-    result = plan(connector, job, "--rows", connector.folder / "rows.csv")
-    assert (result.exit_code, result.rows) == (
-        1,
-        {
-            "read": 10, "invalid": 1, "duplicate": 2, "suppressed": 1, "exists": 1, "changed": 2, "created": 1,
-            "rejected": 1, "unknown": 1,
-        },
-    )  # fmt: skip
+    result = plan(connector, job, "--rows", connector.folder / "rows.csv").expect(
+        1, read=10, invalid=1, duplicate=2, suppressed=1, exists=1, changed=2, created=1, rejected=1, unknown=1
+    )
     rows = read_rows(connector.folder / "rows.csv")
     assert list(rows[0]) == [
         "_row", "_file", "_outcome", "_field", "_code", "_message", "identity", "fields", "service", "source",

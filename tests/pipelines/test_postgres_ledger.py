@@ -39,8 +39,9 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector) -> No
         database.run("grant select on all tables in schema public to reader_of_ledgers")
         connector.environ["CONNECTOR_LEDGER"] = database.url.replace("postgres:@", "reader_of_ledgers:@")
         write_people(connector.folder, 102)
-        result = plan(connector, write_job(connector.folder), "--rows", connector.folder / "rows.csv")
-        assert (result.exit_code, result.rows) == (0, {"read": 102, "exists": 100, "created": 2})
+        plan(connector, write_job(connector.folder), "--rows", connector.folder / "rows.csv").expect(
+            0, read=102, exists=100, created=2
+        )
         assert list(read_outcomes(connector.folder / "rows.csv").values()) == ["exists"] * 100 + ["created"] * 2
         write_people(connector.folder, 1, "Anna")
         plan(connector, write_job(connector.folder), "--rows", connector.folder / "changed.csv")

@@ -116,8 +116,7 @@ def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connect
     options = ["--job", str(connector.folder / "job.yaml")]
     if not has_job:
         options = ["--base-id", "7", "--active", "--map", "email=mail", "--map", "birthday=born"]
-    result = connector.run_json("import", corrected_path, *options)
-    assert (result.exit_code, result.rows) == (1, {"read": 2, "created": 1, "invalid": 1}), result.stderr
+    result = connector.run_json("import", corrected_path, *options).expect(1, read=2, created=1, invalid=1)
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
     if has_job:
         assert read_problem_counts(result) == (1, 0, 1)
@@ -149,8 +148,7 @@ def test_a_refused_row_is_a_problem_until_a_retry_creates_it(connector: Connecto
     steps = connector.run_json("status").report["next"]
     assert any(step.endswith(f"connector retry --rejected --job {connector.folder}/job.yaml") for step in steps)
     connector.sandbox.switch(required="")
-    retry_result = connector.run_json("retry", "--rejected", "--quiet-period", "200ms")
-    assert retry_result.rows == {"read": 1, "created": 1}
+    connector.run_json("retry", "--rejected", "--quiet-period", "200ms").expect_rows(read=1, created=1)
     assert read_backlog(connector) == {}
 
 

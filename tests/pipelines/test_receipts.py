@@ -182,8 +182,7 @@ def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connecto
     destination = Destination("sqlite", connector.folder, "")
     with closing(sqlite3.connect(connector.folder / "warehouse.db")) as database, database:
         database.execute("CREATE TABLE subscriber_receipts (id)")
-    first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
-    assert (first_result.exit_code, first_result.rows) == (1, {"read": 1, "created": 1})
+    first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,").expect(1, read=1, created=1)
     assert "The next run of the job writes them" in " ".join(first_result.report["messages"])
     with closing(sqlite3.connect(connector.folder / "warehouse.db")) as database, database:
         database.execute("DROP TABLE subscriber_receipts")

@@ -39,8 +39,7 @@ def test_a_create_that_was_refused_for_the_account_is_sent_again_without_its_row
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     sandbox.switch(required="")
     other_path = write_csv(connector.folder / "other.csv", "email,first_name", "c@x.org,Cem")
-    result = connector.import_file(other_path, "--on-unknown", "hold")
-    assert (result.exit_code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
+    connector.import_file(other_path, "--on-unknown", "hold").expect(0, read=1, created=1)
     assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
 
@@ -56,8 +55,7 @@ def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(co
     ]
     assert not any("Correct" in step for step in status_report["next"]), status_report["next"]
     sandbox.switch(required="")
-    result = connector.run_json("retry", "--quiet-period", "100ms")
-    assert (result.exit_code, result.rows) == (0, {"read": 1, "created": 1}), result.stderr
+    connector.run_json("retry", "--quiet-period", "100ms").expect(0, read=1, created=1)
     assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1}
 
 
@@ -66,8 +64,9 @@ def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_peri
     three absent."""
     connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
     path = write_addresses(connector.folder / "people.csv", 200)
-    result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
-    assert (result.exit_code, result.rows) == (0, {"read": 200, "created": 200}), result.stderr
+    result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s").expect(
+        0, read=200, created=200
+    )
     assert result.report["settled"] == {"found": 0, "absent": 3}
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
@@ -103,7 +102,7 @@ def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_a
             == 0
         )
         result = wait_for_result(process)
-    assert (result.exit_code, result.rows) == (0, {"read": 2, "created": 1, "changed": 1}), result.stderr
+    result.expect(0, read=2, created=1, changed=1)
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
 
 
@@ -140,8 +139,7 @@ def test_a_refused_create_that_the_list_shows_late_counts_as_existing_in_the_nex
     early_result = connector.import_file(path, "--quiet-period", "2s")  # a later run must look again
     assert early_result.rows == {"read": 5, "rejected": 5}, early_result.stderr
     wait_until_listed(sandbox, 5)
-    result = connector.import_file(path)
-    assert (result.exit_code, result.rows) == (0, {"read": 5, "exists": 5}), result.stderr
+    connector.import_file(path).expect(0, read=5, exists=5)
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 

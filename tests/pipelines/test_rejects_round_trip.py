@@ -98,11 +98,9 @@ def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Co
         invalid_row[1:3] for invalid_row in INVALID_ROWS
     ]
     assert all(row["Note"] == " n " for row in reject_rows_before)
-    second_result = connector.run_json("import", rejects_path, "--job", "job.yaml")
-    assert (second_result.exit_code, second_result.rows) == (
-        0,
-        {"read": len(INVALID_ROWS), "created": len(INVALID_ROWS)},
-    ), second_result.stderr
+    connector.run_json("import", rejects_path, "--job", "job.yaml").expect(
+        0, read=len(INVALID_ROWS), created=len(INVALID_ROWS)
+    )
 
     subscribers = list_stored_subscribers(connector.sandbox)
     ann = subscribers["ann@x.org"]

@@ -6,8 +6,9 @@ from tests.pipelines.conftest import Connector, count_stored_emails, write_addre
 def test_creates_that_are_executed_twice_end_the_run_after_the_first_create(connector: Connector) -> None:
     connector.sandbox.seed(30, base_name="News")
     connector.sandbox.switch(repeat=1, filters="icase")
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 40))
-    assert (result.exit_code, result.rows) == (3, {"read": 40, "created": 1, "unsent": 39}), result.stderr
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 40)).expect(
+        3, read=40, created=1, unsent=39
+    )
     first_id, second_id = (event["id"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created")
     assert f"1 subscriber of this run is in the service twice (ids {first_id} and {second_id})" in result.stderr
 

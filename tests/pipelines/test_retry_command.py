@@ -50,8 +50,9 @@ def leave_held_creates(connector: Connector, path: Path) -> None:
 
 def leave_one_rejected_create(connector: Connector, path: Path) -> None:
     connector.sandbox.switch(required=["Phone"])
-    result = connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
-    assert result.rows == {"read": 2, "created": 1, "rejected": 1}
+    connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"')).expect_rows(
+        read=2, created=1, rejected=1
+    )
 
 
 @pytest.mark.parametrize(
@@ -112,8 +113,7 @@ def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: 
     leave_three_unknown_creates(
         connector, write_addresses(connector.folder / "four.csv", 3, first_index=30), base="Shop", drop_before=1
     )
-    result = retry(connector)
-    assert (result.exit_code, result.rows) == (0, {"read": 6, "exists": 3, "created": 3})
+    retry(connector).expect(0, read=6, exists=3, created=3)
     bases = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
     assert bases == {"News", "Shop"}
 
@@ -132,8 +132,7 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
     refused_result = retry(connector, "20200101T000000-abcdef")
     assert refused_result.is_refused
     assert "connector status" in refused_result.stderr
-    result = retry(connector, first_result.report["run_id"])
-    assert result.rows == {"read": 3, "created": 3}
+    retry(connector, first_result.report["run_id"]).expect_rows(read=3, created=3)
     assert read_states(connector) == [State.UNKNOWN] * (unknown_count - 3)
 
 
@@ -173,8 +172,7 @@ def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connecto
 def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connector) -> None:
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
     leave_three_held_creates(connector, path)
-    result = retry(connector, "--held", "drop")
-    assert (result.exit_code, result.rows) == (1, {"read": 3, "rejected": 3})
+    retry(connector, "--held", "drop").expect(1, read=3, rejected=3)
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.REJECTED] * 3)
     assert connector.import_file(path).rows == {"read": 3, "rejected": 3}
     path.write_text(path.read_text(encoding="utf-8").replace("Ann 1,", "Ann B,"), encoding="utf-8")
@@ -186,8 +184,7 @@ def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connecto
 
 def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector) -> None:
     leave_one_rejected_create(connector, connector.folder / "people.csv")
-    result = retry(connector, "--rejected")
-    assert (result.exit_code, result.rows) == (1, {"read": 1, "rejected": 1})
+    result = retry(connector, "--rejected").expect(1, read=1, rejected=1)
     rejects_path = Path(result.report["rejects_file"])
     (row,) = read_rejects(result)
     assert (row["email"], row["phone"], row["_outcome"], row["_http_status"]) == ("b@x.org", "", "rejected", "400")
@@ -198,8 +195,7 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     write_csv(connector.folder / "gone.csv", "address", "b@x.org")
     assert connector.run_json("import", rejects_path, "--job", job).rows == {"read": 1, "suppressed": 1}
     write_csv(connector.folder / "gone.csv", "address", "c@x.org")
-    second_result = connector.run_json("import", rejects_path, "--job", job)
-    assert (second_result.exit_code, second_result.rows) == (0, {"read": 1, "created": 1})
+    connector.run_json("import", rejects_path, "--job", job).expect(0, read=1, created=1)
     subscribers = list_stored_subscribers(connector.sandbox)
     assert (subscribers["b@x.org"]["Phone"], subscribers["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
 
@@ -209,8 +205,9 @@ def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
     sandbox = connector.sandbox
     sandbox.switch(required=["Phone"])
     people = (f"person{index}@example.com,{'' if index else 1}" for index in range(31))
-    first_result = connector.import_file(write_csv(connector.folder / "people.csv", "email,phone", *people))
-    assert first_result.rows == {"read": 31, "created": 1, "rejected": 30}
+    connector.import_file(write_csv(connector.folder / "people.csv", "email,phone", *people)).expect_rows(
+        read=31, created=1, rejected=30
+    )
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     sandbox.switch(required=[], latency_ms=100)
     options = ("--quiet-period", "200ms", "--max-concurrency", "1", "--output", "json")
@@ -253,8 +250,7 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_wi
 ) -> None:
     sandbox = connector.sandbox
     job = leave_unknown_entries_of_suppressing_job(connector, sandbox, connector.folder)
-    result = retry(connector)
-    assert (result.exit_code, result.rows) == (1, {"read": 3, "unknown": 3})
+    result = retry(connector).expect(1, read=3, unknown=3)
     assert any("without the suppression list of the job" in message for message in result.report["messages"])
     assert not any("wait for your decision" in message for message in result.report["messages"])
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
@@ -263,8 +259,7 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_wi
         "an import of a file is not a run of the job with the same name"
     )
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
-    job_result = connector.run_json("retry", "--job", job)
-    assert (job_result.exit_code, job_result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
+    connector.run_json("retry", "--job", job).expect(0, read=3, suppressed=1, created=2)
     assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
     assert read_states(connector) == []
 
@@ -278,8 +273,7 @@ def test_rejected_subscribers_that_the_suppression_list_names_later_are_not_sent
     result_without_option = retry(connector, "--rejected")
     assert (result_without_option.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
-    result = connector.run_json("retry", "--rejected", "--job", job)
-    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "created": 2})
+    connector.run_json("retry", "--rejected", "--job", job).expect(0, read=3, suppressed=1, created=2)
     assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
 
 
@@ -287,8 +281,7 @@ def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_
     job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, connector.folder)
     job.write_text(SUPPRESSING_JOB.replace("200ms", "200ms, on_unknown: hold"), encoding="utf-8")
     assert connector.run_json("retry", "--job", job).rows == {"read": 3, "unknown": 3}
-    result = retry(connector, "--held", "resend")
-    assert (result.exit_code, result.rows) == (1, {"read": 3, "unknown": 3})
+    retry(connector, "--held", "resend").expect(1, read=3, unknown=3)
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)
     assert connector.run_json("retry", "--job", job, "--held", "resend").rows == {"read": 3, "created": 3}
 

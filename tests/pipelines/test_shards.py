@@ -39,8 +39,7 @@ def test_a_sync_with_another_number_of_shards_creates_nobody_twice(postgres_conn
     write_job(postgres_connector.folder, person_count=200)
     for count in (2, 3):
         assert {result.exit_code for result in sync_shards(postgres_connector, count)} <= {0, 1}
-    unsharded_result = postgres_connector.run_json("sync", "job.yaml")
-    assert unsharded_result.rows == {"read": 205, "exists": 200, **ODD_ROW_COUNTS}
+    postgres_connector.run_json("sync", "job.yaml").expect_rows(read=205, exists=200, **ODD_ROW_COUNTS)
     assert has_each_person_once(postgres_connector, 200)
 
 

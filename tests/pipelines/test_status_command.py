@@ -250,7 +250,7 @@ def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(connect
     assert report["started_at"] <= report["finished_at"]
     connector.sandbox.switch(drop_after=0)
     second_result = connector.import_file(path)  # the clock is right again
-    assert (second_result.exit_code, second_result.rows) == (0, {"read": 20, "exists": 20})
+    second_result.expect(0, read=20, exists=20)
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 

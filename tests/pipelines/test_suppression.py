@@ -88,8 +88,7 @@ def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(c
     )
     write_csv(connector.folder / "gone.csv", "key", "A1", "b1", "A2")
     job = write_job(connector.folder, "{file: {path: gone.csv, column: key}, field: client_user_id}")
-    result = connector.run_json("sync", job)
-    assert result.rows == {"read": 4, "suppressed": 1, "duplicate": 1, "created": 2}
+    connector.run_json("sync", job).expect_rows(read=4, suppressed=1, duplicate=1, created=2)
     assert count_stored_emails(connector.sandbox) == {"b@x.org": 1, "c@x.org": 1}
 
 

@@ -43,13 +43,11 @@ def test_a_database_is_synced_by_its_job(connector: Connector) -> None:
         ("out@x.org", "M", "", "", 1, 0),
     )
     job = write_job(connector.folder, SQL_JOB)
-    result = connector.run_json("sync", job)
-    assert (result.exit_code, result.rows) == (1, {"read": 3, "invalid": 1, "created": 2})
+    result = connector.run_json("sync", job).expect(1, read=3, invalid=1, created=2)
     assert result.report["command"] == "sync"
     subscribers = {event["subscriber"]["Email"]: event["subscriber"] for event in connector.sandbox.truth()["events"]}
     ann = subscribers["ann@x.org"]
     assert (ann["Gender"], ann["Tags"], ann["Birthday"], ann["Address"]["Zip"], ann["IsActive"]) == (
         "female", ["a", "b"], "1980-02-29", "1012", True,
     )  # fmt: skip
-    second_result = connector.run_json("sync", job)
-    assert second_result.rows == {"read": 3, "invalid": 1, "exists": 2}
+    connector.run_json("sync", job).expect_rows(read=3, invalid=1, exists=2)

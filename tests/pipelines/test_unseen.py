@@ -13,8 +13,7 @@ def test_a_service_that_stores_nothing_makes_the_run_partial(connector: Connecto
     if seeded_count:
         connector.sandbox.seed(seeded_count, base_name="News")
     connector.sandbox.switch(discard=1)
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 20))
-    assert (result.exit_code, result.rows) == (1, {"read": 20, "created": 20}), result.stderr
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 20)).expect(1, read=20, created=20)
     (message,) = find_messages(result, TEXT)
     assert message.startswith("The service answered 20 creates with an Id, and the list does not show the last new")
 
@@ -49,7 +48,5 @@ def test_a_list_that_shows_the_last_subscriber_in_any_way_causes_no_warning(
 ) -> None:
     connector.sandbox.seed(30, base_name="News")
     connector.sandbox.switch(**switches)
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 20))
-    assert (result.exit_code, result.rows, find_messages(result, TEXT)) == (0, {"read": 20, "created": 20}, []), (
-        result.stderr
-    )
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 20)).expect(0, read=20, created=20)
+    assert find_messages(result, TEXT) == []

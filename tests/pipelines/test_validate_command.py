@@ -99,11 +99,7 @@ def write_suppressing_job(folder: Path, *suppression_lines: str) -> None:
 
 def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector) -> None:
     write_suppressing_job(connector.folder, "email,since", "Bob@X.org,2020", ",2021")
-    result = validate(connector, "job.yaml")
-    assert (result.exit_code, result.rows) == (
-        1,
-        {"read": 4, "valid": 1, "invalid": 1, "duplicate": 1, "suppressed": 1},
-    )
+    result = validate(connector, "job.yaml").expect(1, read=4, valid=1, invalid=1, duplicate=1, suppressed=1)
     assert "the column email is empty in 1 row" in "".join(result.report["messages"])
     assert validate(connector, "people.csv", "--job", "job.yaml").rows == result.rows
     assert validate(connector, "people.csv").rows == {"read": 4, "valid": 2, "invalid": 1, "duplicate": 1}

@@ -20,18 +20,15 @@ def write_people(folder: Path, header: str, *cells: str) -> None:
 
 def test_an_unsubscribed_row_is_suppressed(mailer: Connector) -> None:
     write_people(mailer.folder, "Newsletter", "nein", "ja", "ja")
-    preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "2")
-    assert preview_result.rows == {"read": 3, "suppressed": 1, "sent": 2}, preview_result.stderr
-    result = mailer.run_json("mail", "mail.yaml")
-    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
+    mailer.run_json("mail", "mail.yaml", "--preview", "2").expect_rows(read=3, suppressed=1, sent=2)
+    result = mailer.run_json("mail", "mail.yaml").expect(0, read=3, suppressed=1, sent=2)
     assert "the column Newsletter shows that the person wants no email" in result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net", "cleo@example.net"]
 
 
 def test_each_consent_column_that_is_not_ignored_suppresses_rows(mailer: Connector) -> None:
     write_people(mailer.folder, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")
-    result = mailer.run_json("mail", "mail.yaml")
-    assert (result.exit_code, result.rows) == (1, {"read": 4, "suppressed": 2, "invalid": 1, "sent": 1}), result.stderr
+    mailer.run_json("mail", "mail.yaml").expect(1, read=4, suppressed=2, invalid=1, sent=1)
     assert list_recipients(mailer.sandbox) == ["cleo@example.net"]
     write_people(mailer.folder, "unsubscribed", "ja", "", "nein")
     write_job(mailer.folder, {"campaign": "second"}, ignore=["unsubscribd"])
@@ -83,8 +80,7 @@ def test_the_word_unsubscribed_in_a_late_row_also_suppresses_earlier_rows(mailer
 def test_an_inactive_subscriber_of_the_list_gets_an_email_only_if_the_job_allows_it(mailer: Connector) -> None:
     mailer.sandbox.seed(1200, base_name="Others")
     unsubscribe(mailer, "BOB@example.net")
-    result = mailer.run_json("mail", "mail.yaml")
-    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
+    mailer.run_json("mail", "mail.yaml").expect(0, read=3, suppressed=1, sent=2)
     assert list_recipients(mailer.sandbox) == ["ann@example.net", "cleo@example.net"]
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "suppressed": 1, "already_sent": 2}
     write_job(mailer.folder, skip_inactive=False)
@@ -102,8 +98,7 @@ def test_inactive_subscribers_are_found_in_each_form_of_the_list(
         mailer.sandbox.seed(seeded_count, base_name="Others")
     unsubscribe(mailer, "bob@example.net")
     mailer.sandbox.switch(**switches)
-    result = mailer.run_json("mail", "mail.yaml")
-    assert (result.exit_code, result.rows) == (0, {"read": 3, "suppressed": 1, "sent": 2}), result.stderr
+    mailer.run_json("mail", "mail.yaml").expect(0, read=3, suppressed=1, sent=2)
 
 
 @pytest.mark.parametrize(

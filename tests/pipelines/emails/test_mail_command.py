@@ -67,9 +67,7 @@ def read_rejects(result: Any) -> list[dict[str, str]]:
 def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
     (mailer.folder / "terms.txt").write_text("terms", encoding="utf-8")
     write_job(mailer.folder, {"headers": {"X-Order": "{{ order }}"}, "attach": ["terms.txt"]})
-    result = mailer.run_json("mail", "mail.yaml")
-
-    assert (result.exit_code, result.rows) == (0, {"read": 3, "sent": 3})
+    mailer.run_json("mail", "mail.yaml").expect(0, read=3, sent=3)
     emails_by_recipient = {email.message["To"].addresses[0].addr_spec: email for email in read_outbox(mailer.sandbox)}
     bob = emails_by_recipient["bob@example.net"]
     assert bob.message["Subject"] == "Hello Bob & <b>Bill</b>"
@@ -81,8 +79,7 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
 
     # The account is the canonical form of the base URL.
     respelt_url = mailer.sandbox.base_url.replace("http:", "HTTP:") + "//"
-    second_result = mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": respelt_url})
-    assert (second_result.exit_code, second_result.rows) == (0, {"read": 3, "already_sent": 3})
+    mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": respelt_url}).expect(0, read=3, already_sent=3)
     write_job(mailer.folder, {"campaign": "another"})
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
     assert set(Counter(list_recipients(mailer.sandbox)).values()) == {2}
@@ -152,9 +149,7 @@ def test_a_guard_stops_a_source_with_many_invalid_rows(
 def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     mailer.sandbox.switch(verified_domains="other.org")
 
-    result = mailer.run_json("mail", "mail.yaml")
-
-    assert (result.exit_code, result.rows) == (3, {"read": 3, "rejected": 1, "unsent": 2})
+    result = mailer.run_json("mail", "mail.yaml").expect(3, read=3, rejected=1, unsent=2)
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
     (reject,) = read_rejects(result)
     assert "not registered and verified" in reject["_message"]
@@ -164,10 +159,8 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     ]
 
     mailer.sandbox.switch(verified_domains="*")
-    result = mailer.run_json("mail", "mail.yaml")
-    assert (result.exit_code, result.rows) == (1, {"read": 3, "sent": 2, "rejected": 1})
-    result = mailer.run_json("mail", "mail.yaml", "--rejected")
-    assert (result.exit_code, result.rows) == (0, {"read": 3, "sent": 1, "already_sent": 2})
+    mailer.run_json("mail", "mail.yaml").expect(1, read=3, sent=2, rejected=1)
+    mailer.run_json("mail", "mail.yaml", "--rejected").expect(0, read=3, sent=1, already_sent=2)
 
 
 def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector) -> None:
@@ -183,16 +176,14 @@ def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(maile
     assert "retry_limited" in result.stderr
 
     write_job(mailer.folder, {"retry_limited": True, "campaign": "second"})
-    result = mailer.run_json("mail", "mail.yaml")
-    assert (result.exit_code, result.rows) == (0, {"read": 60, "sent": 60})
+    result = mailer.run_json("mail", "mail.yaml").expect(0, read=60, sent=60)
     assert "sent them again" in result.stderr
 
 
 def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector) -> None:
     write_job(mailer.folder, {"retry_limited": True})
     mailer.sandbox.switch(refuse=1, refuse_retry_after_s=86_400)
-    result = mailer.run_json("mail", "mail.yaml")
-    assert (result.exit_code, result.rows) == (3, {"read": 3, "unsent": 3})
+    result = mailer.run_json("mail", "mail.yaml").expect(3, read=3, unsent=3)
     assert "run again after" in result.report["messages"][-1]
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
     assert "sent them again" not in result.stderr
@@ -203,16 +194,13 @@ def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mail
     write_csv(mailer.folder / "people.csv", "email,first,order", *people)
     mailer.sandbox.switch(error_before=1)
 
-    result = mailer.run_json("mail", "mail.yaml")
-
-    assert (result.exit_code, result.rows) == (3, {"read": 60, "unknown": 3, "unsent": 57})
+    mailer.run_json("mail", "mail.yaml").expect(3, read=60, unknown=3, unsent=57)
     mailer.sandbox.switch(error_before=0)
-    result = mailer.run_json("mail", "mail.yaml")
-    assert (result.exit_code, result.rows) == (1, {"read": 60, "sent": 57, "unknown": 3})
+    result = mailer.run_json("mail", "mail.yaml").expect(1, read=60, sent=57, unknown=3)
     assert len(read_rejects(result)) == 3
     write_csv(mailer.folder / "people.csv", "email,first,order", "zoe@example.net,Zoe,1")
     result = mailer.run_json("mail", "mail.yaml")  # the source has no row of the unknown recipients any more
-    assert (result.exit_code, result.rows) == (1, {"read": 1, "sent": 1})
+    result.expect(1, read=1, sent=1)
     assert "3 more recipients of this campaign" in result.stderr
     assert "example.net" in read_rejects(result)[0]["_message"]
     assert [cause["rows"] for cause in result.report["causes"]] == [3]
@@ -220,9 +208,8 @@ def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mail
 
 
 def test_a_preview_writes_emails_and_sends_no_email(mailer: Connector) -> None:
-    result = mailer.run_json("mail", "mail.yaml", "--preview", "2")
-
-    assert (result.exit_code, result.rows, result.report["planned"]) == (0, {"read": 3, "sent": 3}, True)
+    result = mailer.run_json("mail", "mail.yaml", "--preview", "2").expect(0, read=3, sent=3)
+    assert result.report["planned"]
     assert sorted(path.name for path in (mailer.folder / "preview").iterdir()) == ["0001.eml", "0002.eml"]
     assert "Hello Ann" in (mailer.folder / "preview" / "0001.eml").read_text(encoding="utf-8")
     assert not (mailer.folder / "state").exists()
@@ -232,8 +219,7 @@ def test_a_preview_writes_emails_and_sends_no_email(mailer: Connector) -> None:
     mailer.run_json("mail", "mail.yaml", "--limit", "2")
     ledger_bytes = (mailer.folder / "state" / "ledger-emails.db").read_bytes()
     (mailer.folder / "preview").rename(mailer.folder / "earlier")
-    result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
-    assert result.rows == {"read": 3, "sent": 1, "already_sent": 2}
+    mailer.run_json("mail", "mail.yaml", "--preview", "1").expect_rows(read=3, sent=1, already_sent=2)
     assert (mailer.folder / "state" / "ledger-emails.db").read_bytes() == ledger_bytes
 
 
@@ -297,8 +283,7 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
     assert mailer.sandbox.stats()["emails"] == 6
 
     write_csv(mailer.folder / "people.csv", "email,first,order", "ann@example.net,Ann,17", "new@example.net,New,20")
-    result = mailer.run_json("mail", "mail.yaml", "--reopen")
-    assert (result.exit_code, result.rows) == (0, {"read": 2, "sent": 1, "already_sent": 1})
+    mailer.run_json("mail", "mail.yaml", "--reopen").expect(0, read=2, sent=1, already_sent=1)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 2, "already_sent": 2}
 
 

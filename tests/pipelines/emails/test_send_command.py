@@ -29,7 +29,7 @@ def test_an_email_of_options_is_sent_and_its_answer_is_recorded(mailer: Connecto
     result = mailer.run_json("send", *ARGUMENTS)
 
     (sent_email,) = read_outbox(mailer.sandbox)
-    assert (result.exit_code, result.rows) == (0, {"read": 1, "sent": 1})
+    result.expect(0, read=1, sent=1)
     ids = {"request_id": sent_email.outbox_entry["request_id"], "message_id": sent_email.message["Message-ID"]}
     assert result.report["email"] == {"state": "sent", **ids}
     assert [sent_email.message[name] for name in ("To", "Subject")] == ["ann@example.net", "Hi"]

@@ -20,8 +20,7 @@ def mailer(connector: Connector, tmp_path: Path) -> Connector:
 
 
 def test_the_first_email_goes_to_the_given_address_at_once_and_is_not_recorded(mailer: Connector) -> None:
-    result = mailer.run_json("mail", "mail.yaml", "--test", "Me <me@example.com>")
-    assert (result.exit_code, result.rows) == (0, {"read": 1, "sent": 1}), result.stderr
+    mailer.run_json("mail", "mail.yaml", "--test", "Me <me@example.com>").expect(0, read=1, sent=1)
     (sent_email,) = read_outbox(mailer.sandbox)
     assert sent_email.message["To"].addresses[0].addr_spec == "me@example.com"
     assert sent_email.message["Subject"] == "Hello Ann"
@@ -29,15 +28,13 @@ def test_the_first_email_goes_to_the_given_address_at_once_and_is_not_recorded(m
     assert "X-Sandbox-Send-At" not in sent_email.message
     assert mailer.run_json("status").report["runs"] == []
 
-    second_result = mailer.run_json("mail", "mail.yaml")
-    assert second_result.rows == {"read": 3, "sent": 2, "invalid": 1}
+    mailer.run_json("mail", "mail.yaml").expect_rows(read=3, sent=2, invalid=1)
     assert list_recipients(mailer.sandbox) == ["me@example.com", "ann@example.net", "bob@example.net"]
 
 
 def test_a_refused_test_email_is_reported_with_the_reason(mailer: Connector) -> None:
     mailer.sandbox.switch(verified_domains="verified.example")
-    result = mailer.run_json("mail", "mail.yaml", "--test", "me@example.com")
-    assert (result.exit_code, result.rows) == (1, {"read": 1, "rejected": 1}), result.stderr
+    result = mailer.run_json("mail", "mail.yaml", "--test", "me@example.com").expect(1, read=1, rejected=1)
     assert "the service refused the email" in result.stderr
 
 
