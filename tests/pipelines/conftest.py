@@ -16,7 +16,7 @@ import pytest
 from connector.clock import Clock
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
-from tests.databases import open_postgres
+from tests.databases import Database, open_postgres
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.hooks import WebhookReceiver, serve_webhook
 from tests.pipelines.in_process import run_in_process
@@ -126,6 +126,20 @@ class Connector:
         """Run a command with `--output json` to its end, as `run` does."""
         return self.run(*arguments, "--output", "json", **run_options)
 
+    def sync(self, job: str | Path = "job.yaml", *options: str | Path, **run_options: Any) -> CommandResult:
+        """Sync a job to the end of the run."""
+        return self.run_json("sync", job, *options, **run_options)
+
+    @property
+    def crm(self) -> Database:
+        """The SQLite file crm.db."""
+        return Database("sqlite", f"sqlite:///{self.folder}/crm.db")
+
+    @property
+    def ledger(self) -> Database:
+        """The SQLite file of the ledger."""
+        return Database("sqlite", f"sqlite:///{self.folder}/state/ledger.db")
+
     def build_environ(self, environ: Mapping[str, str | None] | None = None) -> dict[str, str]:
         settings = os.environ | self.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | dict(environ or {})
         return {name: value for name, value in settings.items() if value is not None}
@@ -133,6 +147,16 @@ class Connector:
     def import_file(self, path: Path, *options: str | Path, **run_options: Any) -> CommandResult:
         """Import all rows into the base News as active, with a short quiet period unless the options give another."""
         return self.run_json("import", path, *NEWS_IMPORT_OPTIONS, *options, **run_options)
+
+    def write_job(self, *job_lines: str, file_name: str = "job.yaml", **values: str) -> Path:
+        """Write the job file of a load, as `build_job` does. Return its path."""
+        path = self.folder / file_name
+        path.write_text(build_job(*job_lines, **values), encoding="utf-8")
+        return path
+
+    def write_people(self, *lines: str) -> Path:
+        """Write people.csv. Return its path."""
+        return write_csv(self.folder / "people.csv", *lines)
 
 
 @pytest.fixture
@@ -152,6 +176,30 @@ def postgres_connector(connector: Connector) -> Iterator[Connector]:
 def webhook_receiver() -> Iterator[WebhookReceiver]:
     with serve_webhook() as receiver:
         yield receiver
+
+
+def build_job(
+    *job_lines: str,
+    job: str = "crm",
+    source: str = "file: {path: people.csv}",
+    base: str = "name: News",
+    fields: str = "email: email, is_active: {value: true}",
+    subscriber: str = "",
+    load: str = "quiet_period: 200ms",
+) -> str:
+    """Return the text of the job file of a load.
+
+    Each argument is the YAML value of the key with its name, without braces. `subscriber` has further keys of
+    `subscriber`, and `job_lines` are further lines of the file.
+    """
+    mapping = f"fields: {{{fields}}}, " if fields else ""
+    lines = (
+        f"job: {job}",
+        f"source: {{{source}}}",
+        f"subscriber: {{base: {{{base}}}, {mapping}{subscriber}}}",
+        f"load: {{{load}}}",
+    )
+    return "\n".join((*lines, *job_lines, ""))
 
 
 def write_csv(path: Path, *lines: str) -> Path:

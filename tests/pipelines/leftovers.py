@@ -4,20 +4,10 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import list_bases, record_lag
 from connector.states import State
 from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, write_csv
-
-SUPPRESSING_JOB = """
-job: news
-source: {file: {path: people.csv}}
-subscriber: {base: {name: News}}
-suppress: {file: {path: gone.csv, column: address}}
-load: {quiet_period: 200ms}
-"""
-"""A job with a suppression list."""
 
 
 def leave_three_unknown_creates(
@@ -49,20 +39,15 @@ def read_rejects(result: CommandResult) -> list[dict[str, str]]:
 
 def read_states(connector: Connector) -> list[State]:
     """Return the state of each entry with a body, in every base of the account."""
-
-    def list_states(ledger: Ledger) -> list[State]:
-        with ledger.transaction() as connection:
-            bases = list_bases(connection, connector.sandbox.base_url)
-            states = (State.UNKNOWN, State.HELD, State.REJECTED)
-            return [state for base in bases for state in states for _ in ledger.find_unfinished_entries(base, state)]
-
-    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger:
-        return list_states(ledger)
+    with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
+        bases = list_bases(connection, connector.sandbox.base_url)
+        states = (State.UNKNOWN, State.HELD, State.REJECTED)
+        return [state for base in bases for state in states for _ in ledger.find_unfinished_entries(base, state)]
 
 
 def record_lag_of_list(connector: Connector, lag_s: float) -> None:
     """Record this lag of the list in the ledger, as a run does that has measured the lag."""
-    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger, ledger.transaction() as connection:
+    with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
         record_lag(connection, connector.sandbox.base_url, lag_s)
 
 

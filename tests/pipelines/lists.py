@@ -1,28 +1,27 @@
 """Helpers for tests of jobs with several bases, which a column names."""
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import write_csv
-
-BASE_COLUMN = "{column: list, values: {news: 7, shop: 9, club: 11}}"
+from tests.pipelines.conftest import Connector, write_csv
 
 
 def write_lists(
-    folder: Path, *rows: str, base: str = BASE_COLUMN, job_keys: str = "", source_path: str = "people.csv"
+    connector: Connector,
+    *rows: str,
+    base: str = "news: 7, shop: 9, club: 11",
+    job_lines: Sequence[str] = (),
+    **values: str,
 ) -> Path:
-    """Write a job for people.csv, and the rows (`email,list`) if there are any. Return the path of the job."""
-    if rows:
-        write_csv(folder / "people.csv", "email,list", *rows)
-    job_path = folder / "job.yaml"
-    job_path.write_text(
-        f"job: lists\nsource: {{file: {{path: '{source_path}'}}}}\nsubscriber:\n  base: {base}\n"
-        f"  fields: {{email: email, is_active: {{value: true}}}}\nload: {{quiet_period: 200ms}}\n{job_keys}",
-        encoding="utf-8",
+    """Write a job and people.csv with these rows (`email,list`). `base` has the ids of bases by the cells of `list`, or
+    is empty if the cells are ids or names."""
+    connector.write_people("email,list", *rows)
+    return connector.write_job(
+        *job_lines, base=f"column: list, values: {{{base}}}" if base else "column: list", **values
     )
-    return job_path
 
 
 def count_by_base(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
@@ -31,8 +30,8 @@ def count_by_base(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
     return Counter((event["base_id"], normalise_email(event["subscriber"]["Email"])) for event in create_events)
 
 
-def write_parts(folder: Path, *files: tuple[str, ...]) -> Path:
+def write_parts(connector: Connector, *files: tuple[str, ...]) -> Path:
     """Write a job that reads these files in turn. The rows of each file are one chunk."""
     for index, rows in enumerate(files):
-        write_csv(folder / f"part{index}.csv", "email,list", *rows)
-    return write_lists(folder, base="{column: list}", source_path="part*.csv")
+        write_csv(connector.folder / f"part{index}.csv", "email,list", *rows)
+    return connector.write_job(base="column: list", source="file: {path: 'part*.csv'}")

@@ -7,18 +7,12 @@ from pathlib import Path
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import CommandResult, Connector
 
-JOB = """
-job: news
-source: {file: {path: people.csv}}
-subscriber: {base: {name: News}, fields: {email: email, first_name: name, is_active: {value: true}}}
-load: {quiet_period: 200ms}
-"""
+NAME_FIELDS = "email: email, first_name: name, is_active: {value: true}"
 
 
-def write_job(folder: Path, *job_lines: str, text: str = JOB) -> Path:
-    path = folder / "job.yaml"
-    path.write_text("\n".join((text, *job_lines)), encoding="utf-8")
-    return path
+def write_job(connector: Connector, *job_lines: str, **values: str) -> Path:
+    """Write a job that also loads names."""
+    return connector.write_job(*job_lines, **{"fields": NAME_FIELDS, **values})
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

@@ -2,9 +2,8 @@
 
 import os
 from collections import Counter
-from pathlib import Path
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, wait_for_result, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, wait_for_result
 from tests.pipelines.forked import ForkedProcess
 
 PEOPLE_COUNT = 600
@@ -21,23 +20,24 @@ ENGINE_FAULTS = {
     "list_lag_ms": 400,
     "duplicates": "accept",
 }
-JOB = """
-job: sharded
-service: {timeout: 5s}
-source: {file: {path: people.csv}}
-subscriber: {base: {id: 7}, fields: {email: email, first_name: first_name, is_active: {value: true}}}
-load: {quiet_period: 500ms}
-"""
 ODD_ROWS = ("PERSON5@example.com,Ann 5", "person6@example.com,Another", "no address,Ann", ",Ann", "a@x.org,Ann,more")
 """Two rows that repeat an identity, two invalid rows, and a record with too many cells."""
 ODD_ROW_COUNTS = {"duplicate": 2, "invalid": 3}
 
 
-def write_job(folder: Path, *job_lines: str, person_count: int = PEOPLE_COUNT) -> None:
+def write_job(connector: Connector, *job_lines: str, **values: str) -> None:
+    fields = "email: email, first_name: first_name, is_active: {value: true}"
+    load = f"quiet_period: 500ms, {values.pop('load', '')}"
+    connector.write_job(
+        "service: {timeout: 5s}", *job_lines, **{"base": "id: 7", "fields": fields, "load": load, **values}
+    )
+
+
+def write_files(connector: Connector, *job_lines: str, person_count: int = PEOPLE_COUNT, **values: str) -> None:
     """Write a job, and its file with the people and the odd rows."""
-    rows = [f"person{index}@example.com,Ann {index}" for index in range(person_count)]
-    write_csv(folder / "people.csv", "email,first_name", *rows, *ODD_ROWS)
-    (folder / "job.yaml").write_text("\n".join([JOB, *job_lines]))
+    write_job(connector, *job_lines, **values)
+    people = [f"person{index}@example.com,Ann {index}" for index in range(person_count)]
+    connector.write_people("email,first_name", *people, *ODD_ROWS)
 
 
 def start_shard(connector: Connector, index: int, shard_count: int, *options: str) -> ForkedProcess:

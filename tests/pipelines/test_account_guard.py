@@ -15,7 +15,6 @@ from tests.pipelines.conftest import (
     write_addresses,
 )
 from tests.pipelines.leftovers import record_lag_of_list
-from tests.pipelines.planned import JOB, write_job
 from tests.pipelines.reconciled import create_in_service
 
 
@@ -47,14 +46,12 @@ def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create
     assert sandbox.truth()["subscribers"] == other_person_count
 
 
-def test_each_next_step_after_another_account_names_the_token_and_the_address(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_addresses(tmp_path / "people.csv", 2)
-    write_job(tmp_path, text=JOB.replace("first_name: name", "first_name: first_name"))
+def test_each_next_step_after_another_account_names_the_token_and_the_address(connector: Connector) -> None:
+    write_addresses(connector.folder / "people.csv", 2)
+    connector.write_job()
     assert connector.run("sync", "job.yaml").exit_code == 0
     connector.sandbox.switch(drop_before=1)
-    write_addresses(tmp_path / "people.csv", 3)
+    write_addresses(connector.folder / "people.csv", 3)
     assert connector.run("sync", "job.yaml").exit_code == 1  # this run leaves an unresolved create
     connector.sandbox.reset()
     commands = ["sync job.yaml", "retry --job job.yaml", "status", "explain person0@example.com"]
@@ -65,7 +62,7 @@ def test_each_next_step_after_another_account_names_the_token_and_the_address(
             "token",
             connector.sandbox.base_url,
             "connector forget",
-            f"connector check {tmp_path}/job.yaml",
+            f"connector check {connector.folder}/job.yaml",
         ):
             assert expected_text in next_step, (command, output)
         for wrong_text in ("connector retry", "again", "connector sync", "Nothing to do"):
@@ -110,11 +107,9 @@ def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_
     )
 
 
-def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show_yet(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show_yet(connector: Connector) -> None:
     connector.sandbox.switch(list_lag_ms=1500, latency_ms=50)
-    path = write_addresses(tmp_path / "people.csv", 100)
+    path = write_addresses(connector.folder / "people.csv", 100)
     with connector.start("import", path, "--base-name", "News") as process:
         wait_for(lambda: has_stored_subscribers(connector.sandbox, 50))
         process.kill()

@@ -1,24 +1,29 @@
 """Rows for several bases: a column names the base of each row (`subscriber.base: {column: …, values: {…}}`)."""
 
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from connector.listing.evidence import MAX_REQUESTS
-from tests.pipelines.conftest import Connector, has_stored_subscribers, wait_for, wait_for_result, write_csv
+from tests.pipelines.conftest import (
+    CommandResult,
+    Connector,
+    has_stored_subscribers,
+    wait_for,
+    wait_for_result,
+    write_csv,
+)
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import count_by_base, write_lists, write_parts
 
 TOO_LARGE_ID = 2**53  # the sandbox has no subscriber or base with this id
 
 
-def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connector, tmp_path: Path) -> None:
+def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connector) -> None:
     rows = ("ann@x.org,news", "ann@x.org, shop ", "bob@x.org,club", "cem@x.org,news", "ANN@x.org,news")
-    job = write_lists(tmp_path, *rows, "dan@x.org,nwes", "eve@x.org,", "fay,nwes")
-    first_result = connector.run_json("sync", job).expect(1, read=8, created=4, duplicate=1, invalid=3)
+    job = write_lists(connector, *rows, "dan@x.org,nwes", "eve@x.org,", "fay,nwes")
+    first_result = connector.sync(job).expect(1, read=8, created=4, duplicate=1, invalid=3)
     expected_creates = [(7, "ann@x.org"), (7, "cem@x.org"), (9, "ann@x.org"), (11, "bob@x.org")]
     assert count_by_base(connector.sandbox) == Counter(expected_creates)
     assert "created in Base 7 (id 7): 2, Base 9 (id 9): 1, Base 11 (id 11): 1" in first_result.report["messages"]
@@ -28,7 +33,7 @@ def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connecto
         ("fay", "base_id; email", "base; email"),
     ]  # fmt: skip
     assert "must hold one of news, shop, club" in read_rejects(first_result)[0]["_message"]
-    second_result = connector.run_json("sync", job)
+    second_result = connector.sync(job)
     assert second_result.rows == {"read": 8, "exists": 4, "duplicate": 1, "invalid": 3}
     assert second_result.report["requests"]["create"]["sent"] == 0
     rejects_path = Path(first_result.report["rejects_file"])
@@ -37,99 +42,84 @@ def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connecto
     assert count_by_base(connector.sandbox) == Counter([*expected_creates, (9, "dan@x.org")])
 
 
-def test_cells_are_names_of_bases_if_the_job_maps_no_values(connector: Connector, tmp_path: Path) -> None:
-    job = write_lists(tmp_path, "ann@x.org,News", "ann@x.org,Shop", "bob@x.org,Shop", base="{column: list}")
-    assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
-    assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
+def test_cells_are_names_of_bases_if_the_job_maps_no_values(connector: Connector) -> None:
+    job = write_lists(connector, "ann@x.org,News", "ann@x.org,Shop", "bob@x.org,Shop", base="")
+    assert connector.sync(job).rows == {"read": 3, "created": 3}
+    assert connector.sync(job).rows == {"read": 3, "exists": 3}
     assert {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]} == {"News", "Shop"}
 
 
-def test_a_mix_of_ids_and_names_in_a_later_file_is_refused(connector: Connector, tmp_path: Path) -> None:
-    result = connector.run_json("sync", write_parts(tmp_path, ("ann@x.org,7",), ("bob@x.org,7",), ("cem@x.org,Shop",)))
+def test_a_mix_of_ids_and_names_in_a_later_file_is_refused(connector: Connector) -> None:
+    result = connector.sync(write_parts(connector, ("ann@x.org,7",), ("bob@x.org,7",), ("cem@x.org,Shop",)))
     assert result.is_refused
     assert "the column list names one base by its id (7) and another by its name (Shop)" in result.stderr
     assert count_by_base(connector.sandbox) == {}
 
 
-def test_two_cells_may_name_one_base_and_a_suppressed_subscriber_is_created_in_no_base(
-    connector: Connector, tmp_path: Path
-) -> None:
-    base = "{column: list, values: {news: 7, letter: 7, shop: 9}}"
-    write_csv(tmp_path / "gone.csv", "address", "eve@x.org")
+def test_two_cells_may_name_one_base_and_a_suppressed_subscriber_is_created_in_no_base(connector: Connector) -> None:
+    write_csv(connector.folder / "gone.csv", "address", "eve@x.org")
     rows = ("ann@x.org,news", "ann@x.org,letter", "bob@x.org,letter", "eve@x.org,news", "eve@x.org,shop")
-    guard_keys = "suppress: {file: {path: gone.csv, column: address}}\n"
-    job = write_lists(tmp_path, *rows, base=base, job_keys=guard_keys)
-    assert connector.run_json("sync", job).rows == {"read": 5, "created": 2, "duplicate": 1, "suppressed": 2}
+    suppress_line = "suppress: {file: {path: gone.csv, column: address}}"
+    job = write_lists(connector, *rows, base="news: 7, letter: 7, shop: 9", job_lines=[suppress_line])
+    assert connector.sync(job).rows == {"read": 5, "created": 2, "duplicate": 1, "suppressed": 2}
 
 
-def test_a_base_that_ends_the_run_is_named_and_leaves_rows_of_other_bases_unsent(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_base_that_ends_the_run_is_named_and_leaves_rows_of_other_bases_unsent(connector: Connector) -> None:
     rows = [f"person{index}@x.org,{'news' if index % 5 == 0 else 'old'}" for index in range(50)]
-    base_rule = f"{{column: list, values: {{news: 7, old: {TOO_LARGE_ID}, shop: 9}}}}"
-    job = write_lists(tmp_path, *rows, "last@x.org,shop", "more@x.org,shop", base=base_rule)
-    result = connector.run_json("sync", job).expect(3, read=52, created=10, rejected=20, unsent=22)
+    base = f"news: 7, old: {TOO_LARGE_ID}, shop: 9"
+    job = write_lists(connector, *rows, "last@x.org,shop", "more@x.org,shop", base=base)
+    result = connector.sync(job).expect(3, read=52, created=10, rejected=20, unsent=22)
     assert result.report["messages"][0].startswith(f"base {TOO_LARGE_ID}: the service refused each")
 
 
-def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Connector, tmp_path: Path) -> None:
-    rows = [f"person{index}@x.org,{'old' if index < 10 else 'news'}" for index in range(100)]
-    base_rule = f"{{column: list, values: {{news: 7, old: {TOO_LARGE_ID}}}}}"
-    result = connector.run_json(
-        "sync", write_lists(tmp_path, *rows, base=base_rule, job_keys="guard: {max_rejected: 10%}\n")
-    ).expect(1, read=100, created=90, rejected=10)
+def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Connector) -> None:
+    def sync(name: str, old_count: int) -> CommandResult:
+        rows = [f"{name}{index}@x.org,{'old' if index < old_count else 'news'}" for index in range(100)]
+        base, guard_line = f"news: 7, old: {TOO_LARGE_ID}", "guard: {max_rejected: 10%}"
+        return connector.sync(write_lists(connector, *rows, base=base, job_lines=[guard_line]))
+
+    result = sync("person", 10).expect(1, read=100, created=90, rejected=10)
     assert {row["list"] for row in read_rejects(result)} == {"old"}
-    rows = [f"more{index}@x.org,{'old' if index < 11 else 'news'}" for index in range(100)]
-    result = connector.run_json(
-        "sync", write_lists(tmp_path, *rows, base=base_rule, job_keys="guard: {max_rejected: 10%}\n")
-    )
+    result = sync("more", 11)
     assert result.exit_code == 3
     assert "guard.max_rejected: the service rejected 11 of 100 answered creates" in result.report["messages"][0]
 
 
-def test_a_column_with_more_than_1000_bases_ends_the_run_before_the_first_create(
-    connector: Connector, tmp_path: Path
-) -> None:
-    job = write_lists(tmp_path, *(f"p{index}@x.org,{index + 1}" for index in range(1001)), base="{column: list}")
-    result = connector.run_json("sync", job).expect(3, read=1001, unsent=1001)
+def test_a_column_with_more_than_1000_bases_ends_the_run_before_the_first_create(connector: Connector) -> None:
+    job = write_lists(connector, *(f"p{index}@x.org,{index + 1}" for index in range(1001)), base="")
+    result = connector.sync(job).expect(3, read=1001, unsent=1001)
     assert "subscriber.base.values" in result.report["messages"][0]
 
 
-def test_another_map_of_the_bases_has_its_own_cursor(connector: Connector, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
-        database.execute("CREATE TABLE people (email, list, at INTEGER)")
-        database.execute("INSERT INTO people VALUES ('ann@x.org', 'news', 5)")
-    sql_source = "{url: 'sqlite:///crm.db', table: people, cursor: {column: at, start: 1}}"
+def test_another_map_of_the_bases_has_its_own_cursor(connector: Connector) -> None:
+    connector.crm.run(
+        "CREATE TABLE people (email, list, at INTEGER)", "INSERT INTO people VALUES ('ann@x.org', 'news', 5)"
+    )
+    source = "sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: at, start: 1}}"
 
     def sync(base: str) -> str:
-        job = write_lists(tmp_path, base=base)
-        job.write_text(
-            job.read_text(encoding="utf-8").replace("{file: {path: 'people.csv'}}", f"{{sql: {sql_source}}}")
-        )
-        return str(connector.run_json("sync", job).report["messages"])
+        return str(connector.sync(write_lists(connector, base=base, source=source)).report["messages"])
 
-    assert "no cursor is recorded yet" in sync("{column: list, values: {news: 7}}")
-    assert "the cursor stood at 5" in sync("{column: list, values: {news: 7}}")
-    assert "no cursor is recorded yet" in sync("{column: list, values: {news: 7, shop: 9}}")
+    assert "no cursor is recorded yet" in sync("news: 7")
+    assert "the cursor stood at 5" in sync("news: 7")
+    assert "no cursor is recorded yet" in sync("news: 7, shop: 9")
 
 
-def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Connector, tmp_path: Path) -> None:
+def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Connector) -> None:
     connector.sandbox.switch(latency_ms=40)
     rows = [f"person{index}@x.org,{index % 3 + 1}" for index in range(120)]
-    job = write_lists(tmp_path, *rows, base="{column: list}")
-    job.write_text(job.read_text(encoding="utf-8").replace("200ms", "200ms, max_rate: 60, max_concurrency: 3"))
-    result = connector.run_json("sync", job).expect(0, read=120, created=120)
+    load = "quiet_period: 200ms, max_rate: 60, max_concurrency: 3"
+    result = connector.sync(write_lists(connector, *rows, base="", load=load)).expect(0, read=120, created=120)
     started_at, finished_at = (datetime.fromisoformat(result.report[name]) for name in ("started_at", "finished_at"))
     assert (finished_at - started_at).total_seconds() >= 119 / 60
     assert connector.sandbox.stats()["peak_in_flight"] <= 3
 
 
-def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector, tmp_path: Path) -> None:
+def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector) -> None:
     sandbox = connector.sandbox
     sandbox.switch(latency_ms=100, list_lag_ms=300)
     rows = [f"person{index}@x.org,{base}" for index in range(15) for base in range(1, 9)]
-    job = write_lists(tmp_path, *rows, base="{column: list}")
-    job.write_text(job.read_text(encoding="utf-8").replace("200ms", "600ms, max_concurrency: 8"), encoding="utf-8")
+    job = write_lists(connector, *rows, base="", load="quiet_period: 600ms, max_concurrency: 8")
     with connector.start("sync", job, "--output", "json") as process:
         wait_for(lambda: len({base for base, _ in count_by_base(sandbox)}) == 8)  # until each base has a subscriber
         sandbox.switch(drop_before=0.1, drop_after=0.1)
@@ -142,22 +132,22 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector,
     assert result.report["requests"]["list"]["sent"] <= 6 * (2 + MAX_REQUESTS) + 3
 
 
-def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connector, tmp_path: Path) -> None:
-    job = write_lists(tmp_path, "ann@x.org,shop")
+def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connector) -> None:
+    job = write_lists(connector, "ann@x.org,shop")
     connector.sandbox.switch(hang_after=1)
     with connector.start("sync", job) as process:
         wait_for(partial(has_stored_subscribers, connector.sandbox, 1))
         process.kill()
     connector.sandbox.switch(hang_after=0)
-    result = connector.run_json("sync", write_lists(tmp_path, "bob@x.org,news")).expect(0, read=1, created=1)
+    result = connector.sync(write_lists(connector, "bob@x.org,news")).expect(0, read=1, created=1)
     assert result.report["settled"] == {"found": 1, "absent": 0}
 
 
-def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connector: Connector, tmp_path: Path) -> None:
+def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connector: Connector) -> None:
     """A lost create is not absent until the list shows a later subscriber of another base (architecture 4.5)."""
     connector.sandbox.switch(list_lag_ms=1500, latency_ms=300, drop_after=1)
     with connector.start(
-        "sync", write_parts(tmp_path, ("ann@x.org,1",), ("bob@x.org,2",)), "--output", "json"
+        "sync", write_parts(connector, ("ann@x.org,1",), ("bob@x.org,2",)), "--output", "json"
     ) as process:
         wait_for(partial(has_stored_subscribers, connector.sandbox, 1))
         connector.sandbox.switch(drop_after=0, latency_ms=0)
@@ -173,9 +163,8 @@ def test_the_report_names_each_base_that_has_duplicates(connector: Connector, tm
     """Both bases have the same number of duplicates."""
     rows = ("ann@x.org,news", "ann@x.org,shop")
     for index in range(2):
-        job = write_lists(tmp_path, *rows)
-        job.write_text(job.read_text().replace("load: {", "load: {look: none, "))
-        connector.run_json("sync", job, environ={"CONNECTOR_STATE_DIR": str(tmp_path / f"state{index}")})
-    result = connector.run_json("sync", write_lists(tmp_path, *rows, "eve@x.org,news", "eve@x.org,shop"))
+        job = write_lists(connector, *rows, load="look: none")
+        connector.sync(job, environ={"CONNECTOR_STATE_DIR": str(tmp_path / f"state{index}")})
+    result = connector.sync(write_lists(connector, *rows, "eve@x.org,news", "eve@x.org,shop"))
     duplicate_messages = [message for message in result.report["messages"] if "more than once already: 1" in message]
     assert [message.partition(" more")[0][-4:] for message in duplicate_messages] == ["id 7", "id 9"], result.stderr

@@ -10,15 +10,12 @@ from typing import Any, Literal
 import pytest
 
 from pipelines.flows.check import CheckResult, advise_on_check
-from tests.pipelines.conftest import Connector, write_csv
+from tests.databases import Database
+from tests.pipelines.conftest import Connector, build_job, write_csv
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.leftovers import record_lag_of_list
 
-LOAD_JOB = """
-job: crm
-source: {file: {path: people.csv}}
-subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}
-"""
+LOAD_JOB = build_job()
 LIST_CHECKS = ("page size", "order", "filters", "cut off")
 EXACT_FILTERS = "email: exact; client_user_id: exact"
 PARTIAL_FILTERS = EXACT_FILTERS.replace("exact", "partial: a part of a value found the subscriber")
@@ -47,7 +44,7 @@ def read_messages(connector: Connector) -> dict[str, str]:
 
 
 def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email", "ann@x.org", "bob@x.org")
+    connector.write_people("email", "ann@x.org", "bob@x.org")
     expected_load_checks = dict.fromkeys(("configuration", "source", "service", *LIST_CHECKS, "ledger"), True)
     assert run_check(connector, LOAD_JOB) == (0, expected_load_checks, "")
     expected_export_checks = dict.fromkeys(("configuration", "service", *LIST_CHECKS, "ledger", "destination"), True)
@@ -79,12 +76,10 @@ def test_a_failed_check_names_the_next_step(
     failed_name: str,
     expected_text: str,
 ) -> None:
-    write_csv(connector.folder / "people.csv", "email", "ann@x.org")
+    connector.write_people("email", "ann@x.org")
     write_csv(connector.folder / "bad.csv", "email", "no address")
-    with closing(sqlite3.connect(connector.folder / "taken.db")) as database:
-        database.execute("CREATE TABLE subscribers (name TEXT)")
-        database.execute("INSERT INTO subscribers VALUES ('kept')")
-        database.commit()
+    foreign_database = Database("sqlite", f"sqlite:///{connector.folder}/taken.db")
+    foreign_database.run("CREATE TABLE subscribers (name TEXT)", "INSERT INTO subscribers VALUES ('Ann')")
     exit_code, ok_by_check, failure_text = run_check(connector, job, **environ)
     assert (exit_code, [name for name, is_ok in ok_by_check.items() if not is_ok]) == (
         expected_exit_code,
@@ -118,8 +113,8 @@ def test_the_last_lines_of_a_check_are_the_advice(connector: Connector) -> None:
 
 
 def test_a_ledger_without_write_permission_fails_the_check(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email", "ann@x.org")
-    (tmp_path / "job.yaml").write_text(LOAD_JOB)
+    connector.write_people("email", "ann@x.org")
+    connector.write_job()
     assert connector.run("sync", "job.yaml").exit_code == 0
     (tmp_path / "state" / "ledger.db").chmod(0o400)
     with ForkedProcess(
@@ -170,11 +165,9 @@ def test_check_shows_the_page_size_order_and_filters_of_the_list(
     assert "no lag of the list is on record" in messages_by_check["ledger"]
 
 
-def test_check_shows_the_order_of_a_list_of_several_pages_and_the_lag_on_record(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_check_shows_the_order_of_a_list_of_several_pages_and_the_lag_on_record(connector: Connector) -> None:
     connector.sandbox.seed(1500, base_name="News")
-    assert connector.import_file(write_csv(tmp_path / "people.csv", "email", "ann@x.org")).exit_code == 0
+    assert connector.import_file(connector.write_people("email", "ann@x.org")).exit_code == 0
     record_lag_of_list(connector, 7.25)
     messages_by_check = read_messages(connector)
     assert messages_by_check["order"] == "by id, ascending"

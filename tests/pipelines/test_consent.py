@@ -4,26 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, list_activity, list_stored_subscribers, write_csv
+from tests.pipelines.conftest import Connector, list_activity, list_stored_subscribers
 from tests.pipelines.leftovers import read_rejects
 
-JOB = """
-job: news
-source: {file: {path: people.csv}}
-subscriber: {base: {id: 7}, fields: {email: email%s}}
-load: {quiet_period: 200ms}
-"""
 
-
-def write_job(folder: Path, active_rule: str = "") -> Path:
-    """Write a job with this rule of is_active."""
-    job = folder / "job.yaml"
-    job.write_text(JOB % active_rule, encoding="utf-8")
-    return job
-
-
-def test_an_import_is_refused_until_the_column_is_mapped(connector: Connector, tmp_path: Path) -> None:
-    people = write_csv(tmp_path / "people.csv", "email,status", "ann@x.org,unsubscribed", "bob@x.org,subscribed")
+def test_an_import_is_refused_until_the_column_is_mapped(connector: Connector) -> None:
+    people = connector.write_people("email,status", "ann@x.org,unsubscribed", "bob@x.org,subscribed")
     result = connector.run_json("import", people, "--base-id", "7", "--active")
     assert (result.exit_code, list_stored_subscribers(connector.sandbox)) == (2, {}), result.stderr
     assert "--map is_active=status" in result.stderr
@@ -33,8 +19,8 @@ def test_an_import_is_refused_until_the_column_is_mapped(connector: Connector, t
     assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True}
 
 
-def test_an_ignored_column_has_no_effect_and_fills_no_field(connector: Connector, tmp_path: Path) -> None:
-    people = write_csv(tmp_path / "people.csv", "email,unsubscribed,first_name,phone", "ann@x.org,ja,Ann,+4930123456")
+def test_an_ignored_column_has_no_effect_and_fills_no_field(connector: Connector) -> None:
+    people = connector.write_people("email,unsubscribed,first_name,phone", "ann@x.org,ja,Ann,+4930123456")
     arguments = ("import", people, "--base-id", "7", "--active")
     misspelt_result = connector.run(*arguments, "--ignore", "unsubscribd")
     assert misspelt_result.exit_code == 2
@@ -51,17 +37,22 @@ NO_ACTIVITY = "an import of these rows is refused: no column fills is_active"
 
 
 @pytest.mark.parametrize(
-    ("header", "active_rule", "expected_message", "advice"),
+    ("header", "fields", "expected_message", "advice"),
     [
-        ("email,unsubscribed", ", is_active: {value: true}", UNMAPPED_COLUMN, "ignore"),
-        ("email,active", "", NO_ACTIVITY, "--active or --inactive (in a job: is_active: {value: true}; in Python: act"),
+        ("email,unsubscribed", "email: email, is_active: {value: true}", UNMAPPED_COLUMN, "ignore"),
+        (
+            "email,active",
+            "email: email",
+            NO_ACTIVITY,
+            "--active or --inactive (in a job: is_active: {value: true}; in Python: act",
+        ),
     ],
 )
 def test_a_sync_without_a_certain_value_of_is_active_is_refused_and_a_plan_warns(
-    connector: Connector, tmp_path: Path, header: str, active_rule: str, expected_message: str, advice: str
+    connector: Connector, tmp_path: Path, header: str, fields: str, expected_message: str, advice: str
 ) -> None:
-    write_csv(tmp_path / "people.csv", header, "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")
-    job = write_job(tmp_path, active_rule)
+    connector.write_people(header, "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")
+    job = connector.write_job(fields=fields)
     result = connector.run("sync", job)
     assert (result.exit_code, connector.sandbox.stats()["subscribers"], advice in result.stderr) == (2, 0, True)
     for command in ("plan", "validate"):
@@ -70,23 +61,20 @@ def test_a_sync_without_a_certain_value_of_is_active_is_refused_and_a_plan_warns
         assert any(message.startswith(expected_message) for message in result.report["messages"])
 
 
-def test_a_job_that_init_writes_maps_the_column_and_a_job_may_ignore_it(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", "email,unsubscribed", "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")
+def test_a_job_that_init_writes_maps_the_column_and_a_job_may_ignore_it(connector: Connector) -> None:
+    connector.write_people("email,unsubscribed", "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")
     init_result = connector.run("init", "people.csv", "--base-id", "7", "-o", "drafted.yaml")
     assert init_result.exit_code == 0, init_result.stderr
-    assert connector.run_json("sync", "drafted.yaml").rows == {"read": 3, "created": 3}
+    assert connector.sync("drafted.yaml").rows == {"read": 3, "created": 3}
     assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True, "eve@x.org": True}
-    job = write_job(tmp_path, ", is_active: {value: true}")
-    job.write_text(job.read_text() + "ignore: [unsubscribed]\n", encoding="utf-8")
+    job = connector.write_job("ignore: [unsubscribed]")
     assert connector.run_json("plan", job).report["messages"] == ["columns not used: unsubscribed"]
 
 
-def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(connector: Connector) -> None:
     expected_row_counts = [f"p{index}@x.org,customer" for index in range(32_000)]
     expected_row_counts[31_000] = "p31000@x.org,unsubscribed"
-    people_path = write_csv(tmp_path / "people.csv", "email,status", *expected_row_counts)
+    people_path = connector.write_people("email,status", *expected_row_counts)
     result = connector.run_json("import", people_path, "--base-id", "7", "--active", "--limit", "32000")
     assert result.is_refused
     assert "the column status" in result.stderr
@@ -103,8 +91,8 @@ def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(
 def test_an_empty_cell_of_is_active_is_invalid_unless_the_mapping_has_a_default(
     connector: Connector, tmp_path: Path, rule: str, expected_row_counts: dict[str, int]
 ) -> None:
-    write_csv(tmp_path / "people.csv", "email,active", "a@x.org,yes", "b@x.org,")
-    result = connector.run_json("sync", write_job(tmp_path, f", is_active: {rule}"))
+    connector.write_people("email,active", "a@x.org,yes", "b@x.org,")
+    result = connector.sync(connector.write_job(fields=f"email: email, is_active: {rule}"))
     assert result.rows == expected_row_counts, result.stderr
     reject_codes = (
         [(row["_outcome"], row["_field"], row["_code"]) for row in read_rejects(result)] if result.exit_code else []
@@ -112,7 +100,7 @@ def test_an_empty_cell_of_is_active_is_invalid_unless_the_mapping_has_a_default(
     assert reject_codes == ([("invalid", "is_active", "required")] if "invalid" in expected_row_counts else [])
 
 
-def test_an_import_reads_yes_and_no_in_the_language_of_the_header(connector: Connector, tmp_path: Path) -> None:
-    people = write_csv(tmp_path / "people.csv", "email,Abonné", "ann@x.org,OUI", "bob@x.org,non")
+def test_an_import_reads_yes_and_no_in_the_language_of_the_header(connector: Connector) -> None:
+    people = connector.write_people("email,Abonné", "ann@x.org,OUI", "bob@x.org,non")
     assert connector.run_json("import", people, "--base-id", "7").rows == {"read": 2, "created": 2}
     assert list_activity(connector) == {"ann@x.org": True, "bob@x.org": False}

@@ -2,7 +2,6 @@
 for each kind of damage."""
 
 import gzip
-import json
 from pathlib import Path
 
 import duckdb
@@ -36,29 +35,19 @@ def test_a_file_that_is_damaged_in_its_middle_is_refused_before_the_first_create
     assert connector.sandbox.stats()["requests"] == {}
 
 
-def test_a_job_with_an_unclosed_quote_is_refused_with_the_line_and_recorded(
-    connector: Connector, tmp_path: Path
-) -> None:
-    (tmp_path / "people.csv").write_text(HEADER + ROWS + 'eve@x.org,"Eve,yes\n' + ROWS[:2000])
-    job = tmp_path / "job.yaml"
-    job.write_text("job: j\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}}\n", encoding="utf-8")
-    result = connector.run_json("sync", job)
+def test_a_job_with_an_unclosed_quote_is_refused_with_the_line_and_recorded(connector: Connector) -> None:
+    (connector.folder / "people.csv").write_text(HEADER + ROWS + 'eve@x.org,"Eve,yes\n' + ROWS[:2000])
+    result = connector.sync(connector.write_job())
     assert result.is_refused
     assert "the record that begins on line 40002 has a quote that is never closed" in result.stderr
     assert "a quote within it is written twice" in result.stderr
-    (status,) = json.loads(connector.run("status", "--output", "json").stdout)["runs"][:1]
-    assert status["exit_code"] == 2
+    assert connector.run_json("status").report["runs"][0]["exit_code"] == 2
 
 
 def test_a_query_that_cannot_convert_a_value_is_refused(connector: Connector, tmp_path: Path) -> None:
     """tests/sources/sql/test_databases.py has the same claim for PostgreSQL."""
     duckdb.connect(str(tmp_path / "people.duckdb")).close()
     query = "select 'p' || (case when n = 3 then 'x' else '1' end)::int || '@x.org' as email from range(1, 4) as s(n)"
-    (tmp_path / "job.yaml").write_text(
-        f'job: j\nsource: {{sql: {{url: "duckdb:///people.duckdb", query: "{query}"}}}}\n'
-        "subscriber: {base: {id: 7}, fields: {email: email, is_active: {value: true}}}\n",
-        encoding="utf-8",
-    )
-    result = connector.run_json("sync", "job.yaml")
+    result = connector.sync(connector.write_job(source=f'sql: {{url: "duckdb:///people.duckdb", query: "{query}"}}'))
     assert result.is_refused, result.stderr
     assert connector.sandbox.stats()["requests"] == {}

@@ -1,9 +1,7 @@
 """Drift files: changed rows with their fields, because the service has no update (architecture 2, 4.12, 8)."""
 
 import csv
-import sqlite3
 import stat
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,33 +9,22 @@ import pytest
 from tests.pipelines.conftest import CommandResult, Connector, wait_for, wait_for_result, write_csv
 from tests.pipelines.planned import count_requests
 from tests.pipelines.reconciled import create_in_service, erase_oldest
-from tests.pipelines.test_sync_command import write_job
 
-JOB = """
-job: crm
-source: {file: {path: people.csv}}
-subscriber:
-  base: {id: 7}
-  fields:
-    email: email
-    is_active: {value: true}
-    first_name: name
-    tags: {column: segments, split: "|"}
-    address_zip: zip
-load: {quiet_period: 200ms}
-"""
+FIELDS = (
+    "email: email, is_active: {value: true}, first_name: name, tags: {column: segments, split: '|'}, address_zip: zip"
+)
 COLUMNS = ["identity", "field", "service", "source", "_row", "_file", "_outcome", "_code", "_run_id", "_at"]
 
 
-def sync_lines(connector: Connector, *lines: str, job: str = JOB) -> CommandResult:
+def sync_lines(connector: Connector, *lines: str, **values: str) -> CommandResult:
     """Sync a file with these rows of email, name, segments and zip."""
-    return connector.run_json("sync", write_people(connector, *lines, job=job))
+    return connector.sync(write_files(connector, *lines, **values))
 
 
-def write_people(connector: Connector, *lines: str, job: str = JOB) -> Path:
+def write_files(connector: Connector, *lines: str, **values: str) -> Path:
     """Write the job, and its file with these rows."""
-    write_csv(connector.folder / "people.csv", "email,name,segments,zip", *lines)
-    return write_job(connector.folder, job)
+    connector.write_people("email,name,segments,zip", *lines)
+    return connector.write_job(**{"base": "id: 7", "fields": FIELDS, **values})
 
 
 def read_drift(result: CommandResult) -> list[dict[str, str]]:
@@ -85,8 +72,7 @@ def test_a_reported_change_is_compared_again_only_after_a_week(connector: Connec
     assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 1, "changed": 1}, None)
     assert any("in the drift file of an earlier run" in message for message in second_result.report["messages"])
     assert count_list_requests(second_result) < count_list_requests(first_result)
-    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
-        ledger.execute("UPDATE entry SET reported_at = reported_at - 7 * 86400")
+    connector.ledger.run("UPDATE entry SET reported_at = reported_at - 7 * 86400")
     assert read_fields(sync_lines(connector, "ann@x.org,Anna,,")) == read_fields(first_result)
     other_result = sync_lines(connector, "ann@x.org,Annie,,")
     assert read_fields(other_result) == [("ann@x.org", "first_name", "Ann", "Annie")]
@@ -120,14 +106,14 @@ def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(co
     connector.run_json("import", connector.folder / "export.csv", "--base-id", "7").expect_rows(
         read=person_count, created=person_count
     )
-    job = JOB.replace("first_name: name", "first_name: name\n    last_name: {value: Lee}")
+    fields = f"{FIELDS}, last_name: {{value: Lee}}"
     changed_lines = [f"p{index}@x.org,{'Zoe' if index == 5 else 'Ann'} {index},," for index in range(person_count)]
-    sync_result = sync_lines(connector, *changed_lines, job=job)
+    sync_result = sync_lines(connector, *changed_lines, fields=fields)
     assert sync_result.rows == {"read": person_count, "exists": person_count - 1, "changed": 1}
     assert read_fields(sync_result) == [("p5@x.org", "first_name", "Ann 5", "Zoe 5")]
     assert not any("mapping" in message for message in sync_result.report["messages"])
     assert count_list_requests(sync_result) <= person_count + 5
-    second_result = sync_lines(connector, *changed_lines, job=job)
+    second_result = sync_lines(connector, *changed_lines, fields=fields)
     assert (second_result.rows, second_result.report["drift_file"]) == (sync_result.rows, None)
     assert count_list_requests(second_result) <= 1
 
@@ -152,12 +138,12 @@ def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(con
 
 def test_a_changed_row_is_not_compared_with_a_subscriber_whose_address_has_changed(connector: Connector) -> None:
     """The values in the service may belong to another person."""
-    job = JOB.replace("is_active: {value: true}", "is_active: zip").replace("    address_zip: zip\n", "")
-    sync_lines(connector, "ann@x.org,Ann,,yes", "bob@x.org,Bob,,yes", job=job)
+    fields = "email: email, is_active: zip, first_name: name, tags: {column: segments, split: '|'}"
+    sync_lines(connector, "ann@x.org,Ann,,yes", "bob@x.org,Bob,,yes", fields=fields)
     change_in_service(connector, "ann@x.org", FirstName="Ann", IsActive=True, Phone="0201")
     connector.sandbox.switch(merge_by=["Phone"])
     create_in_service(connector.sandbox, "bea@x.org", {"Id": 7}, FirstName="Bea", IsActive=True, Phone="0201")
-    changed_result = sync_lines(connector, "ann@x.org,Anna,,no", "bob@x.org,Bob,,yes", job=job)
+    changed_result = sync_lines(connector, "ann@x.org,Anna,,no", "bob@x.org,Bob,,yes", fields=fields)
     assert connector.sandbox.stats()["subscribers"] == 2
     assert [(line["identity"], line["field"], line["_code"]) for line in read_drift(changed_result)] == [
         ("ann@x.org", "", "not_compared")
@@ -174,7 +160,7 @@ def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
         sync_lines(connector, "known@x.org,Kay,,")  # the ledger knows the base's id, and the list has two pages
     change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     change_in_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
-    plan_result = connector.run_json("plan", write_people(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))
+    plan_result = connector.run_json("plan", write_files(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))
     first_result = sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     assert first_result.rows == plan_result.rows == {"read": 2, "exists": 1, "changed": 1}
     assert read_fields(first_result) == [("ann@x.org", "first_name", "Annette", "Ann")]
@@ -185,13 +171,13 @@ def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
 
 
 def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(connector: Connector) -> None:
-    holding_job = JOB.replace("quiet_period: 200ms", "quiet_period: 200ms, on_unknown: hold")
+    load = "quiet_period: 200ms, on_unknown: hold"
     connector.sandbox.switch(drop_before=1.0)
-    sync_lines(connector, "ann@x.org,Ann,,", job=holding_job)
+    sync_lines(connector, "ann@x.org,Ann,,", load=load)
     connector.sandbox.switch(drop_before=0)
-    assert sync_lines(connector, "ann@x.org,Ann,,", job=holding_job).rows == {"read": 1, "unknown": 1}
+    assert sync_lines(connector, "ann@x.org,Ann,,", load=load).rows == {"read": 1, "unknown": 1}
     change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
-    result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", job=holding_job).expect(
+    result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", load=load).expect(
         0, read=2, created=1, changed=1
     )
     assert read_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]
@@ -200,7 +186,7 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
 def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector: Connector) -> None:
     sandbox = connector.sandbox
     sync_lines(connector, "ann@x.org,Ann,,")
-    job = write_people(connector, "ann@x.org,Anna,,")
+    job = write_files(connector, "ann@x.org,Anna,,")
     request_count = count_requests(sandbox, "list")
     sandbox.switch(latency_ms=2000)
     with connector.start("sync", job, "--output", "json") as process:

@@ -2,10 +2,8 @@
 
 import os
 import signal
-import sqlite3
 import time
 from collections.abc import Mapping
-from contextlib import closing
 from pathlib import Path
 
 import psutil
@@ -16,12 +14,12 @@ from tests.pipelines.dask_processes import is_alive, list_children, list_workers
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.sharded import (
     FAULTS,
-    JOB,
     ODD_ROW_COUNTS,
     PEOPLE_COUNT,
     close_process,
     count_each_person_once,
     has_each_person_once,
+    write_files,
     write_job,
 )
 
@@ -37,16 +35,12 @@ def wait_for_creates(connector: Connector, create_count: int) -> None:
     wait_for(lambda: has_stored_subscribers(connector.sandbox, create_count))
 
 
-def test_an_incremental_run_whose_worker_died_is_partial_and_reports_the_death(
-    postgres_connector: Connector, tmp_path: Path
-) -> None:
+def test_an_incremental_run_whose_worker_died_is_partial_and_reports_the_death(postgres_connector: Connector) -> None:
     """If a worker dies after the end of an attempt, the cursor has moved, so the next attempt reads fewer rows."""
-    with closing(sqlite3.connect(tmp_path / "crm.db")) as database, database:
-        database.execute("create table people (email, first_name, seq)")
-        rows = [(f"person{index}@example.com", f"Ann {index}", index) for index in range(PEOPLE_COUNT)]
-        database.executemany("insert into people values (?, ?, ?)", rows)
-    source = f"{{sql: {{url: 'sqlite:///{tmp_path}/crm.db', table: people, cursor: {{column: seq, start: 0}}}}}}"
-    (tmp_path / "job.yaml").write_text(JOB.replace("{file: {path: people.csv}}", source))
+    crm = postgres_connector.crm
+    crm.run("create table people (email, first_name, seq)")
+    crm.insert_rows("people", [(f"person{index}@example.com", f"Ann {index}", index) for index in range(PEOPLE_COUNT)])
+    write_job(postgres_connector, source=f"sql: {{url: '{crm.url}', table: people, cursor: {{column: seq, start: 0}}}}")
     process = start_engine(postgres_connector, worker_count=1)
     wait_for_creates(postgres_connector, PEOPLE_COUNT // 2)
     for worker in list_workers(process.pid):
@@ -57,11 +51,9 @@ def test_an_incremental_run_whose_worker_died_is_partial_and_reports_the_death(
     assert has_each_person_once(postgres_connector)
 
 
-def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
-    postgres_connector: Connector, tmp_path: Path
-) -> None:
+def test_a_killed_command_leaves_no_process_and_the_next_command_continues(postgres_connector: Connector) -> None:
     person_count = 2 * PEOPLE_COUNT
-    write_job(tmp_path, person_count=person_count)
+    write_files(postgres_connector, person_count=person_count)
     postgres_connector.sandbox.switch(latency_ms=300)
     process = start_engine(postgres_connector)
     wait_for_creates(postgres_connector, 100)
@@ -77,7 +69,7 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
         process.communicate()
     wait_for(lambda: not any(is_alive(child) for child in children))
     postgres_connector.sandbox.switch(latency_ms=5)
-    second_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
+    second_result = postgres_connector.sync("job.yaml", "--wait", "60s")
     assert (second_result.exit_code, second_result.rows["created"] + second_result.rows["exists"]) == (
         1,
         person_count,
@@ -85,25 +77,18 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(
     assert has_each_person_once(postgres_connector, person_count)
 
 
-def test_a_shard_waits_for_the_lease_of_an_attempt_that_died_on_another_machine(
-    postgres_connector: Connector, tmp_path: Path
-) -> None:
-    write_job(tmp_path, person_count=10)
-    assert postgres_connector.run_json("sync", "job.yaml").rows["created"] == 10  # and the ledger has its tables
-    write_job(tmp_path, person_count=20)
+def test_a_shard_waits_for_the_lease_of_an_attempt_that_died_on_another_machine(postgres_connector: Connector) -> None:
+    write_files(postgres_connector, person_count=10)
+    assert postgres_connector.sync().rows["created"] == 10  # and the ledger has its tables
+    write_files(postgres_connector, person_count=20)
     insert_sql = """INSERT INTO lease (shard_index, shard_count, holder, process, expires_at)
         VALUES (1, 2, 'another machine', 'boot-id 1 1 1 token', now() + interval '25 s')"""
     run_sql(postgres_connector.environ["CONNECTOR_LEDGER"], insert_sql)
-    result = close_process(start_engine(postgres_connector))
-    assert (result.exit_code, result.rows) == (1, {"read": 25, "created": 10, "exists": 10, **ODD_ROW_COUNTS}), (
-        result.stderr
-    )
+    close_process(start_engine(postgres_connector)).expect(1, read=25, created=10, exists=10, **ODD_ROW_COUNTS)
 
 
-def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once(
-    postgres_connector: Connector, tmp_path: Path
-) -> None:
-    write_job(tmp_path)
+def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once(postgres_connector: Connector) -> None:
+    write_files(postgres_connector)
     postgres_connector.sandbox.switch(latency_ms=300)
     process = start_engine(postgres_connector)
     wait_for_creates(postgres_connector, 100)
@@ -144,7 +129,7 @@ def check_sums(connector: Connector, result: CommandResult) -> None:
 def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
-    write_job(tmp_path, person_count=300)
+    write_files(postgres_connector, person_count=300)
     with run_dask(tmp_path, "scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard") as scheduler:
         address = read_address(tmp_path)
         command = ("sync", "job.yaml", "--engine", "dask", "--scheduler", address)
@@ -160,12 +145,11 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
             result.expect(1, read=305, created=300, **ODD_ROW_COUNTS)
             check_sums(postgres_connector, result)
             assert scheduler.poll() is None
-            job = (tmp_path / "job.yaml").read_text()
-            (tmp_path / "job.yaml").write_text(job.replace("{id: 7}", "{name: Newsletter}"))
+            write_job(postgres_connector, base="name: Newsletter")
             result = postgres_connector.run_json(*command)
             assert (result.exit_code, "Give the base by its id" in result.stderr) == (2, True), result.stderr
 
-            write_job(tmp_path)
+            write_files(postgres_connector)
             postgres_connector.sandbox.switch(latency_ms=400)
             process = postgres_connector.start(*command, "--output", "json")
             wait_for_creates(postgres_connector, 350)
@@ -173,6 +157,6 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
             result = close_process(process)
             assert (result.exit_code, "the scheduler has ended" in result.stderr) == (3, True), result.stderr
             postgres_connector.sandbox.switch(latency_ms=5)
-            second_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
+            second_result = postgres_connector.sync("job.yaml", "--wait", "60s")
             assert second_result.exit_code == 1, second_result.stderr
     assert count_stored_emails(postgres_connector.sandbox) == count_each_person_once()

@@ -14,16 +14,15 @@ import pytest
 from connector.ledger.opening import open_ledger
 from connector.sandbox import SandboxProcess
 from pipelines.cli import COMMANDS
-from tests.pipelines.conftest import Connector, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, build_job, wait_for, write_addresses
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.virtual_time import skip_waits
 
-SOURCE = "source: {file: {path: people.csv}}\n"
 FILES = {
-    "crm.yaml": "job: crm\n" + SOURCE + "subscriber: {base: {name: News}}\nload: {quiet_period: 200ms}\n",
+    "crm.yaml": build_job(fields=""),
     "export.yaml": "job: out\nexport: {to: 'sqlite:///out.db'}\n",
-    "mail.yaml": "job: mail\n" + SOURCE + "mail: {campaign: w, to: email, from: {email: a@example.com}, subject: Hi, "
-    "text: {content: Hello}}\n",
+    "mail.yaml": "job: mail\nsource: {file: {path: people.csv}}\n"
+    "mail: {campaign: w, to: email, from: {email: a@example.com}, subject: Hi, text: {content: Hello}}\n",
     "hello.txt": "Hello\n",
 }
 REQUEST_COMMANDS = {  # commands that send requests to the service
@@ -180,7 +179,7 @@ def read_identities(restored_connector: Connector) -> set[bytes]:
 
 @pytest.mark.parametrize("command", ["retry", "forget"])
 def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(restored_connector: Connector, command: str) -> None:
-    with open_ledger(f"sqlite:///{restored_connector.folder}/state/ledger.db"):
+    with open_ledger(restored_connector.ledger.url):
         result = restored_connector.run_json(*COMMAND_LINES[command].split())
     assert (result.exit_code, result.report["status"]) == (4, "locked")
     assert str(os.getpid()) in result.stderr
@@ -190,10 +189,8 @@ def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(restored_connector:
 
 @pytest.mark.parametrize("command", ["retry", "forget", "explain", "ledger backup"])
 def test_a_missing_ledger_is_reported_and_not_created(restored_connector: Connector, command: str) -> None:
-    count_before, environ = (
-        count_requests(restored_connector.sandbox),
-        {"CONNECTOR_LEDGER": f"sqlite:///{restored_connector.folder}/mistyped.db"},
-    )
+    count_before = count_requests(restored_connector.sandbox)
+    environ = {"CONNECTOR_LEDGER": f"sqlite:///{restored_connector.folder}/mistyped.db"}
     result = restored_connector.run_json(*COMMAND_LINES[command].split(), environ=environ)
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "no ledger" in result.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_addresses
 from tests.pipelines.leftovers import read_rejects, retry
 from tests.pipelines.reconciled import create_in_service
 from tests.pipelines.virtual_time import skip_waits
@@ -58,31 +58,29 @@ def test_the_ledger_is_enough_to_notice_a_move_between_bases(connector: Connecto
     check_held_rows(result, connector)
 
 
-def test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created(connector: Connector) -> None:
     create_in_service(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account", drop_after=1)
-    connector.import_file(write_addresses(tmp_path / "people.csv", 2)).expect(0, read=2, created=1, exists=1)
+    connector.import_file(write_addresses(connector.folder / "people.csv", 2)).expect(0, read=2, created=1, exists=1)
 
 
-def test_one_merged_row_does_not_prevent_other_creates(connector: Connector, tmp_path: Path) -> None:
+def test_one_merged_row_does_not_prevent_other_creates(connector: Connector) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{index}@example.com,3161234567{max(index, 1)},true" for index in range(20)]
-    connector.import_file(write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows)).expect(
+    connector.import_file(connector.write_people("email,phone,is_active", *rows)).expect(
         1, read=20, created=19, unknown=1
     )
     assert retry(connector, "--held", "accept").rows == {"read": 1, "exists": 1}
 
 
-def test_an_overwritten_subscriber_does_not_trigger_the_account_guard(connector: Connector, tmp_path: Path) -> None:
+def test_an_overwritten_subscriber_does_not_trigger_the_account_guard(connector: Connector) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [
         "new0@example.com,31612345671,true",
         "new1@example.com,31612345671,true",
         "new2@example.com,31612345672,true",
     ]
-    people_path = write_csv(tmp_path / "people.csv", "email,phone,is_active", *rows)
+    people_path = connector.write_people("email,phone,is_active", *rows)
     assert connector.import_file(people_path).rows == {"read": 3, "created": 2, "unknown": 1}
     for _ in range(3):  # each run draws one of the two subscribers for its look-up
         result = connector.import_file(people_path)

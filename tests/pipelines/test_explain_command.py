@@ -17,17 +17,10 @@ from tests.pipelines.conftest import (
     wait_for,
     write_csv,
 )
-from tests.pipelines.test_sync_command import write_job
 
 ANN, BOB = "ann@example.com", "bob@example.com"
 INTO_NEWS_BY_ROW = ("--base-name", "News", "--quiet-period", "200ms")
-JOB = """
-job: crm
-source: {file: {path: people.csv}}
-subscriber:
-  base: {id: 7}
-  fields: {email: email, birthday: birthday, is_active: {value: true}}
-"""
+FIELDS = "email: email, birthday: birthday, is_active: {value: true}"
 ENVIRON_WITHOUT_SERVICE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
 
 
@@ -40,8 +33,8 @@ def explain(connector: Connector, identity: str = ANN) -> CommandResult:
     return result
 
 
-def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "people.csv", "email,client_user_id", f"{ANN},A1")
+def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Connector) -> None:
+    path = connector.write_people("email,client_user_id", f"{ANN},A1")
     run = connector.import_file(path).report
     requests = connector.sandbox.stats()["requests"]
 
@@ -60,9 +53,9 @@ def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Co
     assert connector.sandbox.stats()["requests"] == requests
 
 
-def test_a_create_is_explained_during_its_run_and_after_the_run_is_killed(connector: Connector, tmp_path: Path) -> None:
+def test_a_create_is_explained_during_its_run_and_after_the_run_is_killed(connector: Connector) -> None:
     connector.sandbox.switch(hang_after=1)  # one create takes effect and is not answered
-    path = write_csv(tmp_path / "people.csv", "email", ANN)
+    path = connector.write_people("email", ANN)
     with connector.start("import", path, *NEWS_IMPORT_OPTIONS) as process:
         wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
         (entry_during_run,) = explain(connector).report["entries"]
@@ -92,10 +85,8 @@ def test_a_row_that_differs_from_the_service_has_a_next_step(connector: Connecto
     assert different_entry["next_step"].startswith("A row differs from the service")
 
 
-def test_explain_ends_with_exit_code_1_if_the_ledger_does_not_know_the_subscriber(
-    connector: Connector, tmp_path: Path
-) -> None:
-    connector.import_file(write_csv(tmp_path / "people.csv", "email", ANN, "no address"))
+def test_explain_ends_with_exit_code_1_if_the_ledger_does_not_know_the_subscriber(connector: Connector) -> None:
+    connector.import_file(connector.write_people("email", ANN, "no address"))
     for identity in (BOB, "no address"):
         result = explain(connector, identity)
         assert (result.exit_code, result.report["status"], result.report["entries"]) == (1, "partial", [])
@@ -104,9 +95,8 @@ def test_explain_ends_with_exit_code_1_if_the_ledger_does_not_know_the_subscribe
 
 
 def test_a_subscriber_whose_rows_were_always_invalid_is_explained_by_its_problem(connector: Connector) -> None:
-    write_csv(connector.folder / "people.csv", "email,birthday", f"{ANN},31.02.1990")
-    job = write_job(connector.folder, JOB)
-    run = connector.run_json("sync", job).report
+    connector.write_people("email,birthday", f"{ANN},31.02.1990")
+    run = connector.sync(connector.write_job(fields=FIELDS)).report
     result = explain(connector)
     (problem,) = result.report["problems"]
     assert (result.exit_code, result.report["entries"]) == (0, [])
@@ -118,9 +108,9 @@ def test_a_subscriber_whose_rows_were_always_invalid_is_explained_by_its_problem
 
 def test_the_next_step_names_the_job_that_owns_the_entry(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422)
-    write_csv(connector.folder / "people.csv", "email,birthday", f"{ANN},")
-    job = write_job(connector.folder, JOB)
-    run = connector.run_json("sync", job).report
+    connector.write_people("email,birthday", f"{ANN},")
+    job = connector.write_job(fields=FIELDS)
+    run = connector.sync(job).report
     (entry,) = explain(connector).report["entries"]
     assert entry["next_step"].endswith(f"connector retry --rejected --job {job}")
     assert entry["run"]["rejects_file"] == run["rejects_file"]
@@ -131,8 +121,8 @@ def test_the_next_step_names_the_job_that_owns_the_entry(connector: Connector) -
 def test_explain_shows_a_subscriber_that_is_created_in_one_base_and_invalid_in_another_base(
     connector: Connector,
 ) -> None:
-    write_csv(connector.folder / "people.csv", "email,birthday,list", f"{ANN},,7", f"{ANN},31.02.1990,9")
-    connector.run_json("sync", write_job(connector.folder, JOB.replace("{id: 7}", "{column: list}")))
+    connector.write_people("email,birthday,list", f"{ANN},,7", f"{ANN},31.02.1990,9")
+    connector.sync(connector.write_job(base="column: list", fields=FIELDS))
     explanation = explain(connector).report
     assert [(entry["base_id"], entry["state"]) for entry in explanation["entries"]] == [(7, "confirmed")]
     assert [(problem["base"], problem["kind"]) for problem in explanation["problems"]] == [("9", "invalid")]
@@ -159,7 +149,7 @@ EXPECTED_BY_CASE = {
 
 def test_each_state_of_the_ledger_is_explained(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    with open_ledger(f"sqlite:///{tmp_path}/state/ledger.db") as ledger, ledger.transaction() as connection:
+    with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
         run_key = start_run(connection, RUN_ID, "crm", "sync", 1_795_658_400.0)
         bases = [find_or_add_base(connection, "main", *base) for base in ((7, "News"), (9, "Shop"))]
         for entry_case in EXPECTED_BY_CASE:

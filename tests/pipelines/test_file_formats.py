@@ -19,13 +19,6 @@ EXPECTED_SUBSCRIBERS = [
     },
 ]  # fmt: skip
 
-JOB = """
-job: people
-source: {{file: {{{file}}}}}
-subscriber: {{base: {{name: News}}}}
-load: {{quiet_period: 200ms}}
-"""
-
 
 def read_stored_subscribers(connector: Connector) -> list[dict[str, Any]]:
     people = [
@@ -34,10 +27,6 @@ def read_stored_subscribers(connector: Connector) -> list[dict[str, Any]]:
     return sorted(
         ({key: person[key] for key in EXPECTED_SUBSCRIBERS[0]} for person in people), key=lambda person: person["Email"]
     )
-
-
-def write_job(folder: Path, file: str, job_keys: str = "") -> Path:
-    return write_file(folder, "job.yaml", JOB.format(file=file) + job_keys)
 
 
 def test_standard_input_is_imported_like_a_file(connector: Connector) -> None:
@@ -49,9 +38,9 @@ def test_standard_input_is_imported_like_a_file(connector: Connector) -> None:
     assert reject["_file"] == "standard input"
 
 
-def test_options_and_a_job_describe_the_format_of_standard_input(connector: Connector, tmp_path: Path) -> None:
+def test_options_and_a_job_describe_the_format_of_standard_input(connector: Connector) -> None:
     content = build_csv(";").decode().encode("cp1252")
-    job = write_job(tmp_path, 'path: none.csv, delimiter: ";", encoding: cp1252')
+    job = connector.write_job(source='file: {path: none.csv, delimiter: ";", encoding: cp1252}', fields="")
     connector.run_json("import", "-", "--job", job, stdin=content).expect_rows(read=3, invalid=1, created=2)
     format_options = ("--encoding", "cp1252", "--delimiter", ";")
     connector.run_json("import", "-", "--base-name", "News", *format_options, stdin=content).expect_rows(
@@ -62,8 +51,8 @@ def test_options_and_a_job_describe_the_format_of_standard_input(connector: Conn
 def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:
     path = write_file(tmp_path, "a.xlsx", build_xlsx(sheet="Other people"))
     assert connector.run_json("import", path, "--base-name", "News", "--sheet", "Other people").rows["created"] == 2
-    job = write_job(tmp_path, "path: a.xlsx, format: excel, sheet: 1")
-    assert connector.run_json("sync", job).rows == {"read": 3, "invalid": 1, "exists": 2}
+    job = connector.write_job(source="file: {path: a.xlsx, format: excel, sheet: 1}", fields="")
+    assert connector.sync(job).rows == {"read": 3, "invalid": 1, "exists": 2}
 
 
 GZIPPED_CONTENT = b"email;name;colour;is_active\nann@x.org;Ann;red;true\nnobody;Ann;blue;true\n"
@@ -77,8 +66,8 @@ def write_inbox(folder: Path) -> None:
 
 def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector, tmp_path: Path) -> None:
     write_inbox(tmp_path)
-    job = write_job(tmp_path, 'path: "inbox/*"')
-    result = connector.run_json("sync", job)
+    job = connector.write_job(source="file: {path: 'inbox/*'}", fields="")
+    result = connector.sync(job)
     assert result.rows == {"read": 5, "invalid": 3, "created": 2}
     assert set(count_stored_emails(connector.sandbox)) == {"ann@x.org", "bob@x.org"}
     inbox_folder = tmp_path / "inbox"
@@ -90,5 +79,5 @@ def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector
         (str(inbox_folder / "2026-02.csv"), "3", "", "", ""),
         (str(inbox_folder / "2026-02.csv"), "4", "nobody", "Cem", ""),
     ]
-    limited_result = connector.run_json("sync", job, "--limit", "4")
+    limited_result = connector.sync(job, "--limit", "4")
     assert limited_result.rows == {"read": 4, "invalid": 2, "exists": 2}, "the limit counts the records of all files"

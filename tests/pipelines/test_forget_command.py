@@ -17,7 +17,7 @@ DIGEST = digest_identity("email", ANN)
 def add_entries(connector: Connector, *entries: tuple[tuple[int | None, str | None], State], account: str = "") -> None:
     """Add an entry of Ann to the ledger for each base (id and name), in this state."""
     (connector.folder / "state").mkdir(exist_ok=True)
-    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db") as ledger, ledger.transaction() as connection:
+    with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
         run_key = start_run(connection, f"run {account}", "job", "import", 0.0)
         for base_id_and_name, state in entries:
             base = find_or_add_base(connection, account or connector.sandbox.base_url, *base_id_and_name)
@@ -45,18 +45,10 @@ def list_forgotten_base_ids(result: CommandResult) -> list[int | None]:
 def test_a_settled_or_held_subscriber_is_forgotten(connector: Connector) -> None:
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), ((8, None), State.REJECTED), ((9, None), State.HELD))
     result = forget(connector, " Ann@X.ORG ")
-    assert (result.exit_code, result.report["status"], result.report["bases"][0]) == (
-        0,
-        "ok",
-        {"id": 7, "name": "News"},
-    )
+    assert (result.exit_code, result.report["bases"][0]) == (0, {"id": 7, "name": "News"})
     assert list_forgotten_base_ids(result) == [7, 8, 9]
     second_result = forget(connector, ANN)
-    assert (second_result.exit_code, second_result.report["status"], second_result.report["forgotten"]) == (
-        1,
-        "partial",
-        0,
-    )
+    assert (second_result.exit_code, second_result.report["forgotten"]) == (1, 0)
     assert second_result.report["messages"][0].startswith("The ledger has no entry of this identity in the account ")
 
 
@@ -74,17 +66,13 @@ def test_a_subscriber_is_forgotten_in_every_base_unless_an_option_names_a_base(c
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), ((8, None), State.CONFIRMED), ((9, None), State.CONFIRMED))
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), account="abroad")
     refused_result = forget(connector, ANN, "--base-name", "Nowhere")
-    assert (refused_result.exit_code, "Bases in the ledger: News (id 7), base 8, base 9" in refused_result.stderr) == (
-        2,
-        True,
-    ), refused_result.stderr
+    assert refused_result.is_refused
+    assert "Bases in the ledger: News (id 7), base 8, base 9" in refused_result.stderr
     assert list_forgotten_base_ids(forget(connector, ANN, "--base-name", "News")) == [7]
     result = forget(connector, ANN)
     assert (result.report["forgotten"], list_forgotten_base_ids(result)) == (2, [8, 9])
-    job = connector.folder / "job.yaml"
     write_addresses(connector.folder / "people.csv", 1)
-    last_keys = "source: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
-    job.write_text(f"job: news\nservice: {{account: abroad}}\n{last_keys}", encoding="utf-8")
+    job = connector.write_job("service: {account: abroad}")
     # The job names the account, so the command needs no address of the service.
     environ_without_service = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
     assert connector.run_json("forget", ANN, "--job", job, environ=environ_without_service).report["forgotten"] == 1

@@ -1,41 +1,26 @@
 """Guards of a job: a guard stops a run that exceeds the limit of the guard, and the cursor does not move."""
 
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from connector.tally import exceeds_share
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, count_stored_emails, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, count_stored_emails
 from tests.pipelines.leftovers import create_elsewhere, read_rejects
-from tests.pipelines.planned import JOB, count_creates, plan, write_job
+from tests.pipelines.planned import count_creates, plan, write_job
 
-SQL_JOB = """
-job: crm
-source: {sql: {url: "sqlite:///crm.db", SOURCE}}
-subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}
-load: {quiet_period: 200ms}
-"""
-CURSOR_TABLE = 'table: people, cursor: {column: number, start: "0"}'
-
-
+CURSOR_SOURCE = "sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: number, start: '0'}}"
 INVALID_ROWS = tuple(f"nobody {index},X" for index in range(11))
 
 
-def write_people(folder: Path, valid_count: int, *other_rows: str) -> None:
-    people = [f"p{index}@x.org,Ann" for index in range(valid_count)]
-    write_csv(folder / "people.csv", "email,name", *people, *other_rows)
+def write_people(connector: Connector, valid_count: int, *other_rows: str) -> None:
+    connector.write_people("email,name", *(f"p{index}@x.org,Ann" for index in range(valid_count)), *other_rows)
 
 
-def add_people(folder: Path, *person_numbers: int) -> None:
-    with closing(sqlite3.connect(folder / "crm.db")) as crm_database, crm_database:
-        crm_database.execute("create table if not exists people (email, number)")
-        crm_database.executemany(
-            "insert into people values (?, ?)",
-            [(f"p{person_number}@x.org", person_number) for person_number in person_numbers],
-        )
+def add_people(connector: Connector, *person_numbers: int) -> None:
+    connector.crm.run("create table if not exists people (email, number)")
+    connector.crm.insert_rows("people", [(f"p{number}@x.org", number) for number in person_numbers])
 
 
 def has_guard_stopped_run(result: CommandResult, expected_text: str) -> bool:
@@ -46,88 +31,81 @@ def has_guard_stopped_run(result: CommandResult, expected_text: str) -> bool:
     return expected_text in message and not result.rows.get("created")
 
 
-def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector, tmp_path: Path) -> None:
-    job = write_job(tmp_path, "guard: {max_invalid: 10%}")
-    write_people(tmp_path, 89, *INVALID_ROWS)
-    result = connector.run_json("sync", job)
+def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector) -> None:
+    job = write_job(connector, "guard: {max_invalid: 10%}")
+    write_people(connector, 89, *INVALID_ROWS)
+    result = connector.sync(job)
     assert has_guard_stopped_run(result, "guard.max_invalid: 11 of 100 rows are invalid (11 %), and 10 % are allowed")
     assert result.rows == {"read": 100, "invalid": 11, "unsent": 89}
     assert [row["_outcome"] for row in read_rejects(result)] == ["invalid"] * 11
     assert count_creates(connector.sandbox) == 0
-    write_people(tmp_path, 90, *INVALID_ROWS[:10])
-    second_result = connector.run_json("sync", job).expect(1, read=100, invalid=10, created=90)
+    write_people(connector, 90, *INVALID_ROWS[:10])
+    second_result = connector.sync(job).expect(1, read=100, invalid=10, created=90)
     rejected_row_numbers = [row["_row"] for row in read_rejects(second_result)]
     assert rejected_row_numbers == [str(index) for index in range(92, 102)], (
         "the rejects have each row once, although the survey also reads the rows"
     )
 
 
-def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(
-    connector: Connector, tmp_path: Path
-) -> None:
-    job = write_job(tmp_path, "guard: {max_creates: 3}")
-    write_people(tmp_path, 4)
+def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(connector: Connector) -> None:
+    job = write_job(connector, "guard: {max_creates: 3}")
+    write_people(connector, 4)
     plan_result = plan(connector, job).expect(3, read=4, created=4)
-    for result in (plan_result, connector.run_json("sync", job)):
+    for result in (plan_result, connector.sync(job)):
         assert "guard.max_creates: 4 subscribers would be created, and 3 are allowed" in result.stderr
     assert count_creates(connector.sandbox) == 0
-    write_people(tmp_path, 3)
-    assert connector.run_json("sync", job).rows == {"read": 3, "created": 3}
-    write_people(tmp_path, 6)
-    assert connector.run_json("sync", job).rows == {"read": 6, "exists": 3, "created": 3}
+    write_people(connector, 3)
+    assert connector.sync(job).rows == {"read": 3, "created": 3}
+    write_people(connector, 6)
+    assert connector.sync(job).rows == {"read": 6, "exists": 3, "created": 3}
     assert connector.sandbox.truth()["subscribers"] == 6
 
 
-def test_a_shrunken_source_stops_the_run(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, 200)
-    connector.run_json("sync", write_job(tmp_path))  # the guard also compares with a run without guards
-    job = write_job(tmp_path, "guard: {}")
-    write_people(tmp_path, 99, "new@x.org,N")
-    assert connector.run_json("sync", job).rows == {"read": 100, "exists": 99, "created": 1}
-    write_people(tmp_path, 40)
-    result = connector.run_json("sync", job)
+def test_a_shrunken_source_stops_the_run(connector: Connector) -> None:
+    write_people(connector, 200)
+    connector.sync(write_job(connector))  # the guard also compares with a run without guards
+    job = write_job(connector, "guard: {}")
+    write_people(connector, 99, "new@x.org,N")
+    assert connector.sync(job).rows == {"read": 100, "exists": 99, "created": 1}
+    write_people(connector, 40)
+    result = connector.sync(job)
     assert has_guard_stopped_run(result, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
     # The guard does not compare with the row count of a stopped run.
-    assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_shrink")
-    assert connector.run_json("sync", job, "--limit", "2").rows == {"read": 2, "exists": 2}
+    assert has_guard_stopped_run(connector.sync(job), "guard.max_shrink")
+    assert connector.sync(job, "--limit", "2").rows == {"read": 2, "exists": 2}
     # The guard does not compare with the row count of a run with a limit.
-    assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_shrink")
-    job_with_higher_limit = write_job(tmp_path, "guard: {max_shrink: 60%}")
-    assert connector.run_json("sync", job_with_higher_limit).rows == {"read": 40, "exists": 40}
+    assert has_guard_stopped_run(connector.sync(job), "guard.max_shrink")
+    job_with_higher_limit = write_job(connector, "guard: {max_shrink: 60%}")
+    assert connector.sync(job_with_higher_limit).rows == {"read": 40, "exists": 40}
 
 
-def test_a_source_without_rows_stops_the_run_unless_the_source_has_a_cursor(
-    connector: Connector, tmp_path: Path
-) -> None:
-    add_people(tmp_path, 1)
-    text = SQL_JOB.replace("SOURCE", 'query: "select * from people where number > 1"')
-    assert connector.run_json("sync", write_job(tmp_path, text=text)).exit_code == 0
-    assert has_guard_stopped_run(
-        connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text)), "the source is empty"
-    )
-    query = 'query: "select * from people where number > :cursor", cursor: {column: number, start: "0"}'
-    job = write_job(tmp_path, "guard: {}", text=SQL_JOB.replace("SOURCE", query))
-    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
-    unchanged_result = connector.run_json("sync", job)  # no row is newer than the cursor
+def test_a_source_without_rows_stops_the_run_unless_the_source_has_a_cursor(connector: Connector) -> None:
+    add_people(connector, 1)
+    source = "sql: {url: 'sqlite:///crm.db', query: 'select * from people where number > 1'}"
+    assert connector.sync(connector.write_job(source=source)).exit_code == 0
+    assert has_guard_stopped_run(connector.sync(connector.write_job("guard: {}", source=source)), "the source is empty")
+    source = source.replace("> 1'", "> :cursor', cursor: {column: number, start: '0'}")
+    job = connector.write_job("guard: {}", source=source)
+    assert connector.sync(job).rows == {"read": 1, "created": 1}
+    unchanged_result = connector.sync(job)  # no row is newer than the cursor
     unchanged_result.expect(0)
 
 
-def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector, tmp_path: Path) -> None:
-    add_people(tmp_path, *range(1, 6))
-    text = SQL_JOB.replace("SOURCE", CURSOR_TABLE)
-    result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 4}", text=text))
+def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector) -> None:
+    add_people(connector, *range(1, 6))
+    result = connector.sync(connector.write_job("guard: {max_creates: 4}", source=CURSOR_SOURCE))
     assert has_guard_stopped_run(result, "guard.max_creates")
     assert "no cursor is kept: the run did not finish, and the next run reads all rows again" in result.stderr
-    job = write_job(tmp_path, "guard: {max_creates: 5}", text=text)
-    assert connector.run_json("sync", job).rows == {"read": 5, "created": 5}
-    add_people(tmp_path, 6)
-    second_result = connector.run_json("sync", job)  # far fewer rows than the previous run, as expected
+    job = connector.write_job("guard: {max_creates: 5}", source=CURSOR_SOURCE)
+    assert connector.sync(job).rows == {"read": 5, "created": 5}
+    add_people(connector, 6)
+    second_result = connector.sync(job)  # far fewer rows than the previous run, as expected
     assert second_result.rows == {"read": 2, "exists": 1, "created": 1}
     assert "the cursor stands at 6 now" in second_result.report["messages"]
 
 
-def test_a_guard_surveys_standard_input_before_the_load(connector: Connector, tmp_path: Path) -> None:
-    job = write_job(tmp_path, "guard: {max_creates: 2}")
+def test_a_guard_surveys_standard_input_before_the_load(connector: Connector) -> None:
+    job = write_job(connector, "guard: {max_creates: 2}")
     csv_text = "email,name\na@x.org,A\nb@x.org,B\n"
     connector.run_json("import", "-", "--job", job, stdin=csv_text).expect(0, read=2, created=2)
     refused_result = connector.run_json(
@@ -136,48 +114,44 @@ def test_a_guard_surveys_standard_input_before_the_load(connector: Connector, tm
     assert has_guard_stopped_run(refused_result, "guard.max_creates: 3 subscribers would be created")
 
 
-def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Connector, tmp_path: Path) -> None:
+def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName")
-    write_csv(
-        tmp_path / "people.csv",
-        "email,name",
-        *(f"p{index}@x.org,{'' if index % 5 == 4 else 'Ann'}" for index in range(900)),
-    )
-    job = write_job(tmp_path, "guard: {max_rejected: 10%}", text=JOB.replace("200ms", "200ms, max_concurrency: 4"))
-    result = connector.run_json("sync", job)
+    connector.write_people("email,name", *(f"p{index}@x.org,{'' if index % 5 == 4 else 'Ann'}" for index in range(900)))
+    job = write_job(connector, "guard: {max_rejected: 10%}", load="quiet_period: 200ms, max_concurrency: 4")
+    result = connector.sync(job)
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "guard.max_rejected" in result.report["messages"][0]
     assert 0 < result.rows["rejected"] < 100
     assert result.rows["unsent"] > 500
     connector.sandbox.switch(required="")
-    second_result = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 100%}"))
+    second_result = connector.sync(write_job(connector, "guard: {max_rejected: 100%}"))
     assert second_result.rows["created"] + second_result.rows["exists"] + second_result.rows.get("rejected", 0) == 900
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-def test_rejections_of_few_rows_end_the_run_if_all_rows_are_rejected(connector: Connector, tmp_path: Path) -> None:
+def test_rejections_of_few_rows_end_the_run_if_all_rows_are_rejected(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName")
-    write_csv(tmp_path / "people.csv", "email,name", *(f"p{index}@x.org," for index in range(10)))
-    result = connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 5%}"))
+    connector.write_people("email,name", *(f"p{index}@x.org," for index in range(10)))
+    result = connector.sync(write_job(connector, "guard: {max_rejected: 5%}"))
     assert (result.exit_code, result.rows["rejected"]) == (3, 10)
 
 
-def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector: Connector, tmp_path: Path) -> None:
+def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector: Connector) -> None:
     connector.sandbox.switch(created_422=1)
-    write_people(tmp_path, 12)
-    connector.run_json("sync", write_job(tmp_path, "guard: {max_rejected: 10%}")).expect(0, read=12, created=12)
+    write_people(connector, 12)
+    connector.sync(write_job(connector, "guard: {max_rejected: 10%}")).expect(0, read=12, created=12)
 
 
 def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_path: Path) -> None:
     """If the values were recorded, all rows would count as changed when the correct source is read."""
-    write_people(tmp_path, 3)
-    job = write_job(tmp_path, "guard: {max_creates: 1}")
+    write_people(connector, 3)
+    job = write_job(connector, "guard: {max_creates: 1}")
     create_elsewhere(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
-    write_csv(tmp_path / "people.csv", "email,name", *(f"p{index}@x.org,Wrong" for index in range(6)))
-    assert has_guard_stopped_run(connector.run_json("sync", job), "guard.max_creates: 3 subscribers would be created")
-    write_people(tmp_path, 3)
-    assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
-    assert connector.run_json("sync", job).rows == {"read": 3, "exists": 3}
+    connector.write_people("email,name", *(f"p{index}@x.org,Wrong" for index in range(6)))
+    assert has_guard_stopped_run(connector.sync(job), "guard.max_creates: 3 subscribers would be created")
+    write_people(connector, 3)
+    assert connector.sync(job).rows == {"read": 3, "exists": 3}
+    assert connector.sync(job).rows == {"read": 3, "exists": 3}
 
 
 @pytest.mark.parametrize(
@@ -190,13 +164,10 @@ def test_a_share_of_fewer_than_100_rows_is_exceeded_only_if_all_of_at_least_ten_
     assert exceeds_share(count, 0.05, row_count) == is_exceeded
 
 
-def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector, tmp_path: Path) -> None:
-    """The same job file is used for two accounts."""
-
+def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector) -> None:
     def sync(account: str, person_count: int) -> CommandResult:
-        text = JOB.replace("source:", f"service: {{account: {account}}}\nsource:")
-        write_people(tmp_path, person_count)
-        return connector.run_json("sync", write_job(tmp_path, "guard: {}", text=text))
+        write_people(connector, person_count)
+        return connector.sync(write_job(connector, "guard: {}", f"service: {{account: {account}}}"))
 
     assert sync("main", 100).rows == {"read": 100, "created": 100}
     assert sync("trial", 2).rows == {"read": 2, "exists": 2}
@@ -207,26 +178,26 @@ def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector
 
 def test_a_survey_that_cannot_write_its_rejects_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(required="FirstName")
-    write_people(tmp_path, 1, "bob@x.org,")
-    job = write_job(tmp_path, "guard: {}")
-    assert connector.run_json("sync", job).rows == {"read": 2, "created": 1, "rejected": 1}
+    write_people(connector, 1, "bob@x.org,")
+    job = write_job(connector, "guard: {}")
+    assert connector.sync(job).rows == {"read": 2, "created": 1, "rejected": 1}
     shutil.rmtree(tmp_path / "state" / "rejects")
     (tmp_path / "state" / "rejects").write_text("in its place")
     create_count = count_creates(connector.sandbox)
-    write_people(tmp_path, 2, "bob@x.org,")
-    result = connector.run_json("sync", job).expect(3, read=3, exists=1, rejected=1, unsent=1)
+    write_people(connector, 2, "bob@x.org,")
+    result = connector.sync(job).expect(3, read=3, exists=1, rejected=1, unsent=1)
     assert "rejects file" in result.report["messages"][0]
     assert count_creates(connector.sandbox) == create_count
 
 
 def test_only_a_run_that_a_guard_ends_reports_uncompared_rows(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, 10)
+    write_people(connector, 10)
     create_elsewhere(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
-    write_people(tmp_path, 30)
+    write_people(connector, 30)
     expected_text = "some rows count as existing without a comparison of their values"
-    result = connector.run_json("sync", write_job(tmp_path, "guard: {max_creates: 5}"))
+    result = connector.sync(write_job(connector, "guard: {max_creates: 5}"))
     assert has_guard_stopped_run(result, "guard.max_creates: 20 subscribers would be created")
     assert expected_text in result.stderr
-    result = connector.run_json("sync", write_job(tmp_path, "guard: {}"))  # the load after the survey compares the rows
+    result = connector.sync(write_job(connector, "guard: {}"))  # the load after the survey compares the rows
     result.expect(0, read=30, exists=10, created=20)
     assert "comparison" not in result.stderr + result.stdout

@@ -10,6 +10,7 @@ import pytest
 
 from tests.databases import DATABASE_OPENER_BY_KIND, Database
 from tests.pipelines.conftest import Connector, count_stored_emails, has_stored_subscribers, wait_for, wait_for_result
+from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 
 PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "200"))
 CREATES_PER_S = 250 if PEOPLE_COUNT > 10_000 else 100  # max_rate of the job
@@ -57,25 +58,20 @@ def _has_file_open(process: Path, path: str) -> bool:
         return False
 
 
-def write_job(folder: Path, database: Database, guard_keys: str = "") -> Path:
-    path = folder / "crm.yaml"
-    path.write_text(
-        f'job: crm\nsource: {{sql: {{url: "{database.url}", table: customers}}}}\n'
-        "subscriber: {base: {id: 7}, fields: {email: email, is_active: is_active}}\n"
-        f"load: {{quiet_period: 300ms, max_rate: {CREATES_PER_S}}}\n{guard_keys}",
-        encoding="utf-8",
+def write_job(connector: Connector, database: Database, guard_line: str = "") -> Path:
+    return connector.write_job(
+        guard_line,
+        source=f"sql: {{url: '{database.url}', table: customers}}",
+        base="id: 7",
+        fields="email: email, is_active: is_active",
+        load=f"quiet_period: 300ms, max_rate: {CREATES_PER_S}",
     )
-    return path
 
 
-@pytest.mark.parametrize(
-    ("database_kind", "guard_keys"), [("postgresql", ""), ("sqlite", "guard: {max_invalid: 10%}\n")]
-)
-def test_a_slow_load_holds_no_connection_and_no_lock(
-    connector: Connector, tmp_path: Path, database_kind: str, guard_keys: str
-) -> None:
+@pytest.mark.parametrize(("database_kind", "guard_line"), [("postgresql", ""), ("sqlite", "guard: {max_invalid: 10%}")])
+def test_a_slow_load_holds_no_connection_and_no_lock(connector: Connector, database_kind: str, guard_line: str) -> None:
     with open_impatient_database(database_kind) as database:
-        job = write_job(tmp_path, database, guard_keys)
+        job = write_job(connector, database, guard_line)
         with connector.start("sync", job, "--output", "json") as process:
             wait_for(lambda: has_stored_subscribers(connector.sandbox, 5) or process.poll() is not None)
             assert count_readers(database) == 0
@@ -90,15 +86,11 @@ def test_a_slow_load_holds_no_connection_and_no_lock(
         assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-def test_a_campaign_closes_its_source_before_the_first_email(connector: Connector, tmp_path: Path) -> None:
+def test_a_campaign_closes_its_source_before_the_first_email(connector: Connector) -> None:
     with open_impatient_database("postgresql") as database:
-        job = write_job(tmp_path, database)
-        text = job.read_text(encoding="utf-8").partition("subscriber:")[0]
-        mail = (
-            "{campaign: hello, to: {email: email}, from: {email: shop@example.com}, subject: Hello, "
-            "text: {content: Hi}, retry_limited: true}"
-        )
-        job.write_text(f"{text}mail: {mail}\nload: {{max_rate: 100}}\n", encoding="utf-8")
+        source = {"sql": {"url": database.url, "table": "customers"}}
+        mail = {"to": "email", "subject": "Hello", "html": {"content": "Hi"}, "retry_limited": True}
+        job = write_mail_job(connector.folder, mail, source=source, load={"max_rate": 100})
         with connector.start("mail", job, "--output", "json") as process:
             wait_for(lambda: connector.sandbox.stats()["emails"] > 0 or process.poll() is not None)
             assert count_readers(database) == 0
@@ -106,9 +98,9 @@ def test_a_campaign_closes_its_source_before_the_first_email(connector: Connecto
         result.expect(0, read=PEOPLE_COUNT, sent=PEOPLE_COUNT)
 
 
-def test_a_reconciliation_holds_no_source_while_it_reads_the_list(connector: Connector, tmp_path: Path) -> None:
+def test_a_reconciliation_holds_no_source_while_it_reads_the_list(connector: Connector) -> None:
     with open_impatient_database("sqlite") as database:
-        job = write_job(tmp_path, database)
+        job = write_job(connector, database)
         connector.sandbox.switch(latency_ms=700)
         with connector.start("reconcile", job, "--output", "json") as process:
             wait_for(lambda: "list" in connector.sandbox.stats()["requests"] or process.poll() is not None)

@@ -46,21 +46,19 @@ def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connecto
         assert has_no_hidden_characters(connector.run(*command)), command
 
 
-def test_json_and_pages_have_hidden_characters_as_escapes(
-    connector: Connector, people_path: Path, tmp_path: Path
-) -> None:
-    result = connector.run_json("import", people_path, *NEWS_IMPORT_OPTIONS, "--report", tmp_path / "run.html")
+def test_json_and_pages_have_hidden_characters_as_escapes(connector: Connector, people_path: Path) -> None:
+    result = connector.run_json("import", people_path, *NEWS_IMPORT_OPTIONS, "--report", connector.folder / "run.html")
     assert has_no_hidden_characters(result)
     assert json.loads(result.stdout)["job"] == make_visible(FILE_NAME.removesuffix(".csv"))
-    page = (tmp_path / "run.html").read_text(encoding="utf-8")
+    page = (connector.folder / "run.html").read_text(encoding="utf-8")
     assert (HIDDEN_CHARACTERS.search(page), "\\x1b[31m" in page) == (None, True)
-    connector.run("status", "--html", tmp_path / "health.html")
-    for path in tmp_path.glob("*.html"):
+    connector.run("status", "--html", connector.folder / "health.html")
+    for path in connector.folder.glob("*.html"):
         assert HIDDEN_CHARACTERS.search(path.read_text(encoding="utf-8")) is None
 
 
-def test_messages_of_the_service_are_shown_with_escapes(connector: Connector, tmp_path: Path) -> None:
-    people_path = write_csv(tmp_path / "people.csv", "email", f"ann{RED_SEQUENCE}@example.com", "bob@example.com")
+def test_messages_of_the_service_are_shown_with_escapes(connector: Connector) -> None:
+    people_path = connector.write_people("email", f"ann{RED_SEQUENCE}@example.com", "bob@example.com")
     connector.sandbox.switch(
         blocked_from=1, blocked_creates=1, blocked_status=401, blocked_words=f"{RED_SEQUENCE}{RIGHT_TO_LEFT} no"
     )

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from connector.runs.rejects import ADDED_COLUMNS
-from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers, write_addresses
 
 INVALID_LINES = (
     "Email Address,First Name,Zip,Birthday,Colour",
@@ -25,23 +25,19 @@ def read_entries(connector: Connector) -> list[tuple[int, int]]:
         return database.execute("SELECT state, subscriber_id FROM entry").fetchall()
 
 
-def test_an_import_of_valid_rows_prints_one_json_object_and_ends_with_exit_code_0(
-    connector: Connector, tmp_path: Path
-) -> None:
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 30))
+def test_an_import_of_valid_rows_prints_one_json_object_and_ends_with_exit_code_0(connector: Connector) -> None:
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 30))
     assert result.exit_code == 0
     assert result.rows == {"read": 30, "created": 30}
     assert result.report["status"] == "ok"
     assert result.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
-    second_result = connector.import_file(tmp_path / "people.csv").expect(0, read=30, exists=30)
+    second_result = connector.import_file(connector.folder / "people.csv").expect(0, read=30, exists=30)
     assert second_result.report["requests"]["list"]["sent"] == 1
     assert sum(count_stored_emails(connector.sandbox).values()) == 30
 
 
-def test_each_row_of_a_file_with_faults_has_one_outcome_and_its_faults_in_the_rejects(
-    connector: Connector, tmp_path: Path
-) -> None:
-    result = connector.import_file(write_csv(tmp_path / "people.csv", *INVALID_LINES))
+def test_each_row_of_a_file_with_faults_has_one_outcome_and_its_faults_in_the_rejects(connector: Connector) -> None:
+    result = connector.import_file(connector.write_people(*INVALID_LINES))
     assert result.exit_code == 1
     assert result.report["status"] == "partial"
     assert result.rows == {"read": 7, "invalid": 3, "duplicate": 2, "created": 2}
@@ -66,10 +62,8 @@ def test_each_row_of_a_file_with_faults_has_one_outcome_and_its_faults_in_the_re
         assert any(expected_text in message for message in result.report["messages"])
 
 
-def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the_ledger(
-    connector: Connector, tmp_path: Path
-) -> None:
-    path = write_addresses(tmp_path / "people.csv", 20)
+def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the_ledger(connector: Connector) -> None:
+    path = write_addresses(connector.folder / "people.csv", 20)
     result = connector.run_json("import", path, "--base-id", "7", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
     assert result.is_refused
     assert "401" in result.stderr
@@ -79,10 +73,8 @@ def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the
     assert connector.run_json("import", path, "--base-id", "7").rows == {"read": 20, "created": 20}
 
 
-def test_options_change_the_import(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(
-        tmp_path / "people.csv", "who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1"
-    )
+def test_options_change_the_import(connector: Connector) -> None:
+    path = connector.write_people("who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1")
     map_options = ("--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post")
     connector.import_file(path, *map_options, "--zip", "custom_field2", "--limit", "2").expect_rows(read=2, created=2)
     subscribers = list_stored_subscribers(connector.sandbox)
@@ -91,20 +83,17 @@ def test_options_change_the_import(connector: Connector, tmp_path: Path) -> None
     assert bob["Address"]["Zip"] == "1012"
 
 
-def test_a_column_with_a_reserved_name_stays_in_the_rejects(connector: Connector, tmp_path: Path) -> None:
-    result = connector.import_file(write_csv(tmp_path / "people.csv", "email,_at", "nobody,noon"))
+def test_a_column_with_a_reserved_name_stays_in_the_rejects(connector: Connector) -> None:
+    result = connector.import_file(connector.write_people("email,_at", "nobody,noon"))
     with Path(result.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
         header, row = csv.reader(file)
     assert (header[:2], row[:2]) == (["email", "_at"], ["nobody", "noon"])
 
 
 def test_a_rejects_file_is_not_read_in_the_file_format_of_the_job(connector: Connector, tmp_path: Path) -> None:
-    job = tmp_path / "job.yaml"
-    job.write_text(
-        "job: old\nsource: {file: {path: old.csv, encoding: cp1252, delimiter: ';'}}\n"
-        "subscriber: {base: {id: 7}, fields: {email: Adresse, first_name: Prénom, is_active: {value: true}}}\n",
-        encoding="utf-8",
-    )
+    source = "file: {path: old.csv, encoding: cp1252, delimiter: ';'}"
+    fields = "email: Adresse, first_name: Prénom, is_active: {value: true}"
+    job = connector.write_job(source=source, base="id: 7", fields=fields)
     path = tmp_path / "new.csv"
     path.write_bytes("Adresse;Prénom\na@x.org;Zoë\nb@;Noë\n".encode("cp1252"))
     first_result = connector.run_json("import", path, "--job", job)
@@ -117,6 +106,6 @@ def test_a_rejects_file_is_not_read_in_the_file_format_of_the_job(connector: Con
 def test_rejects_that_cannot_be_written_end_the_run(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "rejects").write_text("in the way", encoding="utf-8")
-    result = connector.import_file(write_csv(tmp_path / "people.csv", "email", "a@x.org", "nobody"))
+    result = connector.import_file(connector.write_people("email", "a@x.org", "nobody"))
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "rejects" in result.stderr

@@ -5,27 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import Connector, find_messages, write_csv
 from tests.pipelines.leftovers import create_elsewhere, unsubscribe
 from tests.pipelines.lists import count_by_base
 
-JOB = """
-job: news
-source: {{file: {{path: people.csv}}}}
-subscriber: {{base: {base}, fields: {{email: email, is_active: active}}}}
-load: {{quiet_period: 200ms{load_keys}}}
-{suppress_key}
-"""
 LARGE_OTHER_PERSON_COUNT = 1_500
 """Subscribers of another base: on pages of 50, filters need fewer requests than a sweep of the list."""
 THREE_PEOPLE = ("email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,no")
 SUPPRESS_INACTIVE = "suppress: {inactive: true}"
 
 
-def write_job(folder: Path, suppress_key: str = SUPPRESS_INACTIVE, load_keys: str = "", base: str = "{id: 9}") -> Path:
-    path = folder / "job.yaml"
-    path.write_text(JOB.format(suppress_key=suppress_key, load_keys=load_keys, base=base), encoding="utf-8")
-    return path
+def write_job(connector: Connector, *job_lines: str, **values: str) -> Path:
+    return connector.write_job(*job_lines, base="id: 9", fields="email: email, is_active: active", **values)
 
 
 @pytest.mark.parametrize("other_person_count", [0, LARGE_OTHER_PERSON_COUNT], ids=["sweep", "filters"])
@@ -36,23 +27,23 @@ def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_b
         connector.sandbox.seed(other_person_count, base_name="Others")
         connector.sandbox.switch(filters="icase", max_limit=50)
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
-    write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
-    job = write_job(tmp_path)
+    connector.write_people(*THREE_PEOPLE)
+    job = write_job(connector, SUPPRESS_INACTIVE)
     connector.run_json("plan", job).expect_rows(read=3, suppressed=1, created=2)
-    result = connector.run_json("sync", job).expect(0, read=3, suppressed=1, created=2)
+    result = connector.sync(job).expect(0, read=3, suppressed=1, created=2)
     # With filters, the list is read as well: a filter that shows only base 7 does not prove absence from base 9.
     assert result.report["requests"]["list"]["sent"] < 80
     assert {(9, "bob@x.org"), (9, "eve@x.org")} <= set(count_by_base(connector.sandbox))
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
-    assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 1, "exists": 2}
+    assert connector.sync(job).rows == {"read": 3, "suppressed": 1, "exists": 2}
 
 
-def test_inactive_subscribers_are_found_in_a_list_that_omits_false(connector: Connector, tmp_path: Path) -> None:
+def test_inactive_subscribers_are_found_in_a_list_that_omits_false(connector: Connector) -> None:
     """tests/service/test_answers.py has the other forms of IsActive."""
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
     connector.sandbox.switch(activity="omit_false", filters="icase")
-    write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
-    connector.run_json("sync", write_job(tmp_path)).expect(0, read=3, suppressed=1, created=2)
+    connector.write_people(*THREE_PEOPLE)
+    connector.sync(write_job(connector, SUPPRESS_INACTIVE)).expect(0, read=3, suppressed=1, created=2)
 
 
 def fill_base(connector: Connector) -> None:
@@ -61,73 +52,57 @@ def fill_base(connector: Connector) -> None:
     create_elsewhere(connector, path, "--base-id", "7", "--map", "is_active=active")
 
 
-def test_a_job_that_suppresses_inactive_subscribers_treats_a_missing_activity_as_inactive(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_job_that_suppresses_inactive_subscribers_treats_a_missing_activity_as_inactive(connector: Connector) -> None:
     fill_base(connector)
     connector.sandbox.switch(activity="omit", filters="ignored")
-    write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
-    result = connector.run_json("sync", write_job(tmp_path))
+    connector.write_people(*THREE_PEOPLE)
+    result = connector.sync(write_job(connector, SUPPRESS_INACTIVE))
     assert result.rows["suppressed"] == 2, result.stderr  # Eve's row says inactive
     assert {(9, "ann@x.org"), (9, "bob@x.org")}.isdisjoint(count_by_base(connector.sandbox))
-    result_without_option = connector.run_json("sync", write_job(tmp_path, suppress_key=""))
+    result_without_option = connector.sync(write_job(connector))
     assert result_without_option.rows["created"] == 3 - result.rows.get("created", 0), result_without_option.stderr
     assert "though the list shows" not in result_without_option.stderr
 
 
-def test_rows_that_reactivate_a_subscriber_are_counted_in_a_job_without_suppress_inactive(
-    connector: Connector, tmp_path: Path
-) -> None:
-    def find_message(command: str) -> list[str]:
-        return [
-            message
-            for message in connector.run_json(command, job).report["messages"]
-            if "though the list shows" in message
-        ]
-
+def test_rows_that_reactivate_a_subscriber_are_counted_in_a_job_without_suppress_inactive(connector: Connector) -> None:
     unsubscribe(connector, "ann@x.org", "eve@x.org")
-    write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
-    job = write_job(tmp_path, suppress_key="guard: {max_creates: 9}")  # the survey of the guard counts no row twice
-    for command, expected_text in (
-        ("plan", "1 row would be created as active"),
-        ("sync", "1 row was created as active"),
-    ):
-        (message,) = find_message(command)
-        assert message.startswith(expected_text)
-    assert find_message("sync") == []
+    connector.write_people(*THREE_PEOPLE)
+    job = write_job(connector, "guard: {max_creates: 9}")  # the survey of the guard counts no row twice
+    messages = [
+        find_messages(connector.run_json(command, job), "though the list shows") for command in ("plan", "sync", "sync")
+    ]
+    assert [[message.partition(", though")[0] for message in group] for group in messages] == [
+        ["1 row would be created as active"],
+        ["1 row was created as active"],
+        [],
+    ]
 
 
-def test_an_unknown_create_of_a_subscriber_that_unsubscribed_later_is_not_sent_again(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_csv(tmp_path / "people.csv", "email,active", "ann@x.org,yes", "bob@x.org,yes", "cem@x.org,yes")
-    job = write_job(tmp_path)
+def test_an_unknown_create_of_a_subscriber_that_unsubscribed_later_is_not_sent_again(connector: Connector) -> None:
+    connector.write_people("email,active", "ann@x.org,yes", "bob@x.org,yes", "cem@x.org,yes")
+    job = write_job(connector, SUPPRESS_INACTIVE)
     connector.sandbox.switch(drop_before=1)
-    assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
+    assert connector.sync(job).rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     unsubscribe(connector, "ann@x.org")
     result_without_job = connector.run_json("retry", "--quiet-period", "200ms")
     assert result_without_job.rows == {"read": 3, "unknown": 3}
-    assert any(
-        "without the suppression list of the job" in message for message in result_without_job.report["messages"]
-    )
+    assert find_messages(result_without_job, "without the suppression list of the job")
     connector.run_json("retry", "--job", job).expect_rows(read=3, suppressed=1, created=2)
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
 
 
-def test_the_key_suppress_inactive_is_refused_in_a_job_without_look_ups(connector: Connector, tmp_path: Path) -> None:
-    write_csv(tmp_path / "people.csv", *THREE_PEOPLE)
-    result = connector.run_json("sync", write_job(tmp_path, load_keys=", look: none"))
+def test_the_key_suppress_inactive_is_refused_in_a_job_without_look_ups(connector: Connector) -> None:
+    connector.write_people(*THREE_PEOPLE)
+    result = connector.sync(write_job(connector, SUPPRESS_INACTIVE, load="look: none"))
     assert result.is_refused
     assert "suppress.inactive needs the service's list" in result.stderr
 
 
-def test_subscribers_that_the_list_hides_as_inactive_are_not_created_as_active(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_subscribers_that_the_list_hides_as_inactive_are_not_created_as_active(connector: Connector) -> None:
     emails = [f"person{index}@x.org" for index in range(40)]
     unsubscribe(connector, *emails)
     connector.sandbox.seed(LARGE_OTHER_PERSON_COUNT, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="icase", max_limit=10)
-    write_csv(tmp_path / "people.csv", "email,active", *(f"{email},yes" for email in emails))
-    connector.run_json("sync", write_job(tmp_path)).expect_rows(read=40, suppressed=40)
+    connector.write_people("email,active", *(f"{email},yes" for email in emails))
+    connector.sync(write_job(connector, SUPPRESS_INACTIVE)).expect_rows(read=40, suppressed=40)

@@ -1,8 +1,6 @@
 """`connector sync` of new rows: the position of the cursor after each end of a run."""
 
-import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -19,41 +17,22 @@ from tests.pipelines.conftest import (
     write_csv,
 )
 
-JOB = """
-job: {job}
-source:
-  sql: {{url: "sqlite:///crm.db", {source_keys},
-        cursor: {{column: {column}, start: {start}{lookback}}}}}
-subscriber: {{base: {{name: {base}}}, fields: {{email: email, is_active: {{value: true}}}}}}
-load: {{quiet_period: 200ms}}
-"""
-QUERY = 'query: "select * from people where updated_at >= :cursor"'
+QUERY = "query: 'select * from people where updated_at >= :cursor'"
 DATE = "2026-11-20"
 
 
 def write_job(
-    folder: Path,
-    *,
-    source_keys: str = "table: people",
-    column: str = "updated_at",
-    start: str = "2000-01-01T00:00:00",
-    lookback: str = "",
-    job: str = "crm",
-    base: str = "News",
+    connector: Connector, *, rows: str = "table: people", start: str = "2000-01-01T00:00:00", **values: str
 ) -> Path:
-    path = folder / f"{job}-{base}.yaml"
-    path.write_text(
-        JOB.format(job=job, source_keys=source_keys, column=column, start=start, lookback=lookback, base=base),
-        encoding="utf-8",
-    )
-    return path
+    """Write a job of rows that have a new value of updated_at. `start` may also have other keys of the cursor."""
+    cursor = f"{{column: updated_at, start: {start}}}"
+    return connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', {rows}, cursor: {cursor}}}", **values)
 
 
-def write_people(folder: Path, *rows: tuple[object, object]) -> None:
+def write_people(connector: Connector, *rows: tuple[object, object]) -> None:
     """Add people to the table. Each person is a pair (name, updated_at)."""
-    with closing(sqlite3.connect(folder / "crm.db")) as database, database:
-        database.execute("create table if not exists people (email, updated_at)")
-        database.executemany("insert into people values (? || '@example.com', ?)", rows)
+    connector.crm.run("create table if not exists people (email, updated_at)")
+    connector.crm.insert_rows("people", [(f"{name}@example.com", updated_at) for name, updated_at in rows])
 
 
 def list_people_of_hours(*day_hours: int) -> list[tuple[object, object]]:
@@ -65,52 +44,50 @@ def has_cursor_at(result: CommandResult, hour: int) -> bool:
     return f"the cursor stands at {DATE}T{hour:02}:00:00 now" in result.report["messages"]
 
 
-def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *list_people_of_hours(9, 7, 8))
-    job = write_job(tmp_path)
-    first_result = connector.run_json("sync", job).expect(0, read=3, created=3)
+def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Connector) -> None:
+    write_people(connector, *list_people_of_hours(9, 7, 8))
+    job = write_job(connector)
+    first_result = connector.sync(job).expect(0, read=3, created=3)
     assert has_cursor_at(first_result, 9)
     assert find_messages(first_result, "on (")[0].endswith(
         "from updated_at 2000-01-01T00:00:00 on (the start value: no cursor is recorded yet)"
     )
-    write_people(tmp_path, *list_people_of_hours(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
-    second_result = connector.run_json("sync", job)
+    write_people(connector, *list_people_of_hours(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
+    second_result = connector.sync(job)
     assert (second_result.rows, has_cursor_at(second_result, 10)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert find_messages(second_result, "on (")[0].endswith(f"{DATE}T09:00:00 on (the cursor stood at {DATE}T09:00:00)")
-    third_result = connector.run_json("sync", job)
+    third_result = connector.sync(job)
     assert third_result.rows == {"read": 1, "exists": 1}
     assert f"the cursor stays at {DATE}T10:00:00: no newer row was read" in third_result.report["messages"]
     assert count_stored_emails(connector.sandbox).total() == 5
 
 
-def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *list_people_of_hours(9), *list_people_of_hours(5))
-    job = write_job(tmp_path, start=f"{DATE}T06:30:00", lookback=", lookback: 2h")
-    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
-    write_people(tmp_path, *list_people_of_hours(7), *list_people_of_hours(6))
-    result = connector.run_json("sync", job)
+def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Connector) -> None:
+    write_people(connector, *list_people_of_hours(9), *list_people_of_hours(5))
+    job = write_job(connector, start=f"{DATE}T06:30:00, lookback: 2h")
+    assert connector.sync(job).rows == {"read": 1, "created": 1}
+    write_people(connector, *list_people_of_hours(7), *list_people_of_hours(6))
+    result = connector.sync(job)
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
     assert f"the cursor stays at {DATE}T09:00:00: no newer row was read" in result.report["messages"]
 
 
 def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *list_people_of_hours(9))
-    job = write_job(tmp_path)
+    write_people(connector, *list_people_of_hours(9))
+    job = write_job(connector)
     path = write_csv(tmp_path / "more.csv", "email,updated_at", f"more@example.com,{DATE} 23:00:00")
     assert find_messages(connector.run_json("import", path, "--job", job), "cursor") == []
-    assert connector.run_json("sync", job).rows == {"read": 1, "created": 1}
+    assert connector.sync(job).rows == {"read": 1, "created": 1}
 
 
-def test_rows_without_a_value_are_read_by_each_run_and_do_not_move_the_cursor(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_people(tmp_path, ("nobody", None))
-    job = write_job(tmp_path)
-    first_result = connector.run_json("sync", job)
+def test_rows_without_a_value_are_read_by_each_run_and_do_not_move_the_cursor(connector: Connector) -> None:
+    write_people(connector, ("nobody", None))
+    job = write_job(connector)
+    first_result = connector.sync(job)
     assert first_result.rows == {"read": 1, "created": 1}
     assert find_messages(first_result, "cursor")[-1] == "no cursor is kept: no row had a value in updated_at"
-    write_people(tmp_path, *list_people_of_hours(9), ("nowhen", None))
-    second_result = connector.run_json("sync", job)
+    write_people(connector, *list_people_of_hours(9), ("nowhen", None))
+    second_result = connector.sync(job)
     assert (second_result.rows, has_cursor_at(second_result, 9)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert (
         "2 rows have no value in updated_at: they do not move the cursor, and each run reads the rows again"
@@ -118,10 +95,10 @@ def test_rows_without_a_value_are_read_by_each_run_and_do_not_move_the_cursor(
     )
 
 
-def test_a_value_that_cannot_be_compared_is_refused(connector: Connector, tmp_path: Path) -> None:
+def test_a_value_that_cannot_be_compared_is_refused(connector: Connector) -> None:
     """tests/sources/sql has the values of all databases."""
-    write_people(tmp_path, *list_people_of_hours(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
-    job = write_job(tmp_path)
+    write_people(connector, *list_people_of_hours(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
+    job = write_job(connector)
     for command in ("check", "sync"):
         result = connector.run(command, job)
         assert result.exit_code == 2, (command, result.stdout)
@@ -143,106 +120,92 @@ RUNS_THAT_KEEP_THE_CURSOR: list[tuple[Sequence[str], str, int, str]] = [
 def test_an_incomplete_run_does_not_move_the_cursor(
     connector: Connector, tmp_path: Path, options: Sequence[str], redirect_url: str, exit_code: int, reason: str
 ) -> None:
-    write_people(tmp_path, *list_people_of_hours(7))
-    job = write_job(tmp_path)
-    assert has_cursor_at(connector.run_json("sync", job), 7)
-    write_people(tmp_path, *list_people_of_hours(8, 9, 10))
+    write_people(connector, *list_people_of_hours(7))
+    job = write_job(connector)
+    assert has_cursor_at(connector.sync(job), 7)
+    write_people(connector, *list_people_of_hours(8, 9, 10))
     connector.sandbox.switch(redirect_to=redirect_url)
-    result = connector.run_json("sync", job, *options)
+    result = connector.sync(job, *options)
     assert result.exit_code == exit_code, result.stderr
     assert find_messages(result, "cursor")[-1] == f"the cursor stays at {DATE}T07:00:00: {reason}"
     connector.sandbox.switch(redirect_to="")
-    second_result = connector.run_json("sync", job)
+    second_result = connector.sync(job)
     assert (second_result.rows["read"], has_cursor_at(second_result, 10)) == (4, True)
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
     assert count_stored_emails(connector.sandbox).total() == 4
 
 
-def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *list_people_of_hours(8), ("future", "2999-01-01 00:00:00"))
-    job = write_job(tmp_path)
-    connector.run_json("sync", job)
-    move_cursor_in_ledger(tmp_path, "2999-01-01T00:00:00")  # as an earlier version could do
-    correct_future_row(tmp_path, "2026-11-20 09:00:00")
-    result = connector.run_json("sync", job).expect(1)
+def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector) -> None:
+    write_people(connector, *list_people_of_hours(8), ("future", "2999-01-01 00:00:00"))
+    job = write_job(connector)
+    connector.sync(job)
+    # An earlier version could move the cursor into the future.
+    connector.ledger.run("update source_cursor set value = '2999-01-01T00:00:00'")
+    correct_future_row(connector, "2026-11-20 09:00:00")
+    result = connector.sync(job).expect(1)
     assert "the cursor stands in the future (2999-01-01T00:00:00), so changes" in result.stderr
-    full_result = connector.run_json("sync", job, "--full").expect(0, read=2, exists=2)
+    full_result = connector.sync(job, "--full").expect(0, read=2, exists=2)
     assert has_cursor_at(full_result, 9)
     assert find_messages(full_result, "on (--full)") != []
-    assert connector.run_json("sync", job).exit_code == 0
+    assert connector.sync(job).exit_code == 0
 
 
-def move_cursor_in_ledger(folder: Path, value: str) -> None:
-    with closing(sqlite3.connect(folder / "state" / "ledger.db")) as ledger, ledger:
-        ledger.execute("update source_cursor set value = ?", (value,))
+def correct_future_row(connector: Connector, updated_at: object) -> None:
+    connector.crm.run(f"update people set updated_at = {updated_at!r} where email = 'future@example.com'")
 
 
-def correct_future_row(folder: Path, updated_at: object) -> None:
-    with closing(sqlite3.connect(folder / "crm.db")) as database, database:
-        database.execute("update people set updated_at = ? where email like 'future%'", (updated_at,))
-
-
-def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_partial(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_partial(connector: Connector) -> None:
     """tests/sources/sql/test_cursor.py has all kinds of values."""
     now_s = int(datetime.now(UTC).timestamp())
-    write_people(tmp_path, ("a", now_s), ("b", now_s), ("future", 2903299200))
-    job = write_job(tmp_path, start="0")
-    first_result = connector.run_json("sync", job).expect(1, read=3, created=3)
+    write_people(connector, ("a", now_s), ("b", now_s), ("future", 2903299200))
+    job = write_job(connector, start="0")
+    first_result = connector.sync(job).expect(1, read=3, created=3)
     assert "beyond tomorrow (for example row 3: 2903299200" in first_result.stderr
-    write_people(tmp_path, ("new", now_s + 86_400))
-    second_result = connector.run_json("sync", job)
+    write_people(connector, ("new", now_s + 86_400))
+    second_result = connector.sync(job)
     assert (second_result.exit_code, second_result.rows["created"]) == (1, 1)
-    correct_future_row(tmp_path, now_s + 86_400)
-    assert connector.run_json("sync", job).exit_code == 0
+    correct_future_row(connector, now_s + 86_400)
+    assert connector.sync(job).exit_code == 0
 
 
-def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector, tmp_path: Path) -> None:
+def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector) -> None:
     """No look-back reads a row again, so a row that a killed run has not sent would be lost."""
-    sandbox, job = connector.sandbox, write_job(tmp_path)
+    sandbox, job = connector.sandbox, write_job(connector)
     sandbox.switch(latency_ms=20)
-    write_people(tmp_path, *((f"first-{index}", f"{DATE} 07:00:{index:02}") for index in range(60)))
+    write_people(connector, *((f"first-{index}", f"{DATE} 07:00:{index:02}") for index in range(60)))
     for subscriber_count in (1, 30, 60):
         with connector.start("sync", job, "--quiet") as process:
             wait_for(partial(has_stored_subscribers, sandbox, subscriber_count))
             process.kill()
     # The last run may have moved the cursor before it was killed.
-    assert connector.run_json("sync", job).rows["read"] in (1, 60)
-    write_people(tmp_path, ("second", f"{DATE} 08:00:00"))
-    assert connector.run_json("sync", job).rows == {"read": 2, "created": 1, "exists": 1}
+    assert connector.sync(job).rows["read"] in (1, 60)
+    write_people(connector, ("second", f"{DATE} 08:00:00"))
+    assert connector.sync(job).rows == {"read": 2, "created": 1, "exists": 1}
     create_counts = count_stored_emails(sandbox)
     assert (len(create_counts), set(create_counts.values())) == (61, {1})
 
 
-def test_a_run_with_the_option_since_moves_the_cursor_only_if_each_row_is_read(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_people(tmp_path, *list_people_of_hours(7, 8, 9))
-    job = write_job(tmp_path)
-    connector.run_json("sync", job)
-    write_people(tmp_path, *list_people_of_hours(10, 12))
-    later_result = connector.run_json("sync", job, "--since", f"{DATE}T11:00:00")
+def test_a_run_with_the_option_since_moves_the_cursor_only_if_each_row_is_read(connector: Connector) -> None:
+    write_people(connector, *list_people_of_hours(7, 8, 9))
+    job = write_job(connector)
+    connector.sync(job)
+    write_people(connector, *list_people_of_hours(10, 12))
+    later_result = connector.sync(job, "--since", f"{DATE}T11:00:00")
     assert later_result.rows == {"read": 1, "created": 1}
     assert find_messages(later_result, "cursor")[-1] == (
         f"the cursor stays at {DATE}T09:00:00: --since left out rows after {DATE}T09:00:00, which the next run reads"
     )
-    earlier_result = connector.run_json("sync", job, "--since", f"{DATE} 08:00:00")
+    earlier_result = connector.sync(job, "--since", f"{DATE} 08:00:00")
     assert (earlier_result.rows, has_cursor_at(earlier_result, 12)) == ({"read": 4, "created": 1, "exists": 3}, True)
-    second_result = connector.run_json("sync", job, "--since", f"{DATE}T07:00:00")
+    second_result = connector.sync(job, "--since", f"{DATE}T07:00:00")
     assert (second_result.rows, find_messages(second_result, "cursor")[-1]) == (
         {"read": 5, "exists": 5}, f"the cursor stays at {DATE}T12:00:00: no newer row was read",
     )  # fmt: skip
 
 
-def test_another_job_query_or_base_has_its_own_cursor(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *list_people_of_hours(8, 9))
-    connector.run_json("sync", write_job(tmp_path))
-    other_jobs = (
-        write_job(tmp_path, job="other"),
-        write_job(tmp_path, base="Shop"),
-        write_job(tmp_path, job="crm", source_keys=QUERY),
-    )
-    read_counts = [connector.run_json("sync", job).rows["read"] for job in other_jobs]
-    assert read_counts == [2, 2, 2]
-    assert connector.run_json("sync", write_job(tmp_path)).rows["read"] == 1  # the first job's cursor has not moved
+def test_another_job_query_or_base_has_its_own_cursor(connector: Connector) -> None:
+    write_people(connector, *list_people_of_hours(8, 9))
+    other_values: list[dict[str, str]] = [{"job": "other"}, {"base": "name: Shop"}, {"rows": QUERY}]
+    # The first job runs again at the end: the other jobs have not moved its cursor.
+    read_counts = [connector.sync(write_job(connector, **values)).rows["read"] for values in ({}, *other_values, {})]
+    assert read_counts == [2, 2, 2, 2, 1]

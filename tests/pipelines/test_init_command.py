@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, list_stored_subscribers, write_csv
+from tests.pipelines.conftest import Connector, list_stored_subscribers
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.test_exports_of_others import SAMPLE_PATHS
 
@@ -31,28 +31,26 @@ def test_an_export_of_another_program_becomes_a_job_that_imports(
     result = connector.run("init", path, "--base-name", "News", "-o", "job.yaml")
     assert (result.exit_code, result.stdout) == (0, ""), result.stderr
     map_is_active(connector.folder / "job.yaml")
-    assert connector.run_json("sync", "job.yaml").rows == {"read": 2} | expected_row_counts
+    assert connector.sync().rows == {"read": 2} | expected_row_counts
 
 
-def test_a_file_with_headers_in_another_language_becomes_a_job_that_imports(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_csv(tmp_path / "people.csv", *PEOPLE)
+def test_a_file_with_headers_in_another_language_becomes_a_job_that_imports(connector: Connector) -> None:
+    connector.write_people(*PEOPLE)
     result = connector.run("init", "people.csv", "--base-id", "7")
     assert result.exit_code == 0
     assert "likely" in result.stderr
     assert "31-01-1990" in result.stderr  # samples are shown on the terminal only
     assert "31-01-1990" not in result.stdout
-    (tmp_path / "job.yaml").write_text(result.stdout, encoding="utf-8")
-    map_is_active(tmp_path / "job.yaml")
-    text = (tmp_path / "job.yaml").read_text(encoding="utf-8")
+    (connector.folder / "job.yaml").write_text(result.stdout, encoding="utf-8")
+    map_is_active(connector.folder / "job.yaml")
+    text = (connector.folder / "job.yaml").read_text(encoding="utf-8")
     unsplit_line, *_ = [line for line in text.splitlines() if line.strip().startswith("first_name: Naam ")]
     text = text.replace(f"{unsplit_line}\n", "")
     for field in ("first_name", "last_name"):
         assert f"# {field}: {{template: " in text
         text = text.replace(f"# {field}:", f"{field}:")
-    (tmp_path / "job.yaml").write_text(text, encoding="utf-8")
-    assert connector.run_json("sync", "job.yaml").rows == {"read": 2, "created": 2}
+    (connector.folder / "job.yaml").write_text(text, encoding="utf-8")
+    assert connector.sync().rows == {"read": 2, "created": 2}
     ann = list_stored_subscribers(connector.sandbox)["ann@x.org"]
     assert (ann["FirstName"], ann["LastName"], ann["Gender"]) == ("Ann", "Lee", "female")
 
@@ -63,14 +61,12 @@ def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Con
     arguments = ("--encoding", "cp1252", "--delimiter", "|", "--base-id", "7", "-o", "jobs/people.yaml")
     assert connector.run("init", "people.csv", *arguments).exit_code == 0
     map_is_active(tmp_path / "jobs" / "people.yaml")
-    assert connector.run_json("sync", "jobs/people.yaml").rows == {"read": 1, "created": 1}
+    assert connector.sync("jobs/people.yaml").rows == {"read": 1, "created": 1}
     assert list_stored_subscribers(connector.sandbox)["a@x.org"]["FirstName"] == "Zoë"
 
 
-def test_a_draft_for_a_table_keeps_the_url_in_the_environment_and_proposes_a_cursor(
-    connector: Connector, tmp_path: Path
-) -> None:
-    database_path = tmp_path / "crm.db"
+def test_a_draft_for_a_table_keeps_the_url_in_the_environment_and_proposes_a_cursor(connector: Connector) -> None:
+    database_path = connector.folder / "crm.db"
 
     def run_sql(statement: str) -> None:
         with closing(sqlite3.connect(database_path)) as database, database:
@@ -81,24 +77,24 @@ def test_a_draft_for_a_table_keeps_the_url_in_the_environment_and_proposes_a_cur
     environ: dict[str, str | None] = {"CRM_URL": f"sqlite:///{database_path}"}
     arguments = ("${CRM_URL}", "--table", "people", "--base-id", "7", "-o", "job.yaml")
     assert connector.run("init", *arguments, environ=environ).exit_code == 0
-    lines = (tmp_path / "job.yaml").read_text(encoding="utf-8").splitlines()
+    lines = (connector.folder / "job.yaml").read_text(encoding="utf-8").splitlines()
     assert 'url: "${CRM_URL}", table: people' in "\n".join(lines)
     assert "crm.db" not in "\n".join(lines)
     line_index = next(index for index, line in enumerate(lines) if line.startswith("  # sql: "))
     # The comment tells the user to replace these lines.
     lines[line_index - 2 : line_index + 1] = [lines[line_index].replace("# ", "")]
-    (tmp_path / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    map_is_active(tmp_path / "job.yaml")
-    connector.run_json("sync", "job.yaml", environ=environ).expect(0, read=2, created=2)
+    (connector.folder / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    map_is_active(connector.folder / "job.yaml")
+    connector.sync("job.yaml", environ=environ).expect(0, read=2, created=2)
     run_sql("insert into people values (3, 'c@x.org', '2026-11-20 12:00:00')")
-    assert connector.run_json("sync", "job.yaml", environ=environ).rows == {"read": 2, "exists": 1, "created": 1}
+    assert connector.sync("job.yaml", environ=environ).rows == {"read": 2, "exists": 1, "created": 1}
 
 
 @pytest.mark.parametrize(
     "command", ["init people.csv --base-name News -o folder/job.yaml", "sandbox --port 0 --data closed/data"]
 )
 def test_a_folder_without_permission_is_named(connector: Connector, tmp_path: Path, command: str) -> None:
-    write_csv(tmp_path / "people.csv", "email", "ann@x.org")
+    connector.write_people("email", "ann@x.org")
     for name in ("closed/in", "folder"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "closed").chmod(0)

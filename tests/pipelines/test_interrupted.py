@@ -3,7 +3,6 @@
 import os
 import random
 import signal
-import sqlite3
 import time
 from functools import partial
 from pathlib import Path
@@ -25,12 +24,10 @@ FAULTS = {
 PEOPLE_COUNT = 100 * (KILL_COUNT + 1)
 
 
-def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(connector: Connector) -> None:
     sandbox, rng = connector.sandbox, random.Random(11)
     sandbox.switch(latency_ms=40, **FAULTS)
-    path = write_addresses(tmp_path / "people.csv", PEOPLE_COUNT)
+    path = write_addresses(connector.folder / "people.csv", PEOPLE_COUNT)
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "300ms", "--max-concurrency", "8")
     for kill_index in range(KILL_COUNT):
         with connector.start(*arguments) as process:
@@ -82,19 +79,12 @@ def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: C
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
-def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connector, tmp_path: Path) -> None:
+def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connector) -> None:
     """The database counts to 100,000,000,000 before its first chunk."""
-    job = tmp_path / "job.yaml"
-    query = (
-        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000000000) "
-        "SELECT 'p' || x || '@example.com' AS email, 1 AS is_active FROM n WHERE x <= 30"
-    )
-    job.write_text(
-        f"job: slow\nsource: {{sql: {{url: 'sqlite:///{tmp_path}/crm.db', query: \"{query}\"}}}}\n"
-        "subscriber: {base: {name: News}}\n",
-        encoding="utf-8",
-    )
-    sqlite3.connect(tmp_path / "crm.db").close()
+    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000000000)"
+    query = f"{numbers} SELECT 'p' || x || '@example.com' AS email FROM n WHERE x <= 30"
+    connector.crm.run("CREATE TABLE unused (number)")  # creates the file
+    job = connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', query: \"{query}\"}}")
     with connector.start("sync", job, "--output", "json") as process:
         time.sleep(2)  # by then, the run waits for the database
         process.send_signal(signal.SIGINT)

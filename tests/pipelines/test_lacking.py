@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pipelines.conftest import Connector, find_messages, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, find_messages, write_addresses
 from tests.pipelines.lists import write_lists
 from tests.pipelines.reconciled import erase_oldest
 
@@ -14,16 +14,15 @@ def test_a_load_names_each_base_and_the_number_of_its_confirmed_subscribers_that
 ) -> None:
     # The account guard looks four subscribers up, and must find one.
     rows = [*(f"a{index}@x.org,news" for index in range(200)), *(f"b{index}@x.org,shop" for index in range(20))]
-    job = write_lists(connector.folder, *rows)
-    job.write_text(job.read_text().replace("200ms", "1ms"))  # a younger subscriber may not be on the list yet
-    first_result = connector.run_json("sync", job)
+    job = write_lists(connector, *rows, load="quiet_period: 1ms")  # a younger subscriber may not be on the list yet
+    first_result = connector.sync(job)
     assert (first_result.rows, find_messages(first_result, TEXT)) == ({"read": 220, "created": 220}, [])
     erase_oldest(connector.sandbox, 20)
     # Without new rows the run reads no list.
-    assert find_messages(connector.run_json("sync", job), TEXT) == []
-    write_csv(connector.folder / "people.csv", "email,list", *rows, "new@x.org,news", "new@x.org,shop")
-    plan_result = connector.run_json("sync", job, "--dry-run")
-    result = connector.run_json("sync", job).expect(0, read=222, exists=220, created=2)
+    assert find_messages(connector.sync(job), TEXT) == []
+    connector.write_people("email,list", *rows, "new@x.org,news", "new@x.org,shop")
+    plan_result = connector.sync(job, "--dry-run")
+    result = connector.sync(job).expect(0, read=222, exists=220, created=2)
     (message,) = find_messages(result, TEXT)
     assert "(id 7): the list is complete and lacks 20 subscribers" in message
     assert message.endswith(f"To list the subscribers, run: connector reconcile {job}")

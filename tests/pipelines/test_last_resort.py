@@ -13,7 +13,7 @@ from connector.load.candidates import read_body
 from connector.mail.campaign import CampaignEmail, CampaignSender, SendResult
 from connector.outcomes import MailOutcome
 from pipelines.cli import CommandGroup
-from tests.pipelines.conftest import ROOT, Connector, write_addresses, write_csv
+from tests.pipelines.conftest import ROOT, Connector, write_addresses
 from tests.pipelines.leftovers import leave_three_unknown_creates, read_states
 
 
@@ -91,7 +91,7 @@ def test_a_fault_during_a_run_ends_in_a_report(connector: Connector, monkeypatch
 def test_a_lost_outcome_of_an_email_counts_as_unknown_and_is_reported(
     connector: Connector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write_csv(connector.folder / "people.csv", "email", "ann@x.org", "eve@x.org")
+    connector.write_people("email", "ann@x.org", "eve@x.org")
     (connector.folder / "welcome.html").write_text("<p>Hello</p>")
     (connector.folder / "job.yaml").write_text(
         "job: mails\nsource: {file: {path: people.csv}}\nmail: {campaign: may, from: news@unverified.org, "

@@ -21,14 +21,14 @@ PERSONAL_VALUES = {
 SEND_COMMAND = "send --to ann.lee@x.org --from a@example.com --subject vip-guests --text people.csv"
 
 
-def write_people(folder: Path) -> Path:
+def write_people(connector: Connector) -> Path:
     rows = [f"ann{index}@secret-domain.org,Annabel{index}" for index in range(12)]
-    return write_csv(folder / "people.csv", "email,first_name", *rows)
+    return connector.write_people("email,first_name", *rows)
 
 
 def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector) -> None:
     connector.sandbox.switch(rate=20, burst=4, retry_after="seconds")
-    result = connector.import_file(write_people(connector.folder), "-vv", "--log-format", "json")
+    result = connector.import_file(write_people(connector), "-vv", "--log-format", "json")
     assert result.exit_code == 0, result.stderr
     lines = [json.loads(line) for line in result.stderr.splitlines()]
     events = {line["event"] for line in lines}
@@ -46,14 +46,14 @@ def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector
 def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector) -> None:
     """The words of the service may quote the row."""
     connector.sandbox.switch(required="Phone")
-    result = connector.import_file(write_csv(connector.folder / "people.csv", "email", "ann@x.org"), "-vv")
+    result = connector.import_file(connector.write_people("email", "ann@x.org"), "-vv")
     (service_message,) = {row["_message"] for row in read_rejects(result)}
     lines = [line for line in result.stderr.splitlines() if "refusal: create refused" in line]
     assert (len(lines), [line for line in lines if service_message in line]) == (1, [])
 
 
 def test_the_option_v_adds_look_ups_to_the_log(connector: Connector) -> None:
-    path = write_people(connector.folder).rename(connector.folder / "one\ntwo.csv")
+    path = write_people(connector).rename(connector.folder / "one\ntwo.csv")
     log_text = connector.import_file(path, "-v").stderr
     assert r"run begins: import one\ntwo" in log_text
     assert "look-up" in log_text
@@ -78,24 +78,17 @@ def test_messages_are_json_lines_with_log_format_json(connector: Connector) -> N
 
 
 def test_vv_logs_no_value_of_a_row(connector: Connector) -> None:
-    path = write_csv(connector.folder / "people.csv", ",".join(PERSONAL_VALUES), ",".join(PERSONAL_VALUES.values()))
+    path = connector.write_people(",".join(PERSONAL_VALUES), ",".join(PERSONAL_VALUES.values()))
     changed_values = ",".join(PERSONAL_VALUES.values()).replace("crm-4711", "crm-4712")
     changed_path = write_csv(connector.folder / "changed.csv", ",".join(PERSONAL_VALUES), changed_values)
-    job = connector.folder / "crm.yaml"
-    job.write_text("job: crm\nsource: {file: {path: changed.csv}}\nsubscriber: {base: {name: News}}\n")
+    job = connector.write_job(source="file: {path: changed.csv}", fields="")
+    export_options = ("--email", PERSONAL_VALUES["email"], "--first-name", PERSONAL_VALUES["first_name"])
     log_texts = [
         connector.run(*command, "-vv", clock=skip_waits()).stderr
         for command in (
             ("import", path, *NEWS_IMPORT_OPTIONS),
             ("import", changed_path, *NEWS_IMPORT_OPTIONS),
-            (
-                "export",
-                connector.folder / "out.csv",
-                "--email",
-                PERSONAL_VALUES["email"],
-                "--first-name",
-                PERSONAL_VALUES["first_name"],
-            ),
+            ("export", "out.csv", *export_options),
             ("reconcile", job),
             ("check", job),
             SEND_COMMAND.split(),

@@ -1,6 +1,6 @@
 """Creates that are answered with another base or identity (architecture 4.9): held until a person decides."""
 
-from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses
 from tests.pipelines.leftovers import read_rejects, read_states, retry
 from tests.pipelines.reconciled import create_in_service
 
@@ -50,7 +50,7 @@ def test_a_base_is_not_blocked_by_a_held_create_that_a_person_has_repeated(conne
 def test_an_identity_that_the_service_alters_is_held_and_not_sent_again_until_it_is_accepted(
     connector: Connector,
 ) -> None:
-    sandbox, path = connector.sandbox, write_csv(connector.folder / "people.csv", "email,is_active", *ROWS)
+    sandbox, path = connector.sandbox, connector.write_people("email,is_active", *ROWS)
     sandbox.switch(alter_identity=True)
     first_result = connector.import_file(path).expect(3, read=3, unknown=1, unsent=2)
     assert "ann" not in first_result.stderr

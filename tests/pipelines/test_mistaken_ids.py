@@ -52,7 +52,7 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
     connector.sandbox.switch(max_limit=10)
     for person_number in (41, 42):
         create_in_service(connector.sandbox, None, ClientUserId=str(person_number))
-    path = write_csv(connector.folder / "people.csv", "client_user_id,is_active", "42.0,true", "43.0,true")
+    path = connector.write_people("client_user_id,is_active", "42.0,true", "43.0,true")
     result = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id").expect(
         1, read=2, invalid=2
     )
@@ -64,7 +64,7 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
 def test_a_row_with_a_misspelt_id_is_counted_once_as_invalid_if_the_run_ends_early(connector: Connector) -> None:
     create_in_service(connector.sandbox, None, ClientUserId="42", IsActive=True)
     connector.sandbox.switch(stray_refusal=1, stray_statuses="403")
-    path = write_csv(connector.folder / "people.csv", "client_user_id,is_active", "42.0,true", "77,true", "78,true")
+    path = connector.write_people("client_user_id,is_active", "42.0,true", "77,true", "78,true")
     result = connector.import_file(path, "--identity", "client_user_id")
     assert (result.exit_code, result.rows["invalid"], sum(result.rows.values())) == (3, 1, 2 * 3), result.stderr
 
@@ -80,7 +80,7 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connecto
             connector.sandbox, f"person{index + 3}@example.com", {"Name": "Other"}, ClientUserId=f"old-{index}"
         )
     rows = [f"new-{person_number},person{person_number}@example.com,true" for person_number in range(6)]
-    path = write_csv(connector.folder / "people.csv", "client_user_id,email,is_active", *rows)
+    path = connector.write_people("client_user_id,email,is_active", *rows)
     options = ("--base-id", "1", "--active", "--identity", "client_user_id", "--quiet-period", "200ms")
     result = connector.run_json("import", path, *options).expect(1, read=6, created=3, invalid=3)
     messages = [row["_message"] for row in read_rejects(result)]
@@ -96,7 +96,7 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connecto
 
 def test_two_new_ids_may_share_an_email(connector: Connector) -> None:
     rows = [f"{index},family{index // 2}@example.com,true" for index in range(10)]
-    path = write_csv(connector.folder / "people.csv", "client_user_id,email,is_active", *rows)
+    path = connector.write_people("client_user_id,email,is_active", *rows)
     for outcome in ("created", "exists"):
         result = connector.import_file(path, "--identity", "client_user_id")
         assert (result.exit_code, result.rows) == (0, {"read": 10, outcome: 10}), result.stderr

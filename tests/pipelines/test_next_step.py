@@ -8,22 +8,15 @@ from typing import Any
 import pytest
 
 from pipelines.report.advice import advise_on_run, advise_on_runs
-from tests.pipelines.conftest import Connector, list_stored_subscribers, write_csv
+from tests.pipelines.conftest import Connector, list_stored_subscribers
 from tests.pipelines.terminal import run_on_terminal
 
-JOB = """\
-job: crm
-source: {file: {path: people.csv}}
-subscriber:
-  base: {name: News}
-  fields: {email: email, first_name: first, is_active: {value: true}}
-load: {quiet_period: 100ms}
-"""
+FIELDS = "email: email, first_name: first, is_active: {value: true}"
 
 
 def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Connector) -> None:
     lines = ("Who;Nom: 1;Opt in", "ann@example.com;Ann;yes", "nobody;Bob;yes")
-    write_csv(connector.folder / "people.csv", *lines)
+    connector.write_people(*lines)
     options = ["--base-name", "News: A & B", "--map", "email=Who", "--map", "first_name=Nom: 1", "--map", "tags="]
     options += ["--ignore", "Opt in", "--inactive", "--zip", "reject", "--quiet-period", "300ms", "--max-rate", "90.5"]
     options += ["--max-concurrency", "7", "--on-unknown", "hold", "--receipts", "out.csv", "--delimiter", ";"]
@@ -55,17 +48,17 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
 
 def test_held_creates_have_a_next_step_for_each_decision(connector: Connector) -> None:
     connector.sandbox.switch(drop_before=1.0)
-    (connector.folder / "crm.yaml").write_text(JOB.replace("100ms", "100ms, on_unknown: hold"))
-    write_csv(connector.folder / "people.csv", "email,first", "ann@example.com,Ann")
-    connector.run("sync", "crm.yaml")  # the run ends early, because the service does not answer
+    connector.write_job(fields=FIELDS, load="quiet_period: 100ms, on_unknown: hold")
+    connector.write_people("email,first", "ann@example.com,Ann")
+    connector.run("sync", "job.yaml")  # the run ends early, because the service does not answer
     held_lines, status_lines = (
-        connector.run(*command.split()).stdout.splitlines() for command in ("sync crm.yaml", "status")
+        connector.run(*command.split()).stdout.splitlines() for command in ("sync job.yaml", "status")
     )
     steps = list_steps(status_lines)
     assert steps == list_steps(held_lines)
     assert steps[0][0].startswith("Next: 1 create is held for your decision. To send the creates again if")
     expected_commands = [
-        f"  connector retry --held {name} --job {connector.folder}/crm.yaml" for name in ("resend", "accept", "drop")
+        f"  connector retry --held {name} --job {connector.folder}/job.yaml" for name in ("resend", "accept", "drop")
     ]
     assert [command for _, command in steps] == expected_commands
     for _, command in steps:
@@ -84,19 +77,13 @@ def list_steps(lines: list[str]) -> list[tuple[str, str]]:
 
 def test_a_terminal_of_80_columns_breaks_no_word(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422)
-    (connector.folder / "crm.yaml").write_text(JOB)
-    (connector.folder / "wrong.yaml").write_text(JOB + "receipts: {to: out.txt}\n")
-    write_csv(
-        connector.folder / "people.csv",
-        "email,first,notes",
-        "ann@example.com,,x",
-        "nobody,Bob,",
-        "bob@example.com,Bob,",
-    )
-    run_id = connector.run_json("sync", "crm.yaml").report["run_id"]
+    connector.write_job(fields=FIELDS)
+    connector.write_job("receipts: {to: out.txt}", file_name="wrong.yaml", fields=FIELDS)
+    connector.write_people("email,first,notes", "ann@example.com,,x", "nobody,Bob,", "bob@example.com,Bob,")
+    run_id = connector.sync().report["run_id"]
     commands = [
-        "sync crm.yaml", "status", f"status {run_id}", "explain ann@example.com", "reconcile crm.yaml",
-        "retry --rejected --job crm.yaml", "sync wrong.yaml", "check crm.yaml",
+        "sync job.yaml", "status", f"status {run_id}", "explain ann@example.com", "reconcile job.yaml",
+        "retry --rejected --job job.yaml", "sync wrong.yaml", "check job.yaml",
     ]  # fmt: skip
     for command_line in commands:
         _, output = run_on_terminal(connector, *command_line.split())

@@ -2,12 +2,9 @@
 each run."""
 
 import json
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 from standardwebhooks.webhooks import Webhook
@@ -17,12 +14,7 @@ from tests.pipelines.hooks import SECRET, WebhookReceiver
 from tests.pipelines.test_opt_outs import set_activity
 from tests.pipelines.virtual_time import VirtualTime
 
-JOB = """\
-job: crm
-source: {sql: {url: '${CRM_URL}', table: people}}
-subscriber: {base: {id: 7}, fields: {email: email, is_active: active}}
-load: {quiet_period: 30s}
-"""
+SOURCE = "sql: {url: '${CRM_URL}', table: people}"
 FIRST_RUN_AT = datetime(2026, 3, 2, 2, tzinfo=UTC)
 UNREACHABLE_URL = "postgresql://127.0.0.1:1/crm"
 INVALID_ROW, OTHER_INVALID_ROW = "<nobody>,yes", "<someone>,yes"
@@ -80,33 +72,25 @@ SCHEDULED_RUNS = [
 def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
     connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    notify_keys = {"webhook": {"url": webhook_receiver.url, "secret": SECRET}}
-    (connector.folder / "job.yaml").write_text(f"{JOB}notify: {json.dumps(notify_keys)}\n", encoding="utf-8")
-    virtual_time, run_started_at, opt_out_lines = (
-        VirtualTime(FIRST_RUN_AT),
-        FIRST_RUN_AT - timedelta(hours=24),
-        list[str](),
-    )
+    notify_line = f"notify: {json.dumps({'webhook': {'url': webhook_receiver.url, 'secret': SECRET}})}"
+    fields, load = "email: email, is_active: active", "quiet_period: 30s"
+    connector.write_job(notify_line, source=SOURCE, base="id: 7", fields=fields, load=load)
+    virtual_time, run_started_at = VirtualTime(FIRST_RUN_AT), FIRST_RUN_AT - timedelta(hours=24)
+    opt_out_lines: list[str] = []
     for scheduled_run in SCHEDULED_RUNS:
         run_started_at += timedelta(hours=scheduled_run.hours_since_previous_run)
         virtual_time.move_to(run_started_at)
-        write_source(connector.folder / "crm.db", scheduled_run.rows)
+        write_source(connector, scheduled_run.rows)
         webhook_receiver.answers = [*scheduled_run.answers]
         if scheduled_run.deactivated_email:
             set_activity(connector, scheduled_run.deactivated_email, is_active=False)
-        environ = {"CRM_URL": f"sqlite:///{connector.folder}/crm.db", **scheduled_run.environ}
-        result = connector.run_json("sync", "job.yaml", environ=environ, clock=virtual_time.clock)
+        environ = {"CRM_URL": connector.crm.url, **scheduled_run.environ}
+        result = connector.sync("job.yaml", environ=environ, clock=virtual_time.clock)
         alerts = [] if scheduled_run.answers else pop_verified_alerts(webhook_receiver, run_started_at)
         reasons = [alert["reason"] for alert in alerts]
-        expected_outcome = (
-            scheduled_run.name,
-            scheduled_run.exit_code,
-            scheduled_run.alert_reasons,
-            scheduled_run.problem_count,
-        )
-        assert (scheduled_run.name, result.exit_code, reasons, count_backlog(connector)) == expected_outcome, (
-            result.stderr
-        )
+        expected_outcome = (scheduled_run.exit_code, scheduled_run.alert_reasons, scheduled_run.problem_count)
+        outcome = (result.exit_code, reasons, count_backlog(connector))
+        assert outcome == expected_outcome, (scheduled_run.name, result.stderr)
         if scheduled_run.answers:
             assert len(webhook_receiver.pop_posts()) == len(scheduled_run.answers)
             assert "failed 3 times" in result.stderr
@@ -119,18 +103,11 @@ def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
     assert [run["exit_code"] for run in reversed(runs)] == [scheduled_run.exit_code for scheduled_run in SCHEDULED_RUNS]
 
 
-def write_source(path: Path, rows: Sequence[str]) -> None:
-    with closing(sqlite3.connect(path)) as crm_database, crm_database:
-        crm_database.execute("DROP TABLE IF EXISTS people")
-        crm_database.execute("CREATE TABLE people (email TEXT, active TEXT)")
-        people = [row.split(",") for row in rows]
-        crm_database.executemany(
-            "INSERT INTO people VALUES (?, ?)", [(build_address(name), activity) for name, activity in people]
-        )
-
-
-def build_address(name: str) -> str:
-    return name if name.startswith("<") else f"{name}@example.com"
+def write_source(connector: Connector, rows: Sequence[str]) -> None:
+    connector.crm.run("DROP TABLE IF EXISTS people", "CREATE TABLE people (email TEXT, active TEXT)")
+    for name, activity in (row.split(",") for row in rows):
+        email = name if name.startswith("<") else f"{name}@example.com"
+        connector.crm.insert_rows("people", [(email, activity)])
 
 
 def pop_verified_alerts(webhook_receiver: WebhookReceiver, run_started_at: datetime) -> list[dict[str, Any]]:

@@ -2,45 +2,38 @@
 
 import json
 import stat
-from pathlib import Path
 from typing import Any
 
 from connector.ledger.opening import open_ledger
-from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_addresses
 from tests.pipelines.hooks import SECRET, WebhookReceiver
 from tests.pipelines.virtual_time import skip_waits
 
-JOB = """\
-job: crm
-source: {file: {path: people.csv}}
-subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}
-load: {quiet_period: 100ms}
-"""
 
-
-def write_job(folder: Path, webhook_receiver: WebhookReceiver, job_keys: str = "", **notify_keys: Any) -> None:
-    """Write a load of three subscribers and an export, both of which notify the hook."""
-    write_addresses(folder / "people.csv", 3)
-    last_keys = f"notify: {json.dumps({'webhook': {'url': webhook_receiver.url}} | notify_keys)}\n{job_keys}"
-    (folder / "job.yaml").write_text(f"{JOB}{last_keys}", encoding="utf-8")
-    (folder / "export.yaml").write_text(f"job: crm\nexport: {{to: out.csv}}\n{last_keys}", encoding="utf-8")
+def write_job(connector: Connector, webhook_receiver: WebhookReceiver, *job_lines: str, **notify_keys: Any) -> str:
+    """Write a load of three subscribers that notifies the webhook. Return the line of the job about the webhook."""
+    write_addresses(connector.folder / "people.csv", 3)
+    notify_line = f"notify: {json.dumps({'webhook': {'url': webhook_receiver.url}} | notify_keys)}"
+    connector.write_job(notify_line, *job_lines)
+    return notify_line
 
 
 def run_sync(connector: Connector, **environ: str | None) -> CommandResult:
     """Sync the job on virtual time, in which the pause before an alert is sent again takes no time."""
-    return connector.run_json("sync", "job.yaml", environ=environ, clock=skip_waits())
+    return connector.sync("job.yaml", environ=environ, clock=skip_waits())
 
 
 def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
     connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(connector.folder, webhook_receiver)
+    write_job(connector, webhook_receiver)
     assert run_sync(connector).exit_code == 0
     assert webhook_receiver.posts == []
 
-    write_job(connector.folder, webhook_receiver, on="always")
+    notify_line = write_job(connector, webhook_receiver, on="always")
+    (connector.folder / "export.yaml").write_text(f"job: crm\nexport: {{to: out.csv}}\n{notify_line}\n")
     assert run_sync(connector).exit_code == 0
-    assert connector.run_json("sync", "job.yaml", "--dry-run").exit_code == 0
+    assert connector.sync("job.yaml", "--dry-run").exit_code == 0
     export_result = connector.run_json("export", "export.yaml")
     assert "webhook-signature" not in webhook_receiver.posts[0][0]
     alerts = webhook_receiver.pop_alerts()
@@ -51,9 +44,9 @@ def test_a_run_that_is_ok_sends_an_alert_only_if_the_job_asks_for_it(
 def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
     connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(connector.folder, webhook_receiver, webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
+    write_job(connector, webhook_receiver, webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
     connector.environ |= {"HOOK_URL": webhook_receiver.url, "HOOK_SECRET": SECRET}
-    write_csv(connector.folder / "people.csv", "email", "ann@example.com", "<nobody>")
+    connector.write_people("email", "ann@example.com", "<nobody>")
     webhook_receiver.answers = [500, 307, 404]
 
     failed_result = run_sync(connector)
@@ -83,7 +76,7 @@ def test_a_failed_alert_is_named_and_sent_again_by_the_next_run(
 def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(
     connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(connector.folder, webhook_receiver, on="always")
+    write_job(connector, webhook_receiver, on="always")
     webhook_receiver.answers = [500, 500, 500]
     result = connector.run("sync", "job.yaml", "--quiet", clock=skip_waits())
     assert (result.exit_code, result.stdout) == (0, "")
@@ -93,7 +86,7 @@ def test_a_failed_alert_of_a_quiet_run_that_is_ok_is_named(
 def test_a_failed_alert_is_not_repeated_without_a_state_folder(
     connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(connector.folder, webhook_receiver)
+    write_job(connector, webhook_receiver)
     webhook_receiver.answers = [500, 500, 500]
     result = run_sync(connector, CONNECTOR_STATE_DIR=str(connector.folder / "people.csv" / "state"))
     assert result.is_refused
@@ -104,9 +97,9 @@ def test_a_failed_alert_is_not_repeated_without_a_state_folder(
 def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
     connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(connector.folder, webhook_receiver)
+    write_job(connector, webhook_receiver)
     run_sync(connector)
-    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db"):
+    with open_ledger(connector.ledger.url):
         assert run_sync(connector).exit_code == 4
         assert run_sync(connector).exit_code == 4
     (alert,) = webhook_receiver.pop_alerts()
@@ -117,9 +110,9 @@ def test_a_run_that_the_lock_of_another_run_prevents_sends_an_alert(
 def test_the_alert_about_a_refused_token_has_the_report_of_the_recorded_run(
     connector: Connector, webhook_receiver: WebhookReceiver
 ) -> None:
-    write_job(connector.folder, webhook_receiver)
+    write_job(connector, webhook_receiver)
     environ = {"CONNECTOR_TOKEN": "not-the-token-at-all"}
-    result = connector.run_json("sync", "job.yaml", environ=environ)
+    result = connector.sync("job.yaml", environ=environ)
     assert result.is_refused
     (alert,) = webhook_receiver.pop_alerts()
     report = alert["report"]
@@ -127,12 +120,12 @@ def test_the_alert_about_a_refused_token_has_the_report_of_the_recorded_run(
     assert report["messages"] == [result.report["message"]]
     (run,) = connector.run_json("status").report["runs"]
     assert (run["run_id"], run["account"]) == (report["run_id"], connector.sandbox.base_url)
-    connector.run_json("sync", "job.yaml", "--dry-run", environ=environ)
+    connector.sync("job.yaml", "--dry-run", environ=environ)
     assert webhook_receiver.posts == []
 
 
 def test_a_refused_job_file_sends_an_alert(connector: Connector, webhook_receiver: WebhookReceiver) -> None:
-    write_job(connector.folder, webhook_receiver, "nonsense: 1\n")
+    write_job(connector, webhook_receiver, "nonsense: 1")
     assert run_sync(connector).is_refused
     (alert,) = webhook_receiver.pop_alerts()
     assert (alert["report"]["job"], alert["report"]["status"]) == ("crm", "usage")

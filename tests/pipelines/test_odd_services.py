@@ -4,17 +4,15 @@ import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses
 from tests.pipelines.leftovers import create_elsewhere
-from tests.pipelines.planned import JOB, count_creates, write_job
+from tests.pipelines.planned import count_creates
 
-JOB_WITHOUT_TOTAL_COUNT = JOB.replace("200ms", "200ms, ignore_total_count: true").replace(
-    "first_name: name", "first_name: first_name"
-)
+WITHOUT_TOTAL_COUNT = "quiet_period: 200ms, ignore_total_count: true"
 
 
 def fill_service(connector: Connector, person_count: int, *options: str) -> None:
     """Fill the base News with another ledger."""
     people_path = write_addresses(connector.folder / "before.csv", person_count)
-    create_elsewhere(connector, people_path, "--base-name", "News", "--map", "first_name=first_name", *options)
+    create_elsewhere(connector, people_path, "--base-name", "News", "--map", "first_name=", *options)
 
 
 @pytest.mark.parametrize("person_count", [0, 1200])
@@ -24,10 +22,10 @@ def test_a_list_without_total_count_is_loaded_with_the_option_ignore_total_count
     if person_count:
         fill_service(connector, person_count, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
-    job = write_job(connector.folder, text=JOB_WITHOUT_TOTAL_COUNT)
+    job = connector.write_job(load=WITHOUT_TOTAL_COUNT)
     write_addresses(connector.folder / "people.csv", person_count + 2)
     expected_exists_count = {"exists": person_count} if person_count else {}
-    assert connector.run_json("sync", job).rows == {"read": person_count + 2, **expected_exists_count, "created": 2}
+    assert connector.sync(job).rows == {"read": person_count + 2, **expected_exists_count, "created": 2}
     reconcile_result = connector.run_json("reconcile", job)
     assert (reconcile_result.exit_code, reconcile_result.report["certificate"]["total_count"]) == (0, "ignored")
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
@@ -57,7 +55,7 @@ def test_nobody_is_created_twice_if_a_list_without_total_count_leaves_subscriber
     connector.sandbox.switch(list_omits="TotalCount", **switches)
     write_addresses(connector.folder / "people.csv", 40)
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
-    connector.run_json("sync", write_job(connector.folder, text=JOB_WITHOUT_TOTAL_COUNT), environ=environ)
+    connector.sync(connector.write_job(load=WITHOUT_TOTAL_COUNT), environ=environ)
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
@@ -70,11 +68,7 @@ def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Conn
     connector.sandbox.switch(uuids=True)
     write_addresses(connector.folder / "people.csv", 7)
     create_count = count_creates(connector.sandbox)
-    for command in (
-        ("sync", write_job(connector.folder, text=JOB_WITHOUT_TOTAL_COUNT)),
-        ("export", "out.csv"),
-        ("check",),
-    ):
+    for command in (("sync", connector.write_job(load=WITHOUT_TOTAL_COUNT)), ("export", "out.csv"), ("check",)):
         assert explains_uuids(connector.run(*command)), command
     assert count_creates(connector.sandbox) == create_count
 
@@ -82,7 +76,7 @@ def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Conn
 def test_a_uuid_in_the_answer_to_the_first_create_ends_the_run(connector: Connector) -> None:
     connector.sandbox.switch(uuids=True)
     write_addresses(connector.folder / "people.csv", 5)
-    result = connector.run_json("sync", write_job(connector.folder, text=JOB_WITHOUT_TOTAL_COUNT))
+    result = connector.sync(connector.write_job(load=WITHOUT_TOTAL_COUNT))
     assert explains_uuids(result)
     assert (result.rows, count_creates(connector.sandbox)) == ({"read": 5, "unknown": 1, "unsent": 4}, 1)
     assert "person0@" not in result.report["messages"][0]

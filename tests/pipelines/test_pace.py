@@ -56,6 +56,6 @@ def test_an_export_under_a_rate_limit_does_not_wait_for_the_run_that_holds_the_l
     connector.sandbox.seed(200, base_name="News")
     connector.sandbox.switch(**LIMIT_SWITCHES)
     (connector.folder / "state").mkdir()
-    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db"):
+    with open_ledger(connector.ledger.url):
         result = connector.run_json("export", "people.parquet")
     assert (result.exit_code, connector.sandbox.stats()["limited"] > 0) == (0, True), result.stderr

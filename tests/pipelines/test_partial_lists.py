@@ -35,7 +35,7 @@ def import_people(
     connector: Connector, rows: Sequence[str], base: str = "--base-id 7", *options: str, state_name: str = "state"
 ) -> CommandResult:
     """Import rows of `HEADER` with the ledger of this state folder."""
-    people = write_csv(connector.folder / "people.csv", HEADER, *rows)
+    people = connector.write_people(HEADER, *rows)
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state_name)}
     return connector.run_json("import", people, *base.split(), "--quiet-period", "200ms", *options, environ=environ)
 
@@ -285,9 +285,9 @@ def test_an_export_has_the_subscribers_of_two_hidden_classes(
 
 def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(connector: Connector) -> None:
     connector.sandbox.seed(300, base_id=50)
-    write_csv(connector.folder / "people.csv", "email,name", *(f"person{n}@x.org,Ann" for n in range(40)))
-    job = write_job(connector.folder)
-    assert connector.run_json("sync", job).rows == {"read": 40, "created": 40}
+    connector.write_people("email,name", *(f"person{n}@x.org,Ann" for n in range(40)))
+    job = write_job(connector)
+    assert connector.sync(job).rows == {"read": 40, "created": 40}
     connector.sandbox.switch(hidden_bases="51")
     result = connector.run_json("export", "out.csv")
     assert result.report["certificate"]["hidden"] == {"base_id": [51]}
@@ -330,12 +330,11 @@ def import_with_new_ledger(connector: Connector, path: Path, *options: str) -> C
 
 
 @pytest.fixture
-def people(connector: Connector, tmp_path: Path) -> Path:
+def people(connector: Connector) -> Path:
     """A file of subscribers that exist in the service. All have the same classes, so that counts of classes prove
     nothing."""
-    rows = [f"person{index}@x.org,Ann" for index in range(WINDOW_COUNT)]
-    path = write_csv(tmp_path / "people.csv", "email,name", *rows)
-    assert connector.run_json("sync", write_job(tmp_path)).rows == {"read": WINDOW_COUNT, "created": WINDOW_COUNT}
+    path = connector.write_people("email,name", *(f"person{index}@x.org,Ann" for index in range(WINDOW_COUNT)))
+    connector.sync(write_job(connector)).expect_rows(read=WINDOW_COUNT, created=WINDOW_COUNT)
     return path
 
 
@@ -373,8 +372,7 @@ def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated
 
 def age_runs(connector: Connector) -> None:
     """Let the runs of the ledger be an hour old, so that the list must show their subscribers."""
-    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
-        ledger.execute("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
+    connector.ledger.run("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
 
 
 def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(connector: Connector, people: Path) -> None:

@@ -59,7 +59,7 @@ def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector:
     """The service names the field, so that the refusal is about the row."""
     connector.sandbox.switch(required="FirstName", **SLOW_SWITCHES)
     rows = [f"a{index}@x.org,{'Ann' if index < 30 or index > 90 else ''}" for index in range(120)]
-    path = write_csv(connector.folder / "people.csv", "email,first_name", *rows)
+    path = connector.write_people("email,first_name", *rows)
     first_result = connector.import_file(path).expect(1, read=120, created=59, rejected=61)
     assert count_creates(first_result) == 120
     assert first_result.report["requests"]["list"]["sent"] <= 12 + 2 * MAX_REQUESTS, (
@@ -71,9 +71,8 @@ def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector:
 
 def test_a_refused_row_is_created_by_the_next_run_even_without_rows_of_its_base(connector: Connector) -> None:
     connector.sandbox.switch(blocked_from=3, blocked_creates=1, blocked_status=404, **SLOW_SWITCHES)
-    base = "{column: list, values: {news: 7, shop: 9}}"
-    job = write_lists(connector.folder, "a@x.org,news", "b@x.org,shop", "c@x.org,shop", base=base)
-    connector.run_json("sync", job).expect(1, read=3, created=2, rejected=1)
-    job = write_lists(connector.folder, "a@x.org,news", base=base)
-    connector.run_json("sync", job).expect(0, read=1, exists=1)
+    job = write_lists(connector, "a@x.org,news", "b@x.org,shop", "c@x.org,shop")
+    connector.sync(job).expect(1, read=3, created=2, rejected=1)
+    job = write_lists(connector, "a@x.org,news")
+    connector.sync(job).expect(0, read=1, exists=1)
     assert has_created_each_once(connector.sandbox, 3)

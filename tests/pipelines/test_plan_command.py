@@ -3,8 +3,6 @@
 import os
 import random
 import signal
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -19,8 +17,8 @@ from tests.pipelines.conftest import (
     write_csv,
 )
 from tests.pipelines.leftovers import read_rejects
-from tests.pipelines.planned import JOB, count_requests, plan, read_file_states, read_outcomes, read_rows, write_job
-from tests.pipelines.test_guards import CURSOR_TABLE, SQL_JOB, add_people
+from tests.pipelines.planned import count_requests, plan, read_file_states, read_outcomes, read_rows, write_job
+from tests.pipelines.test_guards import CURSOR_SOURCE, add_people
 
 SUPPRESS_KEY = "suppress: {file: {path: gone.csv, column: address}}"
 
@@ -28,17 +26,17 @@ SUPPRESS_KEY = "suppress: {file: {path: gone.csv, column: address}}"
 def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector) -> None:
     connector.run_json("import", write_csv(connector.folder / "a.csv", "email", "there@x.org"), *NEWS_IMPORT_OPTIONS,
                        environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")})  # fmt: skip
-    job = write_job(connector.folder, SUPPRESS_KEY)
+    job = write_job(connector, SUPPRESS_KEY)
     write_csv(connector.folder / "gone.csv", "address", "gone@x.org")
-    write_csv(connector.folder / "people.csv", "email,name", "same@x.org,Ann", "other@x.org,Bob", "refused@x.org,")
+    connector.write_people("email,name", "same@x.org,Ann", "other@x.org,Bob", "refused@x.org,")
     connector.sandbox.switch(required="FirstName")
-    assert connector.run_json("sync", job).rows == {"read": 3, "created": 2, "rejected": 1}
+    assert connector.sync(job).rows == {"read": 3, "created": 2, "rejected": 1}
     lost_path = write_csv(connector.folder / "lost.csv", "email,name", "lost@x.org,L", "lost2@x.org,L", "lost3@x.org,L")
     connector.sandbox.switch(drop_before=1)
     assert connector.run_json("import", lost_path, "--job", job).rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
-    write_csv(
-        connector.folder / "people.csv", "email,name", "same@x.org,Ann", "other@x.org,Bert", "refused@x.org,",
+    connector.write_people(
+        "email,name", "same@x.org,Ann", "other@x.org,Bert", "refused@x.org,",
         "new@x.org,N", "there@x.org,T", "nobody,X", "new@x.org,Other", "NEW@x.org,N", "gone@x.org,G", "lost@x.org,L",
     )  # fmt: skip
     result = plan(connector, job, "--rows", connector.folder / "rows.csv").expect(
@@ -69,20 +67,19 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector) 
     created_values_json = '{"base_id":1,"is_active":true,"email":"new@x.org","first_name":"N"}'
     assert (created_row["service"], created_row["source"]) == ("", created_values_json)
     assert (connector.folder / "rows.csv").stat().st_mode & 0o777 == 0o600
-    assert (result.report["planned"], result.report["command"], result.report["job"]) == (True, "plan", "news")
+    assert (result.report["planned"], result.report["command"], result.report["job"]) == (True, "plan", "crm")
     assert list(result.report["requests"]) == ["list"]
     assert result.report["rejects_file"] is None
 
 
 def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(connector: Connector) -> None:
-    job, rows = write_job(connector.folder), [f"person+{index}@x.org,Ann" for index in range(160)]
-    write_csv(connector.folder / "people.csv", "email,name", *rows[:150])
-    assert connector.run_json("sync", job).rows == {"read": 150, "created": 150}
-    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger, ledger:
-        # By now, the list must show all subscribers.
-        ledger.execute("UPDATE run SET started_at = started_at - 60, finished_at = finished_at - 60")
+    job, rows = write_job(connector), [f"person+{index}@x.org,Ann" for index in range(160)]
+    connector.write_people("email,name", *rows[:150])
+    assert connector.sync(job).rows == {"read": 150, "created": 150}
+    # By now, the list must show all subscribers.
+    connector.ledger.run("UPDATE run SET started_at = started_at - 60, finished_at = finished_at - 60")
     connector.sandbox.switch(result_window=100, blind_filters="plus")
-    write_csv(connector.folder / "people.csv", "email,name", *rows)
+    connector.write_people("email,name", *rows)
     result = plan(connector, job)
     assert result.exit_code == 3
     assert "4 of 4 subscribers that the list lacks exist" in result.stderr, result.stderr
@@ -120,17 +117,16 @@ def test_a_stopped_plan_leaves_no_file_behind(connector: Connector) -> None:
 
 
 def test_a_plan_reads_from_the_cursor_and_does_not_move_it(connector: Connector) -> None:
-    text = SQL_JOB.replace("SOURCE", CURSOR_TABLE)
-    add_people(connector.folder, *range(1, 6))
-    job = write_job(connector.folder, text=text)
+    add_people(connector, *range(1, 6))
+    job = connector.write_job(source=CURSOR_SOURCE)
     assert plan(connector, job).rows == {"read": 5, "created": 5}
-    assert connector.run_json("sync", job).rows == {"read": 5, "created": 5}
-    add_people(connector.folder, 9)
+    assert connector.sync(job).rows == {"read": 5, "created": 5}
+    add_people(connector, 9)
     for _ in range(2):
         assert plan(connector, job).rows == {"read": 2, "exists": 1, "created": 1}
     assert plan(connector, job, "--full").rows == {"read": 6, "exists": 5, "created": 1}
     assert plan(connector, job, "--since", "9").rows == {"read": 1, "created": 1}
-    assert connector.run_json("sync", job).rows == {"read": 2, "exists": 1, "created": 1}
+    assert connector.sync(job).rows == {"read": 2, "exists": 1, "created": 1}
 
 
 SEED_COUNT = max(int(os.environ.get("CONNECTOR_TEST_SEEDS", "100")) // 100, 1)
@@ -150,16 +146,16 @@ def write_messy_people(path: Path, rng: random.Random, person_count: int) -> Non
 @pytest.mark.parametrize("seed", range(SEED_COUNT))
 def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, seed: int) -> None:
     rng = random.Random(seed)
-    sandbox, job = connector.sandbox, write_job(connector.folder, SUPPRESS_KEY, text=JOB)
+    sandbox, job = connector.sandbox, write_job(connector, SUPPRESS_KEY)
     other_ledger_environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
     write_csv(connector.folder / "gone.csv", "address", *(f"p{rng.randrange(60)}@x.org" for _ in range(5)))
     write_messy_people(connector.folder / "people.csv", rng, 30)
-    connector.run_json("sync", job, environ=other_ledger_environ)
+    connector.sync(job, environ=other_ledger_environ)
     for run_index in range(2):
         write_messy_people(connector.folder / "people.csv", rng, 60)
         counts_before = count_stored_emails(sandbox)
         plan_result = plan(connector, job, "--rows", connector.folder / f"rows{run_index}.csv")
-        sync_result = connector.run_json("sync", job)
+        sync_result = connector.sync(job)
         assert (plan_result.exit_code, plan_result.rows) == (sync_result.exit_code, sync_result.rows)
         rows = read_rows(connector.folder / f"rows{run_index}.csv")
         rows_by_outcome = {

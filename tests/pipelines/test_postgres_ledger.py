@@ -1,56 +1,54 @@
 """A ledger in PostgreSQL serves every command. A plan and a reconciliation need only the right to read the ledger."""
 
-from pathlib import Path
-
 from tests.databases import open_postgres
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import Connector
 from tests.pipelines.planned import plan, read_outcomes, read_rows, write_job
 from tests.pipelines.reconciled import erase_oldest, find_differences, reconcile
 
 
-def write_people(folder: Path, person_count: int, *names: str) -> None:
+def write_people(connector: Connector, person_count: int, *names: str) -> None:
     """Write this many people. The first people get the names in `names`, and the others are called Ann."""
     rows = [f"p{index}@x.org,{(names[index : index + 1] or ('Ann',))[0]}" for index in range(person_count)]
-    write_csv(folder / "people.csv", "email,name", *rows)
+    connector.write_people("email,name", *rows)
 
 
 def test_a_ledger_that_moved_to_postgresql_knows_the_created_subscribers(connector: Connector) -> None:
     with open_postgres() as database:
-        job = write_job(connector.folder)
-        write_people(connector.folder, 20)
-        assert connector.run_json("sync", job).rows == {"read": 20, "created": 20}
+        job = write_job(connector)
+        write_people(connector, 20)
+        assert connector.sync(job).rows == {"read": 20, "created": 20}
         copy_result = connector.run_json("ledger", "copy", database.url)
         assert (copy_result.exit_code, copy_result.report["entries"], copy_result.report["emails"]) == (0, 20, 0), (
             copy_result.stderr
         )
         connector.environ["CONNECTOR_LEDGER"] = database.url
-        write_people(connector.folder, 21)
-        assert connector.run_json("sync", job).rows == {"read": 21, "exists": 20, "created": 1}
+        write_people(connector, 21)
+        assert connector.sync(job).rows == {"read": 21, "exists": 20, "created": 1}
 
 
 def test_a_ledger_in_postgresql_serves_every_command(connector: Connector) -> None:
     with open_postgres() as database:
         connector.environ["CONNECTOR_LEDGER"] = database.url
         database.run("create role reader_of_ledgers login")
-        job = write_job(connector.folder)
-        write_people(connector.folder, 100)
-        assert connector.run_json("sync", job).rows == {"read": 100, "created": 100}
+        job = write_job(connector)
+        write_people(connector, 100)
+        assert connector.sync(job).rows == {"read": 100, "created": 100}
 
         database.run("grant select on all tables in schema public to reader_of_ledgers")
         connector.environ["CONNECTOR_LEDGER"] = database.url.replace("postgres:@", "reader_of_ledgers:@")
-        write_people(connector.folder, 102)
-        plan(connector, write_job(connector.folder), "--rows", connector.folder / "rows.csv").expect(
+        write_people(connector, 102)
+        plan(connector, write_job(connector), "--rows", connector.folder / "rows.csv").expect(
             0, read=102, exists=100, created=2
         )
         assert list(read_outcomes(connector.folder / "rows.csv").values()) == ["exists"] * 100 + ["created"] * 2
-        write_people(connector.folder, 1, "Anna")
-        plan(connector, write_job(connector.folder), "--rows", connector.folder / "changed.csv")
+        write_people(connector, 1, "Anna")
+        plan(connector, write_job(connector), "--rows", connector.folder / "changed.csv")
         (changed_row,) = read_rows(connector.folder / "changed.csv")
         assert (changed_row["service"], changed_row["source"]) == ('{"first_name":"Ann"}', '{"first_name":"Anna"}')
-        write_people(connector.folder, 100)
+        write_people(connector, 100)
         erase_oldest(connector.sandbox, 2)
         assert find_differences(reconcile(connector, job)) == {"missing": 2, "vanished": 2}
 
         connector.environ["CONNECTOR_LEDGER"] = database.url
         assert connector.run_json("forget", "p0@x.org").report["forgotten"] == 1
-        assert connector.run_json("sync", job).rows == {"read": 100, "exists": 99, "created": 1}
+        assert connector.sync(job).rows == {"read": 100, "exists": 99, "created": 1}

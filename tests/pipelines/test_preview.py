@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, find_messages, list_stored_subscribers, write_csv
+from tests.pipelines.conftest import Connector, find_messages, list_activity, list_stored_subscribers, write_csv
 from tests.pipelines.terminal import run_on_terminal
 
 PEOPLE = ("email,first_name,is_active,Stadt", "ann@x.org,Ann,yes,Köln", "bob@x.org,Bob,no,Ulm", "nobody,Cem,yes,Bonn")
@@ -55,14 +55,9 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people_path: 
     exit_code, output = import_on_terminal(connector, people_path, "y")
     assert exit_code == 1, output
     assert QUESTION in output
-    subscribers = list_stored_subscribers(connector.sandbox)
-    assert {email: subscriber["IsActive"] for email, subscriber in subscribers.items()} == {
-        "ann@x.org": True,
-        "bob@x.org": False,
-    }
-    exit_code, output = import_on_terminal(
-        connector, people_path, ""
-    )  # all subscribers exist, so the import asks no question
+    assert list_activity(connector) == {"ann@x.org": True, "bob@x.org": False}
+    # All subscribers exist, so the next import asks no question.
+    exit_code, output = import_on_terminal(connector, people_path, "")
     assert (exit_code, "[y/N]" in output) == (1, False), output
 
 
@@ -90,13 +85,8 @@ def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
     connector: Connector, people_path: Path
 ) -> None:
     suppression_path = write_csv(connector.folder / "gone.csv", "address", "eve@x.org", "ann@x.org")
-    job = connector.folder / "job.yaml"
-    job.write_text(
-        "job: news\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 7}}\n"
-        "suppress: {file: {path: gone.csv, column: address}}\nguard: {max_creates: 5}\n",
-        encoding="utf-8",
-    )
-    options = ("--job", job)
+    job_lines = ("suppress: {file: {path: gone.csv, column: address}}", "guard: {max_creates: 5}")
+    options = ("--job", connector.write_job(*job_lines, fields=""))
     change_source = lambda: write_csv(suppression_path, "address", "eve@x.org", "cem@x.org")  # noqa: E731
     exit_code, output = import_on_terminal(connector, people_path, "y", *options, before_answer=change_source)
     assert (exit_code, list_stored_subscribers(connector.sandbox)) == (3, {}), output
@@ -123,7 +113,7 @@ def test_an_import_with_json_or_quiet_asks_on_a_terminal(
 
 def test_plan_and_validate_report_the_counts_and_values_of_the_preview(connector: Connector) -> None:
     more_people = ("ann@x.org,Anna,yes,Köln", *(f"p{index}@x.org,Pat,no,Bonn" for index in range(5)))
-    people_path = write_csv(connector.folder / "people.csv", *PEOPLE, *more_people)
+    people_path = connector.write_people(*PEOPLE, *more_people)
     validation_result = connector.run_json("validate", people_path)
     plan_result = connector.run_json("plan", people_path, "--base-name", "News")
     assert validation_result.rows == {"read": 9, "valid": 7, "invalid": 1, "duplicate": 1}
@@ -140,7 +130,7 @@ def test_plan_and_validate_report_the_counts_and_values_of_the_preview(connector
 
 def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector) -> None:
     emails = [f"a.rather.long.address{index}@example.com" for index in range(5)]
-    people = write_csv(connector.folder / "people.csv", "email", *emails)
+    people = connector.write_people("email", *emails)
     output = connector.run("validate", people, "--active", environ={"COLUMNS": "80"}).stdout
     assert [email for email in emails if email not in output] == []
     assert max(map(len, output.splitlines())) <= 80
@@ -159,9 +149,7 @@ FIELD_BY_COLUMN = {
 
 def test_unused_columns_that_look_like_fields_are_named(connector: Connector) -> None:
     header = ["email", "is_active", *FIELD_BY_COLUMN, "Company", "created_via", "order_total"]
-    people_path = write_csv(
-        connector.folder / "people.csv", ",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"])
-    )
+    people_path = connector.write_people(",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"]))
     (message,) = find_messages(connector.run_json("validate", people_path), "look like fields")
     expected_columns_text = ", ".join(f"{column} ({field})" for column, field in FIELD_BY_COLUMN.items())
     assert message.startswith(

@@ -2,8 +2,6 @@
 
 import asyncio
 import re
-import sqlite3
-from contextlib import closing
 
 from connector.clock import system_clock
 from connector.control import Stop
@@ -45,19 +43,12 @@ def test_a_wait_shows_the_remaining_seconds_and_the_reason() -> None:
     assert asyncio.run(wait()) == ("waiting 12 s: the service has asked for a pause", "reading")
 
 
-SQL_JOB = (
-    "job: s\nsource: {sql: {url: 'sqlite:///crm.db', table: people}}\nload: {max_rate: 100}\n"
-    "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
-)
-
-
 def test_a_terminal_shows_the_progress_of_a_run(connector: Connector) -> None:
-    with closing(sqlite3.connect(connector.folder / "crm.db")) as database, database:
-        database.execute("CREATE TABLE people (email TEXT)")
-        database.executemany("INSERT INTO people VALUES (?)", [(f"p{index}@example.com",) for index in range(200)])
-    (connector.folder / "sql.yaml").write_text(SQL_JOB)
+    connector.crm.run("CREATE TABLE people (email TEXT)")
+    connector.crm.insert_rows("people", [(f"p{index}@example.com",) for index in range(200)])
+    connector.write_job(source="sql: {url: 'sqlite:///crm.db', table: people}", load="max_rate: 100")
     connector.sandbox.switch(latency_ms=100)
-    code, output = run_on_terminal(connector, "sync", "sql.yaml", columns=200, term="xterm")
+    code, output = run_on_terminal(connector, "sync", "job.yaml", columns=200, term="xterm")
     assert code == 0, output
     pattern = r"200 read: [1-9]\d* created; \d+% of 200, \d+/s, \d+ s left \(creating\)"
     assert re.search(pattern, output), output[-2000:]

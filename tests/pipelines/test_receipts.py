@@ -16,21 +16,11 @@ import sqlalchemy as sa
 from connector import ConfigurationError, Connector as Library, Report
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-from tests.databases import open_postgres
-from tests.pipelines.conftest import ROOT, CommandResult, Connector, list_stored_subscribers, write_csv
+from tests.databases import Database, open_postgres
+from tests.pipelines.conftest import ROOT, CommandResult, Connector, list_stored_subscribers
 from tests.pipelines.killed_runs import run_killed
 from tests.pipelines.reconciled import erase_oldest
-from tests.pipelines.test_sync_command import write_job
 
-JOB = """
-job: crm
-source: {file: {path: people.csv}}
-subscriber:
-  base: {id: 7}
-  fields: {email: mail, first_name: name, phone: phone, is_active: {value: true}}
-load: {quiet_period: 100ms}
-receipts: {to: "TO"}
-"""
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 KILL_POINT_STEP = 1 if KILL_COUNT >= 50 else 17
 """The distance between two tried kill points. With a KILL_COUNT of 50 or more, every point is tried."""
@@ -83,9 +73,14 @@ def destination(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Dest
         yield Destination(kind, tmp_path, database.url)
 
 
-def sync_lines(connector: Connector, url: str, *lines: str, options: tuple[str, ...] = ()) -> CommandResult:
-    write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
-    return connector.run_json("sync", write_job(connector.folder, JOB.replace("TO", url)), *options)
+def write_job(connector: Connector, url: str, load: str = "quiet_period: 100ms") -> Path:
+    fields = "email: mail, first_name: name, phone: phone, is_active: {value: true}"
+    return connector.write_job(f"receipts: {{to: '{url}'}}", base="id: 7", fields=fields, load=load)
+
+
+def sync_lines(connector: Connector, url: str, *lines: str) -> CommandResult:
+    connector.write_people("mail,name,phone", *lines)
+    return connector.sync(write_job(connector, url))
 
 
 def read_outcomes_by_identity(rows: list[ReceiptRow], run: CommandResult) -> dict[str, tuple[str, str]]:
@@ -168,9 +163,9 @@ def read_receipt(destination: Destination, result: CommandResult, identity: str)
 def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscriber(connector: Connector) -> None:
     destination = Destination("sqlite", connector.folder, "")
     connector.sandbox.switch(drop_before=1.0)
-    write_csv(connector.folder / "people.csv", "mail,name,phone", "ann@x.org,Ann,")
-    job = write_job(connector.folder, JOB.replace("TO", destination.to).replace("load: {", "load: {on_unknown: hold, "))
-    held_results = [connector.run_json("sync", job) for _ in range(2)]
+    connector.write_people("mail,name,phone", "ann@x.org,Ann,")
+    job = write_job(connector, destination.to, load="quiet_period: 100ms, on_unknown: hold")
+    held_results = [connector.sync(job) for _ in range(2)]
     connector.sandbox.switch(drop_before=0.0)
     result = connector.run_json("retry", "--held", "resend", "--job", job)
     assert [read_outcomes_by_identity(destination.read(), result) for result in (*held_results, result)] == [
@@ -180,19 +175,18 @@ def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscri
 
 def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connector: Connector) -> None:
     destination = Destination("sqlite", connector.folder, "")
-    with closing(sqlite3.connect(connector.folder / "warehouse.db")) as database, database:
-        database.execute("CREATE TABLE subscriber_receipts (id)")
+    warehouse = Database("sqlite", destination.to)
+    warehouse.run("CREATE TABLE subscriber_receipts (id)")
     first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,").expect(1, read=1, created=1)
     assert "The next run of the job writes them" in " ".join(first_result.report["messages"])
-    with closing(sqlite3.connect(connector.folder / "warehouse.db")) as database, database:
-        database.execute("DROP TABLE subscriber_receipts")
+    warehouse.run("DROP TABLE subscriber_receipts")
     second_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
     assert (second_result.exit_code, second_result.report["receipts"]["rows"]) == (0, 1)
     assert read_outcomes_by_identity(destination.read(), first_result) == {"ann@x.org": ("created", "lookup")}
 
 
 def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connector) -> None:
-    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org")
+    path = connector.write_people("email", "ann@x.org")
     result = connector.import_file(path, "--receipts", "receipts.csv")
     assert (result.exit_code, result.report["receipts"]) == (
         0,
@@ -209,23 +203,17 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector) ->
     library = Library(
         base_url=connector.sandbox.base_url, token=connector.sandbox.token, state_dir=connector.folder / "state"
     )
-    job = write_job(connector.folder, JOB.replace("TO", str(connector.folder / "job.csv")))
+    job = write_job(connector, str(connector.folder / "job.csv"))
     rows = pd.DataFrame({"mail": ["ann@x.org"], "name": ["Ann"], "phone": [""]})
-    write_csv(connector.folder / "people.csv", "mail,name,phone", "bob@x.org,Bob,")
-    folders_and_reports: list[tuple[Path, Report]] = [
-        (
-            connector.folder / "frame.csv",
-            library.import_file(rows, base_id=7, active=True, receipts=connector.folder / "frame.csv"),
-        ),
-        (
-            connector.folder / "own.csv",
-            library.import_file(
-                rows.replace("ann", "dee", regex=True), job=job, receipts=f"{connector.folder}/own.csv"
-            ),
-        ),
-        (connector.folder / "job.csv", library.sync(job)),
-    ]
-    for folder, report in folders_and_reports:
+    connector.write_people("mail,name,phone", "bob@x.org,Bob,")
+    frame_folder, own_folder, job_folder = (connector.folder / name for name in ("frame.csv", "own.csv", "job.csv"))
+    other_rows = rows.replace("ann", "dee", regex=True)
+    reports_by_folder: dict[Path, Report] = {
+        frame_folder: library.import_file(rows, base_id=7, active=True, receipts=frame_folder),
+        own_folder: library.import_file(other_rows, job=job, receipts=str(own_folder)),
+        job_folder: library.sync(job),
+    }
+    for folder, report in reports_by_folder.items():
         assert report.receipts == {"to": str(folder), "rows": 1}
         assert [path.name for path in folder.iterdir()] == [f"{report.run_id}.csv"]
     for wrong_target in ("people.txt", 7):
@@ -238,16 +226,16 @@ def test_the_next_run_writes_the_receipts_of_a_run_that_was_killed_at_any_point(
     connector: Connector, destination: Destination
 ) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422, error_after=0.2, seed=5)
-    job = write_job(connector.folder, JOB.replace("TO", destination.to))
+    job = write_job(connector, destination.to)
     environ = {**os.environ, **connector.environ, "PYTHONPATH": str(ROOT)}
     kill_point, is_killed, round_number = len(destination.kind) % KILL_POINT_STEP, True, 0
     while is_killed:
         lines = [f"p{round_number}.{index}@x.org,{'Pat' if index else ''}," for index in range(4)]
-        write_csv(connector.folder / "people.csv", "mail,name,phone", *lines)
+        connector.write_people("mail,name,phone", *lines)
         is_killed = run_killed(["sync", str(job)], environ, connector.folder, kill_point)
         if round_number:  # an earlier run has made the destination
             assert read_receipt_outcomes(destination).items() <= read_ledger_outcomes(connector).items(), kill_point
-        while (result := connector.run_json("sync", job)).report["status"] == "aborted":
+        while (result := connector.sync(job)).report["status"] == "aborted":
             # The random faults may affect all of the first three creates.
             assert "first creates got no usable answer" in result.stderr
         assert result.report["status"] == "partial", result.stdout

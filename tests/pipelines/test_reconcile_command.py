@@ -1,9 +1,5 @@
 """`connector reconcile JOB`: the report has exactly the differences that the test has made."""
 
-import sqlite3
-from contextlib import closing
-from pathlib import Path
-
 import pytest
 
 from tests.pipelines.conftest import Connector, wait_for, write_csv
@@ -21,53 +17,31 @@ from tests.pipelines.reconciled import (
     reconcile,
 )
 
-JOB_WITH_BASE_ID = """
-job: news
-source: {file: {path: people.csv}}
-subscriber: {base: {id: 7}, fields: {email: email, first_name: name, is_active: {value: true}}}
-load: {quiet_period: 200ms}
-"""
-JOB_WITH_SQL = """
-job: news
-source: {sql: {url: "sqlite:///people.db", table: people, cursor: {column: at, start: 1}}}
-subscriber: {base: {name: News}, fields: {email: email, first_name: name, is_active: {value: true}}}
-load: {quiet_period: 200ms}
-"""
-JOB_WITH_CLIENT_USER_ID = """
-job: news
-source: {file: {path: people.csv}}
-subscriber:
-  base: {name: News}
-  identity: client_user_id
-  fields: {client_user_id: number, email: email, is_active: {value: true}}
-load: {quiet_period: 200ms}
-"""
+CURSOR_SOURCE = "sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: at, start: 1}}"
 
 
-def write_people(folder: Path, names: dict[str, str], *, is_in_database: bool = False) -> None:
-    """Write names by address, to a file or to a table whose rows are newer than any cursor."""
-    if not is_in_database:
-        write_csv(folder / "people.csv", "email,name", *(f"{email},{name}" for email, name in names.items()))
-        return
-    with closing(sqlite3.connect(folder / "people.db")) as database, database:
-        database.execute("CREATE TABLE IF NOT EXISTS people (email, name, at INTEGER)")
-        database.execute("DELETE FROM people")
-        database.executemany("INSERT INTO people VALUES (?, ?, 5)", names.items())
+def write_people(connector: Connector, name_by_email: dict[str, str]) -> None:
+    """Write names by address to a file, and to a table whose rows are newer than any cursor."""
+    connector.write_people("email,name", *(f"{email},{name}" for email, name in name_by_email.items()))
+    connector.crm.run("DROP TABLE IF EXISTS people", "CREATE TABLE people (email, name, at INTEGER)")
+    connector.crm.insert_rows("people", [(email, name, 5) for email, name in name_by_email.items()])
 
 
 @pytest.mark.parametrize(
-    ("job_text", "switches"),
-    [(JOB_WITH_BASE_ID, {"filters": "ignored", "order": "email", "max_limit": 10}), (JOB_WITH_SQL, {})],
+    ("values", "base", "switches"),
+    [
+        ({"base": "id: 7"}, {"Id": 7}, {"filters": "ignored", "order": "email", "max_limit": 10}),
+        ({"source": CURSOR_SOURCE}, {"Name": "News"}, {}),
+    ],
     ids=["by id", "from a database"],
 )
 def test_exactly_the_differences_that_the_test_has_made_are_found(
-    connector: Connector, job_text: str, switches: dict[str, object]
+    connector: Connector, values: dict[str, str], base: dict[str, object], switches: dict[str, object]
 ) -> None:
-    sandbox, base = connector.sandbox, {"Id": 7} if job_text is JOB_WITH_BASE_ID else {"Name": "News"}
-    job = write_job(connector.folder, text=job_text)
+    sandbox, job = connector.sandbox, write_job(connector, **values)
     names = {f"person{index}@x.org": f"Ann {index}" for index in range(30)}
-    write_people(connector.folder, names, is_in_database=job_text is JOB_WITH_SQL)
-    assert connector.run_json("sync", job).rows == {"read": 30, "created": 30}
+    write_people(connector, names)
+    assert connector.sync(job).rows == {"read": 30, "created": 30}
     create_in_service(sandbox, "elsewhere@x.org", {"Name": "Shop"})
     assert reconcile(connector, job).exit_code == 0
 
@@ -79,13 +53,13 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
     doubled_id = create_in_service(sandbox, doubled_email.upper(), base, FirstName="Other")
     names[changed_email] = "Anna"
     names["new@x.org"] = "New"
-    write_people(connector.folder, names, is_in_database=job_text is JOB_WITH_SQL)
+    write_people(connector, names)
     sandbox.switch(**switches)
 
     result = reconcile(connector, job)
 
     assert (result.exit_code, result.report["status"]) == (1, "partial"), result.stderr
-    assert (result.report["command"], result.report["job"]) == ("reconcile", "news")
+    assert (result.report["command"], result.report["job"]) == ("reconcile", "crm")
     assert result.report["requests"]["create"]["sent"] == 0
     assert result.report["differences_file"] == str(connector.folder / "differences.csv")
     assert result.report["differences"] == {"missing": 2, "extra": 1, "duplicated": 1, "drifted": 1, "vanished": 1}
@@ -112,9 +86,9 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
 
 
 def test_another_account_with_the_same_ids_is_reported(connector: Connector) -> None:
-    job = write_job(connector.folder)
-    write_people(connector.folder, {"ann@x.org": "Ann", "bob@x.org": "Bob"}, is_in_database=False)
-    assert connector.run_json("sync", job).rows == {"read": 2, "created": 2}
+    job = write_job(connector)
+    write_people(connector, {"ann@x.org": "Ann", "bob@x.org": "Bob"})
+    assert connector.sync(job).rows == {"read": 2, "created": 2}
     connector.sandbox.reset()
     create_in_service(connector.sandbox, "other-ann@x.org")
     create_in_service(connector.sandbox, "other-bob@x.org")
@@ -125,12 +99,13 @@ def test_another_account_with_the_same_ids_is_reported(connector: Connector) -> 
 
 
 def test_the_identity_may_be_the_client_user_id(connector: Connector) -> None:
-    job = write_job(connector.folder, text=JOB_WITH_CLIENT_USER_ID)
-    write_csv(connector.folder / "people.csv", "number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
-    assert connector.run_json("sync", job).rows["created"] == 3
+    fields = "client_user_id: number, email: email, is_active: {value: true}"
+    job = write_job(connector, fields=fields, subscriber="identity: client_user_id")
+    connector.write_people("number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
+    assert connector.sync(job).rows["created"] == 3
     create_in_service(connector.sandbox, "ann@x.org", ClientUserId="A1")  # not the id a1, because the case counts
     create_in_service(connector.sandbox, "dan@x.org")  # without a client_user_id
-    write_csv(connector.folder / "people.csv", "number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
+    connector.write_people("number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
     result = reconcile(connector, job)
     assert find_differences(result) == {"extra": 2, "drifted": 1}
     assert list_lines(connector.folder) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
@@ -150,30 +125,29 @@ def test_zips_are_compared_by_the_zip_rule_of_the_job(
 ) -> None:  # fmt: skip
     connector.sandbox.switch(absent_fields=absent_fields)
     fields = "email: email, address_zip: zip, address_state: state, address_line3: line, is_active: {value: true}"
-    job_text = JOB_WITH_BASE_ID.replace("email: email, first_name: name, is_active: {value: true}", fields)
-    job = write_job(connector.folder, text=job_text.replace("base: {id: 7}", f"base: {{id: 7}}, zip: {zip_rule}"))
+    job = write_job(connector, base="id: 7", fields=fields, subscriber=f"zip: {zip_rule}")
     people = [f"person{index}@x.org,{zip_code},," for index, zip_code in enumerate(zips)]
-    write_csv(connector.folder / "people.csv", "email,zip,state,line", *people)
+    connector.write_people("email,zip,state,line", *people)
     if service_fields:
         create_in_service(connector.sandbox, "person0@x.org", {"Id": 7}, IsActive=True, **service_fields)
     else:
-        assert connector.run_json("sync", job).rows["created"] == len(zips)
+        assert connector.sync(job).rows["created"] == len(zips)
     result = reconcile(connector, job)
     assert find_differences(result) == ({"drifted": 1} if expected_fields else {})
     assert list(result.report["fields"]) == expected_fields
 
 
 def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Connector) -> None:
-    job = write_job(connector.folder)
+    job = write_job(connector)
     connector.sandbox.switch(required="FirstName")
-    write_csv(connector.folder / "people.csv", "email,name", "there@x.org,Ann", "refused@x.org,")
-    assert connector.run_json("sync", job).rows == {"read": 2, "created": 1, "rejected": 1}
+    connector.write_people("email,name", "there@x.org,Ann", "refused@x.org,")
+    assert connector.sync(job).rows == {"read": 2, "created": 1, "rejected": 1}
     connector.sandbox.switch(drop_before=1)
-    write_csv(connector.folder / "people.csv", "email,name", *(f"lost{index}@x.org,L" for index in range(3)))
-    assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
+    connector.write_people("email,name", *(f"lost{index}@x.org,L" for index in range(3)))
+    assert connector.sync(job).rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     rows = ["there@x.org,Ann", "refused@x.org,", "lost0@x.org,L", "new@x.org,N"]
-    write_csv(connector.folder / "people.csv", "email,name", *rows)
+    connector.write_people("email,name", *rows)
     result = reconcile(connector, job)
     assert result.report["missing_by_ledger"] == {"none": 1, "rejected": 1, "unknown": 1}
     ledger_states = {line["identity"]: (line["ledger"], line["message"]) for line in read_lines(connector.folder)}
@@ -185,13 +159,12 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
 
 
 def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Connector) -> None:
-    job_text = JOB_WITH_BASE_ID.replace("first_name: name,", "first_name: name, gender: sex,")
-    job = write_job(connector.folder, "suppress: {file: {path: gone.csv, column: address}}", text=job_text)
+    fields = "email: email, first_name: name, gender: sex, is_active: {value: true}"
+    job = write_job(connector, "suppress: {file: {path: gone.csv, column: address}}", base="id: 7", fields=fields)
     write_csv(connector.folder / "gone.csv", "address", "gone@x.org", "never@x.org")
     for name in ("ann", "gone", "wrong"):
         create_in_service(connector.sandbox, f"{name}@x.org", {"Id": 7}, FirstName="Ann", IsActive=True)
-    write_csv(
-        connector.folder / "people.csv", "email,name,sex", "ann@x.org,Ann,", "ANN@x.org,Other,", "gone@x.org,Changed,",
+    connector.write_people("email,name,sex", "ann@x.org,Ann,", "ANN@x.org,Other,", "gone@x.org,Changed,",
         "never@x.org,Ann,", "wrong@x.org,Ann,robot", "nobody,Ann,", 'torn@x.org',
     )  # fmt: skip
     result = reconcile(connector, job)
@@ -201,12 +174,12 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
 
 
 def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> None:
-    sandbox, job = connector.sandbox, write_job(connector.folder)
-    write_people(connector.folder, {f"person{index}@x.org": "Ann" for index in range(20)})
-    connector.run_json("sync", job)
+    sandbox, job = connector.sandbox, write_job(connector)
+    write_people(connector, {f"person{index}@x.org": "Ann" for index in range(20)})
+    connector.sync(job)
     for index in range(20):
         create_in_service(sandbox, f"person{index}@x.org")
-    write_people(connector.folder, {f"person{index}@x.org": "Anna" for index in range(20)})
+    write_people(connector, {f"person{index}@x.org": "Anna" for index in range(20)})
     sandbox.switch(max_total=5)
     result = reconcile(connector, job)
     assert result.report["certificate"]["reason"] == "total_count"
@@ -218,9 +191,9 @@ def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> 
 
 
 def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(connector: Connector) -> None:
-    sandbox, job = connector.sandbox, write_job(connector.folder)
-    write_people(connector.folder, {f"person{index}@x.org": "Ann" for index in range(60)})
-    connector.run_json("sync", job)
+    sandbox, job = connector.sandbox, write_job(connector)
+    write_people(connector, {f"person{index}@x.org": "Ann" for index in range(60)})
+    connector.sync(job)
     sandbox.switch(max_limit=10, churn_insert=1, churn_delete=1, churn_where="middle", id_step=5)
     result = reconcile(connector, job)
     sandbox.switch(churn_insert=0, churn_delete=0)
@@ -234,16 +207,16 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(conne
 
 def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connector) -> None:
     connector.sandbox.switch(list_lag_ms=2500)
-    job = write_job(connector.folder)
-    write_people(connector.folder, {f"person{index}@x.org": "Ann" for index in range(30)})
-    assert connector.run_json("sync", job).exit_code == 1  # the list does not show the new subscribers yet
+    job = write_job(connector)
+    write_people(connector, {f"person{index}@x.org": "Ann" for index in range(30)})
+    assert connector.sync(job).exit_code == 1  # the list does not show the new subscribers yet
     record_lag_of_list(connector, 2.7)
     assert reconcile(connector, job).report["differences"] == NO_DIFFERENCES
 
 
 def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector) -> None:
-    sandbox, job = connector.sandbox, write_job(connector.folder)
-    write_people(connector.folder, {f"person{index}@x.org": "Ann" for index in range(300)})
+    sandbox, job = connector.sandbox, write_job(connector)
+    write_people(connector, {f"person{index}@x.org": "Ann" for index in range(300)})
     sandbox.switch(latency_ms=100)
     with connector.start(
         "import", connector.folder / "people.csv", "--job", job, "--max-concurrency", "2"
@@ -259,15 +232,15 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector) -
 
 
 def test_an_empty_source_is_refused(connector: Connector) -> None:
-    write_csv(connector.folder / "people.csv", "email,name")
-    result = connector.run("reconcile", write_job(connector.folder), "--to", connector.folder / "differences.csv")
+    connector.write_people("email,name")
+    result = connector.run("reconcile", write_job(connector), "--to", connector.folder / "differences.csv")
     assert (result.exit_code, "has a header and no rows" in result.stderr) == (3, True), result.stderr
     assert not (connector.folder / "differences.csv").exists()
 
 
 def test_a_list_that_cannot_be_read_aborts_the_run_and_keeps_the_file(connector: Connector) -> None:
-    write_people(connector.folder, {"ann@x.org": "Ann"})
-    job = write_job(connector.folder)
+    write_people(connector, {"ann@x.org": "Ann"})
+    job = write_job(connector)
     reconcile(connector, job)
     content_before = (connector.folder / "differences.csv").read_bytes()
     connector.sandbox.switch(list_error=1)
@@ -278,21 +251,19 @@ def test_a_list_that_cannot_be_read_aborts_the_run_and_keeps_the_file(connector:
 
 
 def test_a_source_that_fails_in_the_middle_aborts_the_run(connector: Connector) -> None:
-    with closing(sqlite3.connect(connector.folder / "people.db")) as database, database:
-        database.execute("CREATE TABLE numbers (email TEXT, name TEXT, at INTEGER)")
-        database.executemany("INSERT INTO numbers VALUES (?, 'Ann', ?)", [(f"p{n}@x.org", n) for n in range(1, 4)])
-        broken_sql = "CASE at WHEN 3 THEN json_extract('broken', '$') ELSE at END"  # the last row cannot be read
-        database.execute(f"CREATE VIEW people AS SELECT email, name, {broken_sql} AS at FROM numbers ORDER BY rowid")
-    job_text = JOB_WITH_SQL.replace(", cursor: {column: at, start: 1}", "")
-    result = reconcile(connector, write_job(connector.folder, text=job_text))
+    connector.crm.run("CREATE TABLE numbers (email TEXT, name TEXT, at INTEGER)")
+    connector.crm.insert_rows("numbers", [(f"p{n}@x.org", "Ann", n) for n in range(1, 4)])
+    broken_sql = "CASE at WHEN 3 THEN json_extract('broken', '$') ELSE at END"  # the last row cannot be read
+    connector.crm.run(f"CREATE VIEW people AS SELECT email, name, {broken_sql} AS at FROM numbers ORDER BY rowid")
+    result = reconcile(connector, write_job(connector, source="sql: {url: 'sqlite:///crm.db', table: people}"))
     assert (result.exit_code, result.report["status"]) == (3, "aborted"), result.stdout
     assert not (connector.folder / "differences.csv").exists()
 
 
 def test_the_report_is_a_table_without_personal_data(connector: Connector) -> None:
     subscriber_id = create_in_service(connector.sandbox, "stranger@x.org")
-    write_people(connector.folder, {"ann@x.org": "Ann"})
-    result = connector.run("reconcile", write_job(connector.folder))
+    write_people(connector, {"ann@x.org": "Ann"})
+    result = connector.run("reconcile", write_job(connector))
     assert result.exit_code == 1
     table_rows = [" ".join(line.strip("│").split("│")).split() for line in result.stdout.splitlines()]
     assert ["missing", "1", "rows", "2"] in table_rows

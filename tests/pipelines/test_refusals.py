@@ -35,7 +35,7 @@ def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(c
 def test_a_create_that_was_refused_for_the_account_is_sent_again_without_its_row(connector: Connector) -> None:
     sandbox = connector.sandbox
     sandbox.switch(required="FirstName", error_status=402)
-    path = write_csv(connector.folder / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
+    path = connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     sandbox.switch(required="")
     other_path = write_csv(connector.folder / "other.csv", "email,first_name", "c@x.org,Cem")
@@ -47,7 +47,7 @@ def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(co
     """`status` counts such a create as unresolved, and does not ask for a correction of its row."""
     sandbox = connector.sandbox
     sandbox.switch(required="FirstName", error_status=403)
-    path = write_csv(connector.folder / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
+    path = connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,")
     connector.import_file(path)
     status_report = connector.run_json("status").report
     assert [(open_entry["state"], open_entry["entries"]) for open_entry in status_report["open_entries"]] == [
@@ -89,7 +89,7 @@ def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_li
 
 def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_as_created(connector: Connector) -> None:
     connector.sandbox.switch(refuse=1, retry_after="seconds")
-    path = write_csv(connector.folder / "people.csv", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob")
+    path = connector.write_people("email,first_name", "ann@x.org,Ann", "bob@x.org,Bob")
     other_path = write_csv(connector.folder / "other.csv", "email,first_name", "ann@x.org,Anna")
     arguments = ("import", path, *NEWS_IMPORT_OPTIONS, "--quiet-period", "2s", "--output", "json")
     with connector.start(*arguments) as process:
@@ -126,7 +126,7 @@ def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connecto
     """The rows of a long file are sent in the order of their digests, which is faster for the ledger."""
     connector.sandbox.switch(required="FirstName")
     rows = [f"a{index}@x.org,{'' if index % 20 == 7 else 'Ann'}" for index in range(2500)]
-    result = connector.import_file(write_csv(connector.folder / "people.csv", "email,first_name", *rows))
+    result = connector.import_file(connector.write_people("email,first_name", *rows))
     assert [int(row["_row"]) for row in read_rejects(result)] == list(range(9, 2502, 20))
 
 
@@ -145,7 +145,7 @@ def test_a_refused_create_that_the_list_shows_late_counts_as_existing_in_the_nex
 
 def test_a_refused_row_is_looked_up_by_one_later_run_only(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422)
-    path = write_csv(connector.folder / "people.csv", "email,first_name", "a@x.org,Ann", "b@x.org,")
+    path = connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     time.sleep(0.5)  # two quiet periods
     list_request_counts = [connector.import_file(path).report["requests"]["list"]["sent"] for _ in range(3)]

@@ -12,7 +12,7 @@ def list_examples(output: str) -> list[str]:
 def test_the_report_shows_the_first_three_rows_that_need_a_person(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName")
     rows = ["ann@x.org,Ann,NL", "secret,Bob,NL", "cem@x.org,,NL", "dan@x.org,Dan,Utopia", "hidden,Eve,NL"]
-    write_csv(connector.folder / "people.csv", "email,first_name,country", *rows)
+    connector.write_people("email,first_name,country", *rows)
     result = connector.run("import", "people.csv", *NEWS_IMPORT_OPTIONS)
     assert result.exit_code == 1
     examples = list_examples(result.stdout)
@@ -41,7 +41,7 @@ def test_an_example_of_several_files_names_its_file_and_has_each_reason_of_its_r
 
 def test_the_report_of_a_retry_has_no_row_numbers(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName")
-    write_csv(connector.folder / "people.csv", "email", "ann@x.org")
+    connector.write_people("email", "ann@x.org")
     assert list_examples(connector.run("import", "people.csv", *NEWS_IMPORT_OPTIONS).stdout) != []
     result = connector.run("retry", "--rejected", "--quiet-period", "100ms")
     assert (result.exit_code, list_examples(result.stdout)) == (1, [])

@@ -88,7 +88,7 @@ def correct_rows(path: Path, change_row: Callable[[int, dict[str, str]], None]) 
 
 def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Connector) -> None:
     write_people(connector.folder)
-    first_result = connector.run_json("sync", "job.yaml")
+    first_result = connector.sync()
     assert first_result.rows == {"read": 1 + len(INVALID_ROWS), "created": 1, "invalid": len(INVALID_ROWS)}, (
         first_result.stderr
     )
@@ -119,12 +119,7 @@ def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Co
 
 
 def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Connector) -> None:
-    write_csv(
-        connector.folder / "people.csv",
-        "email,first_name,phone,custom_field1",
-        "a@,=1+1,+31301234567,'=x",
-        "ragged,row",
-    )
+    connector.write_people("email,first_name,phone,custom_field1", "a@,=1+1,+31301234567,'=x", "ragged,row")
     first_result = connector.import_file(connector.folder / "people.csv")
     assert first_result.rows == {"read": 2, "invalid": 2}
     rejects_path = Path(first_result.report["rejects_file"])

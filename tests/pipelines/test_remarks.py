@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, find_messages, list_stored_subscribers, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, find_messages, list_stored_subscribers
 from tests.sources.files.people import build_xlsx
 from tests.sources.files.reading import write_file
 
@@ -37,13 +37,13 @@ CASES: list[tuple[tuple[str, ...], tuple[str, ...], str, int]] = [
 def test_a_validation_reports_each_kind_of_cell_that_is_not_sent_unchanged(
     connector: Connector, lines: tuple[str, ...], options: tuple[str, ...], text: str, message_count: int
 ) -> None:
-    result = connector.run_json("validate", write_csv(connector.folder / "people.csv", *lines), *options)
+    result = connector.run_json("validate", connector.write_people(*lines), *options)
     assert len(find_messages(result, text)) == message_count, result.report["messages"]
 
 
 def test_an_import_has_the_messages_of_a_validation_and_sends_the_changed_values(connector: Connector) -> None:
     rows = ("ann@x.org,Ann &amp; Bo,M&uuml;ller,--05-12", "bob@x.org,NULL,Null,1980-02-29")
-    path = write_csv(connector.folder / "people.csv", "email,first_name,last_name,birthday", *rows)
+    path = connector.write_people("email,first_name,last_name,birthday", *rows)
     validation_result = connector.run_json("validate", path, "--active")
     result = connector.run_json("import", path, *NEWS_IMPORT_OPTIONS)
     assert len(validation_result.report["messages"]) == 3
@@ -69,10 +69,8 @@ def test_numbers_of_a_workbook_in_a_template_are_reported(connector: Connector) 
     rule = "{template: \"{{ code }} {{ row['line'] }}\"}"
     rows: list[list[object]] = [["email", "code", "line"], ["ann@x.org", 31, "06"], ["bob@x.org", 49, 30123]]
     write_file(connector.folder, "people.xlsx", build_xlsx(rows))
-    (connector.folder / "job.yaml").write_text(
-        "job: news\nsource: {file: {path: people.xlsx}}\n"
-        f"subscriber: {{base: {{name: News}}, fields: {{email: email, phone: {rule}, is_active: {{value: true}}}}}}\n"
-    )
+    fields = f"email: email, phone: {rule}, is_active: {{value: true}}"
+    connector.write_job(source="file: {path: people.xlsx}", fields=fields)
     result = connector.run_json("validate", "job.yaml")
     assert [message.partition(" in the workbook")[0] for message in find_messages(result, "in the workbook")] == [
         "2 cells of the column code (phone) are numbers", "1 cell of the column line (phone) is a number",

@@ -117,13 +117,9 @@ def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_
     assert connector.run("status", "--report", "all.html").exit_code == 2
 
     write_csv(people_path, "email", "ann@example.com", "nobody")
-    (connector.folder / "crm.yaml").write_text(
-        "job: crm\nsource: {file: {path: people.csv}}\n"
-        "subscriber: {base: {name: Jobs}, fields: {email: email, is_active: {value: true}}}\n"
-        "load: {quiet_period: 200ms}\n"
-    )
-    run_id = connector.run_json("sync", "crm.yaml", "--report", "run.html").report["run_id"]
-    assert connector.run("reconcile", "crm.yaml").exit_code == 0, "two commands of one job count as one job"
+    connector.write_job(base="name: Jobs")
+    run_id = connector.sync("job.yaml", "--report", "run.html").report["run_id"]
+    assert connector.run("reconcile", "job.yaml").exit_code == 0, "two commands of one job count as one job"
     (connector.folder / "list.yaml").write_text("job: list\nexport: {to: list.csv}\n")
     assert connector.run("export", "list.yaml").exit_code == 0
     connector.run("status", "--html", "health.html")

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from connector.sandbox import SandboxProcess
 from connector.states import State
 from tests.pipelines.conftest import (
     Connector,
@@ -22,7 +21,6 @@ from tests.pipelines.conftest import (
     write_csv,
 )
 from tests.pipelines.leftovers import (
-    SUPPRESSING_JOB,
     create_elsewhere,
     leave_three_held_creates,
     leave_three_unknown_creates,
@@ -32,6 +30,8 @@ from tests.pipelines.leftovers import (
 )
 from tests.pipelines.test_rejects_round_trip import correct_rows
 from tests.pipelines.virtual_time import skip_waits
+
+SUPPRESS_LINE = "suppress: {file: {path: gone.csv, column: address}}"
 
 # A retry finishes a run that was lost or killed, without the source of the run
 
@@ -141,10 +141,7 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
 
 def test_open_entries_of_another_account_are_reported(connector: Connector) -> None:
     leave_three_unknown_creates(connector, write_addresses(connector.folder / "people.csv", 3), drop_before=1)
-    job = connector.folder / "job.yaml"
-    job.write_text(SUPPRESSING_JOB.replace("job: news", "job: news\nservice: {account: other}"), encoding="utf-8")
-    write_csv(connector.folder / "gone.csv", "address")
-    result = connector.run_json("retry", "--job", job)
+    result = connector.run_json("retry", "--job", connector.write_job("service: {account: other}"))
     assert (result.exit_code, result.report["rows"]["read"]) == (0, 0)
     expected_text = f"3 entries of another account of this ledger are unknown or held: {connector.sandbox.base_url}"
     assert expected_text in result.report["messages"]
@@ -189,9 +186,8 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     (row,) = read_rejects(result)
     assert (row["email"], row["phone"], row["_outcome"], row["_http_status"]) == ("b@x.org", "", "rejected", "400")
     correct_rows(rejects_path, lambda _, row: row.update(phone="2"))
-    job = connector.folder / "job.yaml"  # the columns of these rejects are fields, not columns of the job's source
-    fields = "{name: News}, fields: {email: mail, is_active: {value: true}}"
-    job.write_text(SUPPRESSING_JOB.replace("{name: News}", fields), encoding="utf-8")
+    # The columns of these rejects are fields, not columns of the job's source.
+    job = connector.write_job(SUPPRESS_LINE, fields="email: mail, is_active: {value: true}")
     write_csv(connector.folder / "gone.csv", "address", "b@x.org")
     assert connector.run_json("import", rejects_path, "--job", job).rows == {"read": 1, "suppressed": 1}
     write_csv(connector.folder / "gone.csv", "address", "c@x.org")
@@ -205,9 +201,7 @@ def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
     sandbox = connector.sandbox
     sandbox.switch(required=["Phone"])
     people = (f"person{index}@example.com,{'' if index else 1}" for index in range(31))
-    connector.import_file(write_csv(connector.folder / "people.csv", "email,phone", *people)).expect_rows(
-        read=31, created=1, rejected=30
-    )
+    connector.import_file(connector.write_people("email,phone", *people)).expect_rows(read=31, created=1, rejected=30)
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     sandbox.switch(required=[], latency_ms=100)
     options = ("--quiet-period", "200ms", "--max-concurrency", "1", "--output", "json")
@@ -228,20 +222,18 @@ def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
 # Suppression
 
 
-def write_suppressing_job(folder: Path) -> Path:
-    write_addresses(folder / "people.csv", 3)
-    write_csv(folder / "gone.csv", "address", "somebody@example.com")
-    job = folder / "job.yaml"
-    job.write_text(SUPPRESSING_JOB, encoding="utf-8")
-    return job
+def write_suppressing_job(connector: Connector) -> Path:
+    write_addresses(connector.folder / "people.csv", 3)
+    write_csv(connector.folder / "gone.csv", "address", "somebody@example.com")
+    return connector.write_job(SUPPRESS_LINE)
 
 
-def leave_unknown_entries_of_suppressing_job(connector: Connector, sandbox: SandboxProcess, folder: Path) -> Path:
+def leave_unknown_entries_of_suppressing_job(connector: Connector) -> Path:
     """Leave three unknown entries of a job with a suppression list."""
-    job = write_suppressing_job(folder)
-    sandbox.switch(drop_before=1)
-    assert connector.run_json("sync", job).rows == {"read": 3, "unknown": 3}
-    sandbox.switch(drop_before=0)
+    job = write_suppressing_job(connector)
+    connector.sandbox.switch(drop_before=1)
+    connector.sync(job).expect_rows(read=3, unknown=3)
+    connector.sandbox.switch(drop_before=0)
     return job
 
 
@@ -249,13 +241,13 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_wi
     connector: Connector,
 ) -> None:
     sandbox = connector.sandbox
-    job = leave_unknown_entries_of_suppressing_job(connector, sandbox, connector.folder)
+    job = leave_unknown_entries_of_suppressing_job(connector)
     result = retry(connector).expect(1, read=3, unknown=3)
-    assert any("without the suppression list of the job" in message for message in result.report["messages"])
-    assert not any("wait for your decision" in message for message in result.report["messages"])
+    assert find_messages(result, "without the suppression list of the job")
+    assert not find_messages(result, "wait for your decision")
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
-    namesake_result = connector.import_file(write_csv(connector.folder / "news.csv", "email", "z@x.org"))
-    assert (namesake_result.report["job"], count_stored_emails(sandbox)) == ("news", {"z@x.org": 1}), (
+    namesake_result = connector.import_file(write_csv(connector.folder / "crm.csv", "email", "z@x.org"))
+    assert (namesake_result.report["job"], count_stored_emails(sandbox)) == ("crm", {"z@x.org": 1}), (
         "an import of a file is not a run of the job with the same name"
     )
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
@@ -265,9 +257,9 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_wi
 
 
 def test_rejected_subscribers_that_the_suppression_list_names_later_are_not_sent_again(connector: Connector) -> None:
-    sandbox, job = connector.sandbox, write_suppressing_job(connector.folder)
+    sandbox, job = connector.sandbox, write_suppressing_job(connector)
     sandbox.switch(required="Phone")
-    assert connector.run_json("sync", job).rows == {"read": 3, "rejected": 3}
+    assert connector.sync(job).rows == {"read": 3, "rejected": 3}
     sandbox.switch(required="")
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     result_without_option = retry(connector, "--rejected")
@@ -278,8 +270,8 @@ def test_rejected_subscribers_that_the_suppression_list_names_later_are_not_sent
 
 
 def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_the_list(connector: Connector) -> None:
-    job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, connector.folder)
-    job.write_text(SUPPRESSING_JOB.replace("200ms", "200ms, on_unknown: hold"), encoding="utf-8")
+    job = leave_unknown_entries_of_suppressing_job(connector)
+    connector.write_job(SUPPRESS_LINE, load="quiet_period: 200ms, on_unknown: hold")
     assert connector.run_json("retry", "--job", job).rows == {"read": 3, "unknown": 3}
     retry(connector, "--held", "resend").expect(1, read=3, unknown=3)
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)
@@ -287,7 +279,7 @@ def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_
 
 
 def test_a_retry_that_cannot_read_the_suppression_list_sends_no_request(connector: Connector) -> None:
-    job = leave_unknown_entries_of_suppressing_job(connector, connector.sandbox, connector.folder)
+    job = leave_unknown_entries_of_suppressing_job(connector)
     requests = connector.sandbox.stats()["requests"]
     write_csv(connector.folder / "gone.csv", "address,since", "person1@example.com,2020,x")
     result = connector.run_json("retry", "--job", job)

@@ -5,7 +5,7 @@ from typing import Any
 
 from connector.fields import SENT_FIELDS
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, list_stored_subscribers, write_csv
+from tests.pipelines.conftest import Connector, list_stored_subscribers
 
 PERSON: dict[str, Any] = {
     "email": "Person+1@bücher.example",
@@ -44,7 +44,7 @@ def read_person(sandbox: SandboxProcess) -> dict[str, Any]:
 def test_an_import_and_an_import_of_its_export_keep_the_value_of_each_field(connector: Connector) -> None:
     cells = [value if isinstance(value, str) else json.dumps(value) for value in PERSON.values()]
     quoted_cells = ('"' + cell.replace('"', '""') + '"' for cell in cells)
-    write_csv(connector.folder / "people.csv", ",".join(PERSON), ",".join(quoted_cells))
+    connector.write_people(",".join(PERSON), ",".join(quoted_cells))
     result = connector.run_json("import", "people.csv", "--base-name", "News")
     assert (result.exit_code, read_person(connector.sandbox)) == (0, PERSON), result.stderr
     assert connector.run_json("export", "out.csv").exit_code == 0

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, build_job, wait_for, write_addresses
 from tests.pipelines.in_process import run_in_process
 from tests.pipelines.test_every_command import COMMAND_LINES, FILES, REQUEST_COMMANDS
 
@@ -15,8 +15,7 @@ URLS = {
     "unknown": f"no-such://reader:{PASSWORD}@db/crm",
 }
 JOB_FILES = {
-    "from.yaml": "job: from\nsource: {sql: {url: '${CRM_URL}', table: people}}\n"
-    "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n",
+    "from.yaml": build_job(job="from", source="sql: {url: '${CRM_URL}', table: people}"),
     "to.yaml": "job: to\nexport: {to: '${CRM_URL}'}\n",
 }
 

@@ -7,9 +7,7 @@ of which one is killed every ten seconds.
 import os
 import random
 import signal
-import sqlite3
 import time
-from contextlib import closing
 from functools import partial
 
 import pytest
@@ -20,7 +18,6 @@ from tests.pipelines.conftest import Connector, count_stored_emails, has_stored_
 from tests.pipelines.sharded import (
     ENGINE_FAULTS,
     IS_LONG_RUN,
-    JOB,
     KILL_TEST_PEOPLE_COUNT,
     ODD_ROW_COUNTS,
     close_process,
@@ -28,6 +25,7 @@ from tests.pipelines.sharded import (
     start_shard,
     sum_rows,
     sync_shards,
+    write_files,
     write_job,
 )
 
@@ -36,15 +34,15 @@ SHARD_COUNT = 3
 
 
 def test_a_sync_with_another_number_of_shards_creates_nobody_twice(postgres_connector: Connector) -> None:
-    write_job(postgres_connector.folder, person_count=200)
+    write_files(postgres_connector, person_count=200)
     for count in (2, 3):
         assert {result.exit_code for result in sync_shards(postgres_connector, count)} <= {0, 1}
-    postgres_connector.run_json("sync", "job.yaml").expect_rows(read=205, exists=200, **ODD_ROW_COUNTS)
+    postgres_connector.sync().expect_rows(read=205, exists=200, **ODD_ROW_COUNTS)
     assert has_each_person_once(postgres_connector, 200)
 
 
 def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connector: Connector) -> None:
-    write_job(postgres_connector.folder, person_count=KILL_TEST_PEOPLE_COUNT)
+    write_files(postgres_connector, person_count=KILL_TEST_PEOPLE_COUNT)
     postgres_connector.sandbox.switch(latency_ms=40, **ENGINE_FAULTS)
     rng, kill_count = random.Random(3), 0
     processes = {index: start_shard(postgres_connector, index, 4) for index in range(1, 5)}
@@ -54,7 +52,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
         if processes[index].poll() is not None:  # the last shard must run longer than its listing takes
             continue
         if kill_count == 0:
-            other_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "2/5")
+            other_result = postgres_connector.sync("job.yaml", "--shard", "2/5")
             assert (other_result.exit_code, "is held by a run of shard" in other_result.stderr) == (4, True), (
                 other_result.stderr
             )
@@ -74,9 +72,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
 
 def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(postgres_connector: Connector) -> None:
     """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 8 s ends."""
-    write_job(postgres_connector.folder, person_count=120)
-    job_text = (postgres_connector.folder / "job.yaml").read_text().replace("500ms}", "500ms, max_rate: 20}")
-    (postgres_connector.folder / "job.yaml").write_text(job_text)
+    write_files(postgres_connector, person_count=120, load="max_rate: 20")
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
     paused_process = postgres_connector.start("sync", "job.yaml", "--output", "json", lease_s=8.0)
     for retry_after_s, created_count in ((1, 10), (5, 20)):  # a run looks up only the first create that gets a 429
@@ -88,7 +84,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(post
     time.sleep(0.5)
     os.kill(paused_process.pid, signal.SIGSTOP)
     run_sql(postgres_connector.environ["CONNECTOR_LEDGER"], f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS_SQL}")
-    next_result = postgres_connector.run_json("sync", "job.yaml", "--wait", "60s")
+    next_result = postgres_connector.sync("job.yaml", "--wait", "60s")
     os.kill(paused_process.pid, signal.SIGCONT)
     late_result = close_process(paused_process)
     assert (next_result.exit_code, late_result.exit_code) == (1, 3), late_result.stderr
@@ -97,16 +93,14 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(post
 
 def test_each_shard_has_its_own_cursor(postgres_connector: Connector) -> None:
     def add_people(*person_numbers: int) -> None:
-        with closing(sqlite3.connect(postgres_connector.folder / "crm.db")) as crm_database, crm_database:
-            crm_database.execute("CREATE TABLE IF NOT EXISTS people (id INTEGER, email TEXT, first_name TEXT)")
-            crm_database.executemany(
-                "INSERT INTO people VALUES (?, ?, 'Ann')", [(n, f"person{n}@example.com") for n in person_numbers]
-            )
+        rows = [(number, f"person{number}@example.com", "Ann") for number in person_numbers]
+        postgres_connector.crm.insert_rows("people", rows)
 
-    table_source = "source: {sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: id, start: 0}}}"
-    (postgres_connector.folder / "job.yaml").write_text(JOB.replace("source: {file: {path: people.csv}}", table_source))
+    postgres_connector.crm.run("CREATE TABLE people (id INTEGER, email TEXT, first_name TEXT)")
+    source = "sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: id, start: 0}}"
+    write_job(postgres_connector, source=source)
     add_people(*range(20))
-    first_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
+    first_result = postgres_connector.sync("job.yaml", "--shard", "1/2")
     add_people(20, 21, 22, 23)
     results = sync_shards(postgres_connector, 2)
     assert (sum_rows(results)["created"], has_each_person_once(postgres_connector, 24)) == (
@@ -114,25 +108,21 @@ def test_each_shard_has_its_own_cursor(postgres_connector: Connector) -> None:
         True,
     )
     assert results[0].rows.get("exists", 0) <= 1  # the row at which the cursor stands is read again
-    assert postgres_connector.run_json("sync", "job.yaml").rows == {"read": 24, "exists": 24}
+    assert postgres_connector.sync().rows == {"read": 24, "exists": 24}
 
 
 def test_a_shard_has_its_part_of_each_limit(postgres_connector: Connector) -> None:
-    write_job(postgres_connector.folder, "guard: {max_creates: 40}", person_count=60)
-    refused_result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
+    write_files(postgres_connector, "guard: {max_creates: 40}", person_count=60)
+    refused_result = postgres_connector.sync("job.yaml", "--shard", "1/2")
     assert (refused_result.exit_code, "and 20 are allowed" in refused_result.stderr) == (3, True), refused_result.stderr
-    job = (postgres_connector.folder / "job.yaml").read_text().replace("max_creates: 40", "max_creates: 400")
-    (postgres_connector.folder / "job.yaml").write_text(
-        job.replace("quiet_period: 500ms", "quiet_period: 500ms, max_rate: 20")
-    )
+    write_job(postgres_connector, "guard: {max_creates: 400}", load="max_rate: 20")
     started_at = time.monotonic()
-    result = postgres_connector.run_json("sync", "job.yaml", "--shard", "1/2")
+    result = postgres_connector.sync("job.yaml", "--shard", "1/2")
     assert time.monotonic() - started_at > (result.rows["created"] - 10) / 10
 
 
 def test_a_shard_of_a_base_with_a_name_is_refused_before_the_first_create(postgres_connector: Connector) -> None:
-    write_job(postgres_connector.folder, person_count=3)
-    (postgres_connector.folder / "job.yaml").write_text(JOB.replace("{id: 7}", "{name: Newsletter}"))
+    write_files(postgres_connector, person_count=3, base="name: Newsletter")
     result = postgres_connector.run("sync", "job.yaml", "--shard", "1/2")
     assert (result.exit_code, "Give the base by its id" in result.stderr) == (2, True), result.stderr
     assert not postgres_connector.sandbox.truth()["events"]
@@ -142,8 +132,8 @@ def test_a_shard_of_a_base_with_a_name_is_refused_before_the_first_create(postgr
 def test_only_a_file_without_rows_is_refused_and_an_empty_shard_is_accepted(
     postgres_connector: Connector, rows: tuple[str, ...]
 ) -> None:
-    write_job(postgres_connector.folder)
-    (postgres_connector.folder / "people.csv").write_text("\n".join(["email,first_name", *rows, ""]))
+    write_job(postgres_connector)
+    postgres_connector.write_people("email,first_name", *rows)
     results = sync_shards(postgres_connector, 2)
     assert [result.exit_code for result in results] == ([0, 0] if rows else [3, 3])
     assert sum_rows(results) == ({"read": 1, "created": 1} if rows else {})

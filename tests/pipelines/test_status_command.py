@@ -78,7 +78,7 @@ def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_reso
 
 
 def test_each_run_is_recorded_with_a_report_that_only_its_owner_can_read(connector: Connector) -> None:
-    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org", "no address")
+    path = connector.write_people("email", "ann@x.org", "no address")
     import_report = connector.import_file(path).report
     export_report = connector.run_json("export", connector.folder / "out.csv").report
     connector.run_json("plan", path, "--base-name", "News", "--active")
@@ -106,10 +106,7 @@ def test_status_shows_the_open_entries_of_a_ledger_with_entries_of_all_states(co
 
 
 def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connector) -> None:
-    people_path, other_path = (
-        write_csv(connector.folder / "people.csv", "email", "ann@x.org"),
-        connector.folder / "others.csv",
-    )
+    people_path, other_path = (connector.write_people("email", "ann@x.org"), connector.folder / "others.csv")
     write_csv(other_path, "email", "bob@x.org")
     connector.sandbox.switch(drop_before=1.0)
     for path in (people_path, other_path):
@@ -129,7 +126,7 @@ def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connec
 
 
 def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Connector) -> None:
-    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org", "no address")
+    path = connector.write_people("email", "ann@x.org", "no address")
     rejects_path = Path(connector.import_file(path).report["rejects_file"])
     run_file = connector.folder / "state" / "runs" / f"{rejects_path.stem}.json"
     assert connector.run_json("prune").report["deleted"] == []
@@ -138,19 +135,16 @@ def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Conne
     assert connector.run_json("prune", "--older-than", "92d").report["deleted"] == []
     assert connector.run_json("prune").report["deleted"] == [str(rejects_path), str(run_file)]
 
-    (connector.folder / "job.yaml").write_text(
-        f"job: kept\nretention: 1h\nsource: {{file: {{path: {path}}}}}\n"
-        "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
-    )
-    first_rejects_path = Path(connector.run_json("sync", connector.folder / "job.yaml").report["rejects_file"])
+    connector.write_job("retention: 1h")
+    first_rejects_path = Path(connector.sync().report["rejects_file"])
     os.utime(first_rejects_path, times=(time.time() - 3_601,) * 2)
-    connector.run_json("sync", connector.folder / "job.yaml")
+    connector.sync()
     assert not first_rejects_path.exists()
     assert (connector.folder / "state" / "ledger.db").exists()
 
 
 def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector) -> None:
-    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org", "no address")
+    path = connector.write_people("email", "ann@x.org", "no address")
     rejects_paths = [Path(connector.import_file(path).report["rejects_file"]) for _ in range(2)]
     files = [*rejects_paths, *(connector.folder / "state" / "runs" / f"{reject.stem}.json" for reject in rejects_paths)]
 
@@ -256,7 +250,7 @@ def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(connect
 
 @pytest.mark.parametrize(("arguments", "exit_code"), [(["-vv"], 0), (["--no"], 2)])
 def test_a_full_standard_error_changes_no_exit_code(connector: Connector, arguments: list[str], exit_code: int) -> None:
-    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org")
+    path = connector.write_people("email", "ann@x.org")
     command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--active", *arguments]
     with Path("/dev/full").open("w") as full_device:
         result = subprocess.run(
@@ -273,7 +267,7 @@ def test_a_full_standard_error_changes_no_exit_code(connector: Connector, argume
 def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector) -> None:
     (connector.folder / "state").mkdir(mode=0o700)
     (connector.folder / "state" / "runs").write_text("in the way")
-    path = write_csv(connector.folder / "people.csv", "email", "ann@x.org")
+    path = connector.write_people("email", "ann@x.org")
     result = connector.run("import", path, *NEWS_IMPORT_OPTIONS)
     assert result.exit_code == 0
     assert "cannot be recorded" in result.stderr
@@ -281,9 +275,8 @@ def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector) -> N
 
 def test_a_job_whose_ledger_must_exist_sends_nothing_without_the_ledger(connector: Connector) -> None:
     write_addresses(connector.folder / "people.csv", 1)
-    job_text = "job: kept\nsource: {file: {path: people.csv}}\nsubscriber: {base: {name: News}}\n"
-    (connector.folder / "job.yaml").write_text(job_text)
-    (connector.folder / "strict.yaml").write_text(job_text + "ledger: must_exist\n")
+    connector.write_job()
+    connector.write_job("ledger: must_exist", file_name="strict.yaml")
     refused_result = connector.run("sync", "strict.yaml")
     assert (refused_result.exit_code, connector.sandbox.stats()["subscribers"]) == (3, 0)
     assert "there is no ledger at" in refused_result.stderr

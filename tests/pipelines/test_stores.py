@@ -31,14 +31,11 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
     bucket.put("inbox/a.csv.gz", gzip.compress(first_content))
     bucket.put("inbox/b.csv", second_content + b"no-address,Eve,Lee,true\n")
     bucket.put("gone.csv", "email\nperson3@example.com\nperson300@example.com\n")
-    job = bucket_connector.folder / "job.yaml"
-    job.write_text(
-        f"job: inbox\nsource: {{file: {{path: '{bucket.url('inbox/*.csv*')}'}}}}\n"
-        "subscriber: {base: {name: News}}\n"
-        f"suppress: {{file: {{path: '{bucket.url('gone.csv')}', column: email}}}}\nload: {{quiet_period: 200ms}}\n"
-    )
+    suppress_line = f"suppress: {{file: {{path: '{bucket.url('gone.csv')}', column: email}}}}"
+    source = f"file: {{path: '{bucket.url('inbox/*.csv*')}'}}"
+    job = bucket_connector.write_job(suppress_line, source=source, fields="")
     bucket_connector.sandbox.switch(**FAULTS)
-    result = bucket_connector.run_json("sync", job, "--report", bucket_connector.folder / "report.json", "-vv")
+    result = bucket_connector.sync(job, "--report", bucket_connector.folder / "report.json", "-vv")
     create_counts = count_stored_emails(bucket_connector.sandbox)
     assert (len(create_counts), set(create_counts.values())) == (398, {1})
     assert result.rows == {"read": 401, "created": 398, "suppressed": 2, "invalid": 1}, result.stderr

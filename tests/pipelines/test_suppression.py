@@ -1,8 +1,6 @@
 """Suppression lists: no run sends a subscriber of the list, and no run continues without the list."""
 
-import sqlite3
 import time
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,35 +20,22 @@ from tests.pipelines.conftest import (
     write_csv,
 )
 
-JOB = """
-job: news
-source: {{file: {{path: people.csv}}}}
-subscriber: {{base: {{name: News}}{subscriber_keys}}}
-suppress: {suppress_key}
-load: {{quiet_period: 200ms{load_keys}}}
-"""
-FILE_LIST = "{file: {path: gone.csv, column: address}}"
+
+def write_active_people(connector: Connector, header: str, *rows: str) -> Path:
+    return connector.write_people(f"{header},is_active", *(f"{row},true" for row in rows))
 
 
-def write_active_people(path: Path, header: str, *rows: str) -> Path:
-    """Write a CSV in which all people are active."""
-    return write_csv(path, f"{header},is_active", *(f"{row},true" for row in rows))
-
-
-def write_job(folder: Path, suppress_key: str = FILE_LIST, subscriber_keys: str = "", load_keys: str = "") -> Path:
-    path = folder / "job.yaml"
-    path.write_text(
-        JOB.format(suppress_key=suppress_key, subscriber_keys=subscriber_keys, load_keys=load_keys), encoding="utf-8"
-    )
-    return path
+def write_job(connector: Connector, suppress_key: str = "{file: {path: gone.csv, column: address}}") -> Path:
+    """Write a job that maps fields by their headers."""
+    return connector.write_job(f"suppress: {suppress_key}", fields="")
 
 
 def test_a_subscriber_of_the_suppression_list_is_suppressed_and_never_sent(connector: Connector) -> None:
     rows = ("ann@x.org,Ann", "bob@x.org,Bob", "nobody,Cem", "BOB@x.org,Bob", "zoe@bücher.example,Zoe")
-    write_active_people(connector.folder / "people.csv", "email,first_name", *rows)
+    write_active_people(connector, "email,first_name", *rows)
     suppression_lines = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
     write_csv(connector.folder / "gone.csv", "address,since", *suppression_lines)
-    result = connector.run_json("import", connector.folder / "people.csv", "--job", write_job(connector.folder))
+    result = connector.run_json("import", connector.folder / "people.csv", "--job", write_job(connector))
     assert "is empty in 2 rows (row numbers 5, 6), so they suppress nobody" in find_messages(result, "gone.csv")[0]
     assert result.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
     assert count_stored_emails(connector.sandbox) == {"ann@x.org": 1}
@@ -62,8 +47,8 @@ def test_the_suppression_list_is_read_after_the_run_gets_the_lock(connector: Con
     write_addresses(connector.folder / "people.csv", 2)
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
     (connector.folder / "state").mkdir()
-    with open_ledger(f"sqlite:///{connector.folder}/state/ledger.db"):
-        process = connector.start("sync", write_job(connector.folder), "--wait", "60s", "--output", "json")
+    with open_ledger(connector.ledger.url):
+        process = connector.start("sync", write_job(connector), "--wait", "60s", "--output", "json")
         time.sleep(3)  # after this time, the run waits for the lock
         assert process.poll() is None
         write_csv(connector.folder / "gone.csv", "address", "person0@example.com", "person1@example.com")
@@ -74,27 +59,24 @@ def test_the_suppression_list_is_read_after_the_run_gets_the_lock(connector: Con
 
 def test_a_suppression_list_can_come_from_a_database(connector: Connector) -> None:
     write_addresses(connector.folder / "people.csv", 3)
-    with closing(sqlite3.connect(connector.folder / "crm.db")) as database, database:
-        database.execute("CREATE TABLE gone (mail, is_final)")
-        database.executemany("INSERT INTO gone VALUES (?, ?)", [("person0@example.com", 1), ("person1@example.com", 0)])
+    connector.crm.run("CREATE TABLE gone (mail, is_final)")
+    connector.crm.insert_rows("gone", [("person0@example.com", 1), ("person1@example.com", 0)])
     query = "select mail from gone where is_final = 1"
-    job = write_job(connector.folder, f'{{sql: {{url: "sqlite:///crm.db", query: "{query}", column: mail}}}}')
-    assert connector.run_json("sync", job).rows == {"read": 3, "suppressed": 1, "created": 2}
+    job = write_job(connector, f'{{sql: {{url: "sqlite:///crm.db", query: "{query}", column: mail}}}}')
+    assert connector.sync(job).rows == {"read": 3, "suppressed": 1, "created": 2}
 
 
 def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(connector: Connector) -> None:
-    write_active_people(
-        connector.folder / "people.csv", "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2"
-    )
+    write_active_people(connector, "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2")
     write_csv(connector.folder / "gone.csv", "key", "A1", "b1", "A2")
-    job = write_job(connector.folder, "{file: {path: gone.csv, column: key}, field: client_user_id}")
-    connector.run_json("sync", job).expect_rows(read=4, suppressed=1, duplicate=1, created=2)
+    job = write_job(connector, "{file: {path: gone.csv, column: key}, field: client_user_id}")
+    connector.sync(job).expect_rows(read=4, suppressed=1, duplicate=1, created=2)
     assert count_stored_emails(connector.sandbox) == {"b@x.org": 1, "c@x.org": 1}
 
 
 def test_an_empty_suppression_list_is_refused_before_the_first_create(connector: Connector) -> None:
     write_addresses(connector.folder / "people.csv", 2)
-    job = write_job(connector.folder)
+    job = write_job(connector)
     for content in ("", "address,since\n"):
         (connector.folder / "gone.csv").write_text(content, encoding="utf-8")
         for command in ("plan", "sync"):
@@ -104,13 +86,13 @@ def test_an_empty_suppression_list_is_refused_before_the_first_create(connector:
 
 def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connector: Connector) -> None:
     write_addresses(connector.folder / "people.csv", 200)
-    job = write_job(connector.folder)
+    job = write_job(connector)
 
     def sync(list_length: int, *options: str) -> CommandResult:
         write_csv(
             connector.folder / "gone.csv", "address", *(f"person{index}@example.com" for index in range(list_length))
         )
-        return connector.run_json("sync", job, *options)
+        return connector.sync(job, *options)
 
     assert sync(200).rows == {"read": 200, "suppressed": 200}
     for _ in range(2):  # the next list is not compared with a refused list
@@ -139,7 +121,7 @@ def test_a_suppression_list_with_an_unreadable_entry_ends_the_run_before_the_fir
 ) -> None:
     write_addresses(connector.folder / "people.csv", 2)
     (connector.folder / "gone.csv").write_text(content, encoding="utf-8")
-    result = connector.run_json("sync", write_job(connector.folder))
+    result = connector.sync(write_job(connector))
     assert result.is_refused
     assert expected_text in result.stderr
     assert "person0" not in result.stderr

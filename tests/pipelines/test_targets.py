@@ -109,19 +109,9 @@ def test_a_report_replaces_only_a_report(filled_connector: Connector, name: str)
     """Each report replaces the previous report. Some reports are of a run, and others of a command without a run."""
     write_addresses(filled_connector.folder / "people.csv", 2)
     (filled_connector.folder / name).touch()
-    job = filled_connector.folder / "job.yaml"
-    job.write_text(
-        "job: w\nsource: {file: {path: people.csv}}\n"
-        "subscriber: {base: {id: 7}, fields: {email: email, is_active: {value: true}}}\n",
-        encoding="utf-8",
-    )
-    for arguments in (
-        ("sync", "job.yaml"),
-        ("forget", "person1@example.com"),
-        ("validate", "job.yaml"),
-        ("export", "out.parquet"),
-    ):
-        assert filled_connector.run(*arguments, "--report", name).exit_code == 0, arguments
+    filled_connector.write_job(base="id: 7")
+    for command in ("sync job.yaml", "forget person1@example.com", "validate job.yaml", "export out.parquet"):
+        assert filled_connector.run(*command.split(), "--report", name).exit_code == 0, command
     for foreign_content in (b'{"status": "ok", "items": []}', b"<!DOCTYPE html>\n<html></html>"):
         (filled_connector.folder / name).write_bytes(foreign_content)
         refused_result = filled_connector.run_json("export", "out.parquet", "--report", name)

@@ -13,12 +13,7 @@ from tests.pipelines.conftest import ROOT, Connector, write_csv
 ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 FILE_STEM = "Kunden Łódź é 🎂"
 BASE_NAME = "Łódź é 日本"
-JOB = (
-    "job: Łódź é\nsource: {file: {path: 'people.csv'}}\n"
-    f"subscriber:\n  base: {{name: '{BASE_NAME}'}}\n"
-    "  fields: {email: email, first_name: Vorname, is_active: {value: true}}\n"
-    "load: {quiet_period: 200ms}\n"
-)
+FIELDS = "email: email, first_name: Vorname, is_active: {value: true}"
 
 
 def run_in_ascii_locale(connector: Connector, *arguments: str | Path) -> tuple[int, bytes, bytes]:
@@ -33,9 +28,9 @@ def run_in_ascii_locale(connector: Connector, *arguments: str | Path) -> tuple[i
 
 def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector) -> None:
     people = "email,Vorname,Größe", "ann@example.com,Łukasz 🎂,a", "bob at x,Zoë,日本"
-    write_csv(connector.folder / "people.csv", *people)
+    connector.write_people(*people)
     file = write_csv(connector.folder / f"{FILE_STEM}.csv", *people)
-    (connector.folder / "job.yaml").write_text(JOB, encoding="utf-8")
+    connector.write_job(job="Łódź é", base=f"name: '{BASE_NAME}'", fields=FIELDS)
     commands: tuple[tuple[tuple[str | Path, ...], int], ...] = (
         (("import", file, "--job", "job.yaml", "-vv", "--report", "run.html"), 1),
         (("init", file, "--base-id", "7"), 0),
@@ -53,7 +48,7 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
 
 def test_json_has_all_characters_in_a_locale_with_ascii(connector: Connector) -> None:
     file = write_csv(connector.folder / "people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c")
-    (connector.folder / "job.yaml").write_text(JOB, encoding="utf-8")
+    connector.write_job(job="Łódź é", base=f"name: '{BASE_NAME}'", fields=FIELDS)
     options = ("--job", "job.yaml", "--output", "json", "--log-format", "json", "-vv")
     code, stdout, stderr = run_in_ascii_locale(connector, "import", file, *options)
     assert (code, BASE_NAME in json.loads(stdout)["base"]) == (1, True)
@@ -77,7 +72,7 @@ NAME_NOT_IN_UTF8 = os.fsdecode(b"K\xfcnden")
 def test_a_name_that_must_be_utf8_is_refused_in_another_encoding(
     connector: Connector, arguments: tuple[str, ...], environ: dict[str, str]
 ) -> None:
-    write_csv(connector.folder / "people.csv", "email", "ann@example.com")
+    connector.write_people("email", "ann@example.com")
     result = connector.run(*arguments, environ=environ)
     assert result.exit_code == 2
     assert "UTF-8" in result.stdout + result.stderr or "printable" in result.stderr

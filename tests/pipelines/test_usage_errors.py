@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector
-from tests.pipelines.planned import JOB, read_file_states
+from tests.pipelines.conftest import Connector, build_job
+from tests.pipelines.planned import read_file_states
 
 SOURCE = "source: {file: {path: people.csv}}\n"
 SUBSCRIBER_KEYS = "subscriber: {base: {name: News}, fields: {email: email, is_active: {value: true}}}\n"
@@ -46,7 +46,7 @@ FILES: dict[str, str | bytes] = {
     "header.csv": "email\n",
     "plans.csv": "Plan\ngold\n",
     "taken.prom": "node_time 1\n",
-    "job.yaml": JOB,
+    "job.yaml": build_job(),
     "part-1.csv": "email\na@secret.org\n",
     "part-2.csv": "mail\nb@secret.org\n",
     "parts.yaml": "job: x\nsource: {file: {path: 'part-*.csv'}}\n" + SUBSCRIBER_KEYS,
@@ -206,7 +206,7 @@ def folder(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFac
         database.execute("create table people (email, updated_at)")
         database.execute(f"insert into people values ('a@secret.org', '{DATE} 09:00:00')")
     session_sandbox.reset()
-    assert Connector(session_sandbox, folder).run_json("sync", "job.yaml").exit_code == 0
+    assert Connector(session_sandbox, folder).sync().exit_code == 0
     return folder
 
 

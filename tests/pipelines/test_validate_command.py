@@ -1,7 +1,6 @@
 """`connector validate`: the rows that an import would reject, without a service, a token or a ledger."""
 
 import csv
-import sqlite3
 from pathlib import Path
 
 from tests.pipelines.conftest import CommandResult, Connector, write_csv
@@ -39,7 +38,7 @@ def list_faults(result: CommandResult) -> list[tuple[str, str, int, list[tuple[i
 
 
 def test_each_fault_is_counted_with_examples_of_original_values(connector: Connector) -> None:
-    result = validate(connector, write_csv(connector.folder / "people.csv", *PEOPLE))
+    result = validate(connector, connector.write_people(*PEOPLE))
     assert (result.exit_code, result.report["status"], result.report["command"]) == (1, "partial", "validate")
     assert result.rows == {"read": 7, "valid": 1, "invalid": 4, "duplicate": 2}
     assert list_faults(result) == [
@@ -56,7 +55,7 @@ def test_each_fault_is_counted_with_examples_of_original_values(connector: Conne
 
 
 def test_validate_rejects_the_same_rows_as_an_import(connector: Connector) -> None:
-    path, rejects_path = write_csv(connector.folder / "people.csv", *PEOPLE), connector.folder / "rejects.csv"
+    path, rejects_path = connector.write_people(*PEOPLE), connector.folder / "rejects.csv"
     result = validate(connector, path, "--rejects", rejects_path, "--base-name", "News")
     assert result.report["rejects_file"] == str(rejects_path)
     assert rejects_path.stat().st_mode & 0o777 == 0o600
@@ -86,19 +85,10 @@ def test_a_job_is_validated_with_its_mapping(connector: Connector) -> None:
     assert list_faults(result_of_file) == list_faults(result)
 
 
-def write_suppressing_job(folder: Path, *suppression_lines: str) -> None:
-    write_csv(
-        folder / "people.csv", "email,first_name", "ann@x.org,Ann", "bob@x.org,Bob", "BOB@x.org,Bob", "nobody,Cem"
-    )
-    write_csv(folder / "gone.csv", *suppression_lines)
-    (folder / "job.yaml").write_text(
-        "job: x\nsource: {file: {path: people.csv}}\nsubscriber: {base: {id: 1}}\n"
-        "suppress: {file: {path: gone.csv, column: email}}\n"
-    )
-
-
 def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector) -> None:
-    write_suppressing_job(connector.folder, "email,since", "Bob@X.org,2020", ",2021")
+    connector.write_people("email,first_name", "ann@x.org,Ann", "bob@x.org,Bob", "BOB@x.org,Bob", "nobody,Cem")
+    write_csv(connector.folder / "gone.csv", "email,since", "Bob@X.org,2020", ",2021")
+    connector.write_job("suppress: {file: {path: gone.csv, column: email}}", fields="")
     result = validate(connector, "job.yaml").expect(1, read=4, valid=1, invalid=1, duplicate=1, suppressed=1)
     assert "the column email is empty in 1 row" in "".join(result.report["messages"])
     assert validate(connector, "people.csv", "--job", "job.yaml").rows == result.rows
@@ -106,7 +96,7 @@ def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector) -> No
 
 
 def test_validate_reads_options_like_an_import(connector: Connector) -> None:
-    path = write_csv(connector.folder / "people.csv", *PEOPLE)
+    path = connector.write_people(*PEOPLE)
     result = validate(connector, path, "--map", "gender=", "--zip", "reject", "--limit", "3", "--inactive")
     assert list_faults(result) == [("email", "email", 1, [(3, "bob")]), ("address_zip", "zip", 1, [(4, "02134")])]
     result_with_client_user_id = validate(
@@ -118,20 +108,15 @@ def test_validate_reads_options_like_an_import(connector: Connector) -> None:
 def test_an_empty_or_broken_source_is_not_valid(connector: Connector) -> None:
     empty_result = validate(connector, write_csv(connector.folder / "empty.csv", "email"))
     assert (empty_result.exit_code, empty_result.report["status"], empty_result.rows) == (3, "aborted", {})
-    # abs() of the last value overflows
-    query = "select abs(v) as email from (select 1 as v union all select -9223372036854775807 - 1)"
-    (connector.folder / "job.yaml").write_text(
-        f"job: x\nsource: {{sql: {{url: 'sqlite:///x.db', query: \"{query}\"}}}}\nsubscriber: {{base: {{id: 1}}}}\n"
-    )
-    sqlite3.connect(connector.folder / "x.db").close()
+    connector.crm.run("create table people (email)", "insert into people values (1), (-9223372036854775807 - 1)")
+    query = "select abs(email) as email from people"  # abs() of the last value overflows
+    connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', query: {query}}}")
     broken_result = validate(connector, "job.yaml")
     assert (broken_result.exit_code, broken_result.report["status"]) == (3, "aborted")
 
 
 def test_the_table_shows_escape_sequences_of_cells_as_text(connector: Connector) -> None:
-    path = write_csv(
-        connector.folder / "people.csv", "email,is_active", "\x1b[31mred,yes", "[bold]x[/],yes", f"{'y' * 99},yes"
-    )
+    path = connector.write_people("email,is_active", "\x1b[31mred,yes", "[bold]x[/],yes", f"{'y' * 99},yes")
     result = connector.run("validate", path, environ=ENVIRON_WITHOUT_SERVICE)
     assert result.exit_code == 1
     assert "\x1b" not in result.stdout

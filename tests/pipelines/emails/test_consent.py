@@ -38,8 +38,7 @@ def test_each_consent_column_that_is_not_ignored_suppresses_rows(mailer: Connect
 
 
 def test_one_unsubscribed_row_suppresses_its_recipient(mailer: Connector) -> None:
-    write_csv(
-        mailer.folder / "people.csv", "email,first,order,unsubscribed", "ann@example.net,Ann,1,",
+    mailer.write_people("email,first,order,unsubscribed", "ann@example.net,Ann,1,",
         "bob@example.net,Bob,1,", "ANN@example.net,Ann,2,ja", "cleo@example.net,Cleo,1,ja", "cleo@example.net,Cleo,2,",
         "BOB@example.net,Bob,3,", "dan@example.net,Dan,3,", "Dan@Example.net,,,ja",
     )  # fmt: skip
@@ -60,7 +59,7 @@ def test_one_unsubscribed_row_suppresses_its_recipient(mailer: Connector) -> Non
 )
 def test_an_unreadable_row_suppresses_its_recipient(mailer: Connector, row: str, other_counts: dict[str, int]) -> None:
     people = (f"{name}@example.net,A,1,yes" for name in ("ann", "bob"))
-    write_csv(mailer.folder / "people.csv", "email,first,order,is_active", *people, row)
+    mailer.write_people("email,first,order,is_active", *people, row)
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.exit_code, result.rows) == (1, {"read": 3, "sent": 1} | other_counts), result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
@@ -69,7 +68,7 @@ def test_an_unreadable_row_suppresses_its_recipient(mailer: Connector, row: str,
 def test_the_word_unsubscribed_in_a_late_row_also_suppresses_earlier_rows(mailer: Connector) -> None:
     """Only the word in the late row shows that the column is about subscriptions. The header does not show this."""
     people = [f"p{index}@example.net,P,1,{'inactive' if index == 0 else 'open'}" for index in range(32_000)]
-    write_csv(mailer.folder / "people.csv", "email,first,order,state", *people, "last@example.net,L,1,unsubscribed")
+    mailer.write_people("email,first,order,state", *people, "last@example.net,L,1,unsubscribed")
     result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert result.rows["suppressed"] == 2, result.stderr
 
@@ -127,7 +126,7 @@ def test_recipients_without_a_listed_activity_get_no_email_and_are_counted(maile
     write_csv(mailer.folder / "base.csv", "email,is_active", *people)
     create_elsewhere(mailer, mailer.folder / "base.csv", "--base-id", "7")
     mailer.sandbox.switch(activity="omit_some", filters="ignored")
-    write_csv(mailer.folder / "people.csv", "email,first,order", *(f"p{index}@example.net,P,1" for index in range(9)))
+    mailer.write_people("email,first,order", *(f"p{index}@example.net,P,1" for index in range(9)))
     result = mailer.run_json("mail", "mail.yaml")
     create_events = [event for event in mailer.sandbox.truth()["events"] if event["kind"] == "created"]
     emails_without_activity = {event["subscriber"]["Email"] for event in create_events if event["id"] % 3 == 0}

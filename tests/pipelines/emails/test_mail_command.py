@@ -45,8 +45,7 @@ def write_job(folder: Path, mail: dict[str, Any] | None = None, **keys: Any) -> 
 @pytest.fixture
 def mailer(connector: Connector, tmp_path: Path) -> Connector:
     """A connector with three people, a template and a job."""
-    write_csv(
-        tmp_path / "people.csv",
+    connector.write_people(
         "email,first,order",
         "ann@example.net,Ann,17",
         "bob@example.net,Bob & <b>Bill</b>,18",
@@ -87,7 +86,7 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
 
 def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Connector) -> None:
     people = [f"p{index}@example.net,P,{index}" for index in range(40)]
-    write_csv(mailer.folder / "people.csv", "email,first,order", *people)
+    mailer.write_people("email,first,order", *people)
     write_job(mailer.folder, suppress={"file": {"path": "gone.csv", "column": "email"}})
 
     def write_suppression_list(suppressed_count: int) -> None:
@@ -108,8 +107,7 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
 
 
 def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector) -> None:
-    write_csv(
-        mailer.folder / "people.csv",
+    mailer.write_people(
         "email,first,order",
         "ann@example.net,Ann,1",
         "nobody,Bob,1",
@@ -139,7 +137,7 @@ def test_a_guard_stops_a_source_with_many_invalid_rows(
     mailer: Connector, row_count: int, invalid_count: int, is_guarded: bool
 ) -> None:
     rows = (f"{'nobody' if index < invalid_count else f'p{index}@example.net'},P,1" for index in range(row_count))
-    write_csv(mailer.folder / "people.csv", "email,first,order", *rows)
+    mailer.write_people("email,first,order", *rows)
     write_job(mailer.folder, guard={"max_invalid": "10%"})
     result = mailer.run_json("mail", "mail.yaml")
     assert (result.exit_code, "guard.max_invalid" in result.stderr) == ((3, True) if is_guarded else (1, False))
@@ -165,7 +163,7 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
 
 def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector) -> None:
     people = [f"person{index}@example.net,P,1" for index in range(60)]
-    write_csv(mailer.folder / "people.csv", "email,first,order", *people)
+    mailer.write_people("email,first,order", *people)
     mailer.sandbox.switch(refuse=0.2, retry_after="none")
 
     result = mailer.run_json("mail", "mail.yaml")
@@ -191,14 +189,14 @@ def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector
 
 def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mailer: Connector) -> None:
     people = [f"person{index}@example.net,P,1" for index in range(60)]
-    write_csv(mailer.folder / "people.csv", "email,first,order", *people)
+    mailer.write_people("email,first,order", *people)
     mailer.sandbox.switch(error_before=1)
 
     mailer.run_json("mail", "mail.yaml").expect(3, read=60, unknown=3, unsent=57)
     mailer.sandbox.switch(error_before=0)
     result = mailer.run_json("mail", "mail.yaml").expect(1, read=60, sent=57, unknown=3)
     assert len(read_rejects(result)) == 3
-    write_csv(mailer.folder / "people.csv", "email,first,order", "zoe@example.net,Zoe,1")
+    mailer.write_people("email,first,order", "zoe@example.net,Zoe,1")
     result = mailer.run_json("mail", "mail.yaml")  # the source has no row of the unknown recipients any more
     result.expect(1, read=1, sent=1)
     assert "3 more recipients of this campaign" in result.stderr
@@ -238,7 +236,7 @@ def test_only_a_run_of_the_same_campaign_waits_for_the_first_run(mailer: Connect
 
 def test_a_signal_ends_the_run_after_the_last_answer(mailer: Connector) -> None:
     people = [f"person{index}@example.net,P,1" for index in range(400)]
-    write_csv(mailer.folder / "people.csv", "email,first,order", *people)
+    mailer.write_people("email,first,order", *people)
     write_job(mailer.folder, load={"max_rate": 100})
     with mailer.start("mail", "mail.yaml", "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] >= 20)
@@ -282,7 +280,7 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
             assert (refused_result.exit_code, "--reopen" in refused_result.stderr) == (2, True)
     assert mailer.sandbox.stats()["emails"] == 6
 
-    write_csv(mailer.folder / "people.csv", "email,first,order", "ann@example.net,Ann,17", "new@example.net,New,20")
+    mailer.write_people("email,first,order", "ann@example.net,Ann,17", "new@example.net,New,20")
     mailer.run_json("mail", "mail.yaml", "--reopen").expect(0, read=2, sent=1, already_sent=1)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 2, "already_sent": 2}
 
@@ -291,7 +289,7 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None
     """The sandbox loses 2 % of the answers after it sent the email."""
     recipient_count = 5000 if KILL_COUNT >= 50 else 1000
     addresses = [f"person{index}@example.net" for index in range(recipient_count)]
-    write_csv(mailer.folder / "people.csv", "email,first,order", *(f"{address},P,1" for address in addresses))
+    mailer.write_people("email,first,order", *(f"{address},P,1" for address in addresses))
     write_job(mailer.folder, {"html": None, "text": {"content": "Hello {{ first }}"}})
     mailer.sandbox.switch(drop_after=0.02)
 
@@ -327,7 +325,7 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None
 
 
 def test_sent_emails_are_not_reported_as_unsent_after_a_second_signal(mailer: Connector) -> None:
-    write_csv(mailer.folder / "people.csv", "email", *(f"person{index}@example.net" for index in range(20)))
+    mailer.write_people("email", *(f"person{index}@example.net" for index in range(20)))
     write_job(
         mailer.folder, {"to": "email", "subject": "Hi", "html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10}
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import Connector
 from tests.pipelines.emails.outbox import list_recipients, read_outbox
 from tests.pipelines.emails.test_mail_command import write_job
 
@@ -12,9 +12,7 @@ from tests.pipelines.emails.test_mail_command import write_job
 @pytest.fixture
 def mailer(connector: Connector, tmp_path: Path) -> Connector:
     """Three people, of whom the first has no address, and a job."""
-    write_csv(
-        tmp_path / "people.csv", "email,first,order", "nobody,No,1", "ann@example.net,Ann,17", "bob@example.net,Bob,18"
-    )
+    connector.write_people("email,first,order", "nobody,No,1", "ann@example.net,Ann,17", "bob@example.net,Bob,18")
     write_job(tmp_path, {"html": None, "text": {"content": "Order {{ order }}"}, "at": "2036-01-01T00:00:00+00:00"})
     return connector
 
@@ -39,7 +37,7 @@ def test_a_refused_test_email_is_reported_with_the_reason(mailer: Connector) -> 
 
 
 def test_a_test_email_without_a_valid_row_is_refused(mailer: Connector) -> None:
-    write_csv(mailer.folder / "people.csv", "email,first,order", "nobody,No,1")
+    mailer.write_people("email,first,order", "nobody,No,1")
     result = mailer.run("mail", "mail.yaml", "--test", "me@example.com")
     assert (result.exit_code, "no row makes an email" in result.stderr) == (2, True), result.stderr
     assert read_outbox(mailer.sandbox) == []
