@@ -81,10 +81,8 @@ def test_a_failed_check_names_the_next_step(
     foreign_database = Database("sqlite", f"sqlite:///{connector.folder}/taken.db")
     foreign_database.run("CREATE TABLE subscribers (name TEXT)", "INSERT INTO subscribers VALUES ('Ann')")
     exit_code, ok_by_check, failure_text = run_check(connector, job, **environ)
-    assert (exit_code, [name for name, is_ok in ok_by_check.items() if not is_ok]) == (
-        expected_exit_code,
-        [failed_name],
-    )
+    assert exit_code == expected_exit_code
+    assert [name for name, is_ok in ok_by_check.items() if not is_ok] == [failed_name]
     assert expected_text in failure_text
 
 

@@ -64,11 +64,9 @@ def test_a_create_is_explained_during_its_run_and_after_the_run_is_killed(connec
     (entry_after_kill,) = explain(connector).report["entries"]
     assert (entry_during_run["state"], entry_during_run["run"]["status"]) == ("sending", "running")
     assert entry_during_run["next_step"].startswith("Wait until the active run")
-    assert (entry_after_kill["state"], entry_after_kill["evidence"], entry_after_kill["run"]["status"]) == (
-        "sending",
-        None,
-        "killed",
-    )
+    assert entry_after_kill["state"] == "sending"
+    assert entry_after_kill["evidence"] is None
+    assert entry_after_kill["run"]["status"] == "killed"
     assert entry_after_kill["next_step"].endswith("connector retry")
 
 

@@ -21,9 +21,8 @@ def test_a_job_exports_with_its_filters(filled_connector: Connector, tmp_path: P
     assert result.rows == {"read": 2503, "written": 1}
     filters = result.report["certificate"]["filters"]
     assert filters["asked"] == {"email": "person1@example.com"}
-    assert (filters["sent"], filters["controls"]) == (None, {"email": "by_case"}), (
-        "spellings of an address that differ in case are one address"
-    )
+    assert filters["sent"] is None, "spellings of an address that differ in case are one address"
+    assert filters["controls"] == {"email": "by_case"}
 
     filled_connector.sandbox.switch(filters="icase")
     result = filled_connector.run_json("export", job)

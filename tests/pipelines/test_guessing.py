@@ -93,11 +93,9 @@ def test_a_draft_maps_whole_names_unsplit_and_proposes_two_templates(header: str
     cells = ["Ann Mary Lee", "Dr. Bo Vos", "Cher"]
     frame = pd.DataFrame({"email": EMAILS[:3], header: cells}, dtype="str")
     _, unsplit_field, *split_fields = guess_fields(frame, TODAY)
-    assert (unsplit_field.name, unsplit_field.rule, unsplit_field.confidence) == (
-        "first_name",
-        ColumnRule(column=header),
-        "likely",
-    )
+    assert unsplit_field.name == "first_name"
+    assert unsplit_field.rule == ColumnRule(column=header)
+    assert unsplit_field.confidence == "likely"
     names = apply_mapping(
         frame, FieldMapping({guessed_field.name: guessed_field.rule for guessed_field in split_fields})
     ).frame

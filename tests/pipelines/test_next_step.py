@@ -39,11 +39,9 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
         assert value in corrected_result.report["settings"][name]
     assert "Next:" not in connector.run("status").stdout
     subscriber = list_stored_subscribers(connector.sandbox)["bob@example.com"]
-    assert (subscriber["FirstName"], subscriber["IsActive"], subscriber["Base"]["Name"]) == (
-        "Bob",
-        False,
-        "News: A & B",
-    )
+    assert subscriber["FirstName"] == "Bob"
+    assert not subscriber["IsActive"]
+    assert subscriber["Base"]["Name"] == "News: A & B"
 
 
 def test_held_creates_have_a_next_step_for_each_decision(connector: Connector) -> None:

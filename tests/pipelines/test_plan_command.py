@@ -54,11 +54,9 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector) 
         ("suppressed", "gone@x.org"), ("unknown", "lost@x.org"),
     ]  # fmt: skip
     codes_by_row = {row["_row"]: (row["_field"], row["_code"]) for row in rows}
-    assert (codes_by_row["4"], codes_by_row["8"], codes_by_row["11"]) == (
-        ("", "rejected"),
-        ("email", "differs"),
-        ("", "unknown"),
-    )
+    assert codes_by_row["4"] == ("", "rejected")
+    assert codes_by_row["8"] == ("email", "differs")
+    assert codes_by_row["11"] == ("", "unknown")
     assert codes_by_row["7"][0] == "email"
     changed_row, created_row = (next(row for row in rows if row["_row"] == row_number) for row_number in ("3", "5"))
     assert [changed_row[name] for name in ("fields", "service", "source")] == [

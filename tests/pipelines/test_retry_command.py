@@ -247,9 +247,8 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_wi
     assert not find_messages(result, "wait for your decision")
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
     namesake_result = connector.import_file(write_csv(connector.folder / "crm.csv", "email", "z@x.org"))
-    assert (namesake_result.report["job"], count_stored_emails(sandbox)) == ("crm", {"z@x.org": 1}), (
-        "an import of a file is not a run of the job with the same name"
-    )
+    assert namesake_result.report["job"] == "crm", "an import of a file is not a run of the job with the same name"
+    assert count_stored_emails(sandbox) == {"z@x.org": 1}
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
     connector.run_json("retry", "--job", job).expect(0, read=3, suppressed=1, created=2)
     assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
