@@ -58,6 +58,11 @@ class Database:
             driver_placeholders = placeholders if self.kind == "sqlite" else placeholders.replace("?", "%s")
             connection.exec_driver_sql(f"insert into {table} values ({driver_placeholders})", list(rows))
 
+    def fetch(self, query: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        with self.begin() as connection:
+            return [tuple(row) for row in connection.exec_driver_sql(query)]
+
     @contextmanager
     def begin(self, isolation_level: Any = None) -> Iterator[sa.Connection]:
         """Open a transaction on a new connection."""

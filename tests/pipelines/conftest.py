@@ -1,12 +1,13 @@
 """The command line against the sandbox, for tests of commands."""
 
+import csv
 import json
 import os
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -173,9 +174,16 @@ def postgres_connector(connector: Connector) -> Iterator[Connector]:
 
 
 @pytest.fixture
-def webhook_receiver() -> Iterator[WebhookReceiver]:
+def webhook() -> Iterator[WebhookReceiver]:
     with serve_webhook() as receiver:
         yield receiver
+
+
+def run_process(command: Sequence[str | Path], **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end. `options` are options of `subprocess.run`."""
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "check": False, **options}
+    result: subprocess.CompletedProcess[str] = subprocess.run(command, **options)
+    return result
 
 
 def build_job(
@@ -205,6 +213,12 @@ def build_job(
 def write_csv(path: Path, *lines: str) -> Path:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a CSV file."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def write_addresses(path: Path, person_count: int, first_index: int = 0) -> Path:

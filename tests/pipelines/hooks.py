@@ -43,8 +43,8 @@ def serve_webhook() -> Iterator[WebhookReceiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            webhook_receiver.posts.append((dict(self.headers), body))
-            self.send_response(webhook_receiver.answers.pop(0) if webhook_receiver.answers else 200)
+            webhook.posts.append((dict(self.headers), body))
+            self.send_response(webhook.answers.pop(0) if webhook.answers else 200)
             self.send_header("Content-Length", "0")
             self.send_header("Location", self.path)  # a redirect needs a target
             self.end_headers()
@@ -53,10 +53,10 @@ def serve_webhook() -> Iterator[WebhookReceiver]:
             """Write no log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    webhook_receiver = WebhookReceiver(f"http://127.0.0.1:{server.server_address[1]}/hooks/T0PS3CRET")
+    webhook = WebhookReceiver(f"http://127.0.0.1:{server.server_address[1]}/hooks/T0PS3CRET")
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    yield webhook_receiver
+    yield webhook
     server.shutdown()
     thread.join()
     server.server_close()

@@ -1,13 +1,12 @@
 """Unfinished entries of earlier runs, and their states in the ledger."""
 
-import csv
 from pathlib import Path
 from typing import Any
 
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import list_bases, record_lag
 from connector.states import State
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, read_rows, write_csv
 
 
 def leave_three_unknown_creates(
@@ -33,8 +32,8 @@ def retry(connector: Connector, *options: str | Path, **run_options: Any) -> Com
 
 
 def read_rejects(result: CommandResult) -> list[dict[str, str]]:
-    with Path(result.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    path = result.report["rejects_file"]
+    return [] if path is None else read_rows(Path(path))
 
 
 def read_states(connector: Connector) -> list[State]:

@@ -1,11 +1,10 @@
 """Helpers for tests of plans: a job, the rows of a plan, and checks that a plan changes nothing."""
 
-import csv
 from collections.abc import Mapping
 from pathlib import Path
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import CommandResult, Connector
+from tests.pipelines.conftest import CommandResult, Connector, read_rows
 
 NAME_FIELDS = "email: email, first_name: name, is_active: {value: true}"
 
@@ -13,11 +12,6 @@ NAME_FIELDS = "email: email, first_name: name, is_active: {value: true}"
 def write_job(connector: Connector, *job_lines: str, **values: str) -> Path:
     """Write a job that also loads names."""
     return connector.write_job(*job_lines, **{"fields": NAME_FIELDS, **values})
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def read_outcomes(path: Path) -> dict[str, str]:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import CommandResult, Connector
-from tests.pipelines.planned import count_creates, read_file_states, read_rows
+from tests.pipelines.conftest import CommandResult, Connector, read_rows
+from tests.pipelines.planned import count_creates, read_file_states
 from tests.sandbox.client import SandboxClient
 
 NO_DIFFERENCES = {"missing": 0, "extra": 0, "duplicated": 0, "drifted": 0, "vanished": 0}

@@ -46,7 +46,7 @@ def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create
     assert sandbox.truth()["subscribers"] == other_person_count
 
 
-def test_each_next_step_after_another_account_names_the_token_and_the_address(connector: Connector) -> None:
+def test_the_next_steps_in_another_account_name_the_token_and_the_address(connector: Connector) -> None:
     write_addresses(connector.folder / "people.csv", 2)
     connector.write_job()
     assert connector.run("sync", "job.yaml").exit_code == 0
@@ -58,12 +58,8 @@ def test_each_next_step_after_another_account_names_the_token_and_the_address(co
     for command in [*commands, "explain person2@example.com"]:
         output = connector.run(*command.split()).stdout
         next_step = output[max(output.find("Next: "), output.find("  next ")) :]
-        for expected_text in (
-            "token",
-            connector.sandbox.base_url,
-            "connector forget",
-            f"connector check {connector.folder}/job.yaml",
-        ):
+        check_command = f"connector check {connector.folder}/job.yaml"
+        for expected_text in ("token", connector.sandbox.base_url, "connector forget", check_command):
             assert expected_text in next_step, (command, output)
         for wrong_text in ("connector retry", "again", "connector sync", "Nothing to do"):
             assert wrong_text not in next_step, (command, output)
@@ -93,7 +89,7 @@ def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Con
     ],
     ids=["a lag without filters", "a lag as long as an earlier lag"],
 )
-def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_show_yet(
+def test_a_run_waits_until_the_list_shows_the_subscribers_of_the_last_run(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], recorded_lag_s: float, quiet_period: str
 ) -> None:
     connector.sandbox.switch(**switches)
@@ -102,12 +98,11 @@ def test_a_run_waits_for_subscribers_of_the_previous_run_that_the_list_does_not_
         connector.sandbox.seed(60, base_name="News")
     if recorded_lag_s:
         record_lag_of_list(connector, recorded_lag_s)
-    connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period).expect(
-        0, read=31, exists=30, created=1
-    )
+    result = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
+    result.expect(0, read=31, exists=30, created=1)
 
 
-def test_a_run_waits_for_subscribers_of_a_killed_run_that_the_list_does_not_show_yet(connector: Connector) -> None:
+def test_a_run_waits_until_the_list_shows_the_subscribers_of_a_killed_run(connector: Connector) -> None:
     connector.sandbox.switch(list_lag_ms=1500, latency_ms=50)
     path = write_addresses(connector.folder / "people.csv", 100)
     with connector.start("import", path, "--base-name", "News") as process:
@@ -146,9 +141,8 @@ def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connec
     first_result = connector.import_file(write_addresses(tmp_path / "people.csv", 20)).expect(1, read=20, created=20)
     assert "does not show the last new subscriber" in first_result.stderr
     time.sleep(0.3)  # the pause is longer than the quiet period
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 21)).expect(
-        1, read=21, exists=20, created=1
-    )
+    result = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
+    result.expect(1, read=21, exists=20, created=1)
     assert "double opt-in" in result.stderr
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 

@@ -49,14 +49,14 @@ def test_cells_are_names_of_bases_if_the_job_maps_no_values(connector: Connector
     assert {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]} == {"News", "Shop"}
 
 
-def test_a_mix_of_ids_and_names_in_a_later_file_is_refused(connector: Connector) -> None:
+def test_a_mix_of_base_ids_and_base_names_is_refused(connector: Connector) -> None:
     result = connector.sync(write_parts(connector, ("ann@x.org,7",), ("bob@x.org,7",), ("cem@x.org,Shop",)))
     assert result.is_refused
     assert "the column list names one base by its id (7) and another by its name (Shop)" in result.stderr
     assert count_by_base(connector.sandbox) == {}
 
 
-def test_two_cells_may_name_one_base_and_a_suppressed_subscriber_is_created_in_no_base(connector: Connector) -> None:
+def test_two_cells_may_mean_one_base_and_a_suppressed_subscriber_is_created_in_no_base(connector: Connector) -> None:
     write_csv(connector.folder / "gone.csv", "address", "eve@x.org")
     rows = ("ann@x.org,news", "ann@x.org,letter", "bob@x.org,letter", "eve@x.org,news", "eve@x.org,shop")
     suppress_line = "suppress: {file: {path: gone.csv, column: address}}"
@@ -64,7 +64,7 @@ def test_two_cells_may_name_one_base_and_a_suppressed_subscriber_is_created_in_n
     assert connector.sync(job).rows == {"read": 5, "created": 2, "duplicate": 1, "suppressed": 2}
 
 
-def test_a_base_that_ends_the_run_is_named_and_leaves_rows_of_other_bases_unsent(connector: Connector) -> None:
+def test_a_base_with_only_refused_creates_ends_the_run_and_is_named(connector: Connector) -> None:
     rows = [f"person{index}@x.org,{'news' if index % 5 == 0 else 'old'}" for index in range(50)]
     base = f"news: 7, old: {TOO_LARGE_ID}, shop: 9"
     job = write_lists(connector, *rows, "last@x.org,shop", "more@x.org,shop", base=base)
@@ -143,7 +143,7 @@ def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connecto
     assert result.report["settled"] == {"found": 1, "absent": 0}
 
 
-def test_a_subscriber_confirmed_in_another_base_shows_that_the_list_lags(connector: Connector) -> None:
+def test_a_lost_create_is_absent_only_after_the_list_shows_a_later_subscriber(connector: Connector) -> None:
     """A lost create is not absent until the list shows a later subscriber of another base (architecture 4.5)."""
     connector.sandbox.switch(list_lag_ms=1500, latency_ms=300, drop_after=1)
     with connector.start(

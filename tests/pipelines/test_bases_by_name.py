@@ -24,9 +24,7 @@ def test_a_base_is_found_by_any_spelling_of_its_name(connector: Connector, tmp_p
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the_first_create(
-    connector: Connector, tmp_path: Path
-) -> None:
+def test_a_base_name_that_the_service_may_confuse_with_another_is_refused(connector: Connector, tmp_path: Path) -> None:
     listed_name, requested_name = "Cafe Zurich", "Café Zürich"
     connector.sandbox.switch(base_names="accent_blind")
     people_path = write_addresses(tmp_path / "people.csv", 3)
@@ -40,7 +38,7 @@ def test_a_name_that_the_service_may_take_for_another_base_is_refused_before_the
     assert import_people(connector, people_path, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
 
 
-def test_a_name_of_two_bases_is_refused_and_the_id_of_one_is_accepted(connector: Connector, tmp_path: Path) -> None:
+def test_the_name_of_two_bases_is_refused_and_the_id_is_accepted(connector: Connector, tmp_path: Path) -> None:
     first_file = write_addresses(tmp_path / "one.csv", 3)
     second_file = write_addresses(tmp_path / "other.csv", 3, first_index=2)
     connector.run_json("import", first_file, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1

@@ -2,8 +2,6 @@
 
 import json
 import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,9 +36,8 @@ def run_check(connector: Connector, job: str, **environ: str) -> tuple[int, dict
 
 def read_messages(connector: Connector) -> dict[str, str]:
     """Check the settings, and return the message of each check by its name."""
-    return {
-        check_entry["check"]: check_entry["message"] for check_entry in connector.run_json("check").report["checks"]
-    }
+    checks = connector.run_json("check").report["checks"]
+    return {check_entry["check"]: check_entry["message"] for check_entry in checks}
 
 
 def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Connector, tmp_path: Path) -> None:
@@ -51,14 +48,14 @@ def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Con
     assert run_check(connector, EXPORT_JOB) == (0, expected_export_checks, "")
     stats = connector.sandbox.stats()
     assert stats["subscribers"] == 0
-    with closing(sqlite3.connect(tmp_path / "w.db")) as database:
-        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        assert all(database.execute(f'SELECT count(*) FROM "{name}"').fetchone() == (0,) for name in tables)
+    warehouse = Database("sqlite", f"sqlite:///{connector.folder}/w.db")
+    for (name,) in warehouse.fetch("SELECT name FROM sqlite_master WHERE type = 'table'"):
+        assert warehouse.fetch(f'SELECT count(*) FROM "{name}"') == [(0,)]
     assert connector.run_json("check").report["status"] == "ok"
 
 
 @pytest.mark.parametrize(
-    ("job", "environ", "expected_exit_code", "failed_name", "expected_text"),
+    ("job", "environ", "expected_code", "failed_name", "expected_text"),
     [
         ("job: crm\nsorce: x\n", {}, 2, "configuration", "did you mean source"),
         (LOAD_JOB.replace("people.csv", "bad.csv"), {}, 2, "source", "connector validate job.yaml"),
@@ -69,19 +66,14 @@ def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Con
     ],
 )  # fmt: skip
 def test_a_failed_check_names_the_next_step(
-    connector: Connector,
-    job: str,
-    environ: dict[str, str],
-    expected_exit_code: int,
-    failed_name: str,
-    expected_text: str,
+    connector: Connector, job: str, environ: dict[str, str], expected_code: int, failed_name: str, expected_text: str
 ) -> None:
     connector.write_people("email", "ann@x.org")
     write_csv(connector.folder / "bad.csv", "email", "no address")
     foreign_database = Database("sqlite", f"sqlite:///{connector.folder}/taken.db")
     foreign_database.run("CREATE TABLE subscribers (name TEXT)", "INSERT INTO subscribers VALUES ('Ann')")
     exit_code, ok_by_check, failure_text = run_check(connector, job, **environ)
-    assert exit_code == expected_exit_code
+    assert exit_code == expected_code
     assert [name for name, is_ok in ok_by_check.items() if not is_ok] == [failed_name]
     assert expected_text in failure_text
 

@@ -8,7 +8,7 @@ from tests.pipelines.conftest import Connector, list_activity, list_stored_subsc
 from tests.pipelines.leftovers import read_rejects
 
 
-def test_an_import_is_refused_until_the_column_is_mapped(connector: Connector) -> None:
+def test_an_import_with_an_unmapped_column_of_unsubscriptions_is_refused(connector: Connector) -> None:
     people = connector.write_people("email,status", "ann@x.org,unsubscribed", "bob@x.org,subscribed")
     result = connector.run_json("import", people, "--base-id", "7", "--active")
     assert (result.exit_code, list_stored_subscribers(connector.sandbox)) == (2, {}), result.stderr
@@ -19,7 +19,7 @@ def test_an_import_is_refused_until_the_column_is_mapped(connector: Connector) -
     assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True}
 
 
-def test_an_ignored_column_has_no_effect_and_fills_no_field(connector: Connector) -> None:
+def test_an_ignored_column_fills_no_field(connector: Connector) -> None:
     people = connector.write_people("email,unsubscribed,first_name,phone", "ann@x.org,ja,Ann,+4930123456")
     arguments = ("import", people, "--base-id", "7", "--active")
     misspelt_result = connector.run(*arguments, "--ignore", "unsubscribd")
@@ -61,13 +61,13 @@ def test_a_sync_without_a_certain_value_of_is_active_is_refused_and_a_plan_warns
         assert any(message.startswith(expected_message) for message in result.report["messages"])
 
 
-def test_a_job_that_init_writes_maps_the_column_and_a_job_may_ignore_it(connector: Connector) -> None:
+def test_init_maps_the_column_of_unsubscriptions_and_a_job_may_ignore_the_column(connector: Connector) -> None:
     connector.write_people("email,unsubscribed", "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")
     init_result = connector.run("init", "people.csv", "--base-id", "7", "-o", "drafted.yaml")
     assert init_result.exit_code == 0, init_result.stderr
     assert connector.sync("drafted.yaml").rows == {"read": 3, "created": 3}
     assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True, "eve@x.org": True}
-    job = connector.write_job("ignore: [unsubscribed]")
+    job = connector.write_job("ignore: [unsubscribed]", base="id: 7")
     assert connector.run_json("plan", job).report["messages"] == ["columns not used: unsubscribed"]
 
 

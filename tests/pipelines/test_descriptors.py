@@ -4,7 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, count_stored_emails, write_addresses, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, count_stored_emails, run_process, write_addresses
+from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 
 LIMITED_PROGRAM = (
     "import os, resource, sys; limits = tuple(map(int, sys.argv[1:3])); "
@@ -17,8 +18,7 @@ def run_limited(
     connector: Connector, soft_limit: int, hard_limit: int, *arguments: str | Path
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", LIMITED_PROGRAM, str(soft_limit), str(hard_limit), *map(str, arguments)]
-    environ = connector.build_environ()
-    return subprocess.run(command, cwd=connector.folder, env=environ, capture_output=True, text=True, check=False)
+    return run_process(command, cwd=connector.folder, env=connector.build_environ())
 
 
 def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector, tmp_path: Path) -> None:
@@ -32,12 +32,8 @@ def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector
 def test_mail_is_complete_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
     people = write_addresses(tmp_path / "people.csv", 120)
     assert connector.import_file(people).exit_code == 0
-    write_csv(tmp_path / "body.txt", "Hello")
-    mail = "{campaign: c, to: {email: email}, from: a@example.com, subject: S, text: body.txt}"
-    job = (
-        f"job: m\nsource: {{file: {{path: people.csv}}}}\nmail: {mail}\nload: {{max_rate: 2000, max_concurrency: 500}}"
-    )
-    (tmp_path / "mail.yaml").write_text(job, encoding="utf-8")
+    mail = {"to": "email", "subject": "Hi", "html": {"content": "Hello"}}
+    write_mail_job(tmp_path, mail, load={"max_rate": 2000, "max_concurrency": 500})
     connector.sandbox.switch(latency_ms=100)
     result = run_limited(connector, 64, 64, "mail", "mail.yaml")
     assert (result.returncode, len(connector.sandbox.outbox())) == (0, 120), result.stderr

@@ -1,12 +1,11 @@
 """Drift files: changed rows with their fields, because the service has no update (architecture 2, 4.12, 8)."""
 
-import csv
 import stat
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, wait_for, wait_for_result, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, read_rows, wait_for, wait_for_result, write_csv
 from tests.pipelines.planned import count_requests
 from tests.pipelines.reconciled import create_in_service, erase_oldest
 
@@ -29,8 +28,7 @@ def write_files(connector: Connector, *lines: str, **values: str) -> Path:
 
 def read_drift(result: CommandResult) -> list[dict[str, str]]:
     assert result.report["drift_file"] is not None
-    with Path(result.report["drift_file"]).open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
+    return read_rows(Path(result.report["drift_file"]))
 
 
 def read_fields(result: CommandResult) -> list[tuple[str, str, str, str]]:
@@ -47,9 +45,8 @@ def change_in_service(connector: Connector, email: str, **values: object) -> Non
 def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(connector: Connector) -> None:
     first_result = sync_lines(connector, "Ann@x.org,Ann,a|b,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,7")
     assert (first_result.rows, first_result.report["drift_file"]) == ({"read": 3, "created": 3}, None)
-    second_result = sync_lines(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,").expect(
-        0, read=3, exists=1, changed=2
-    )
+    second_result = sync_lines(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
+    second_result.expect(0, read=3, exists=1, changed=2)
     assert read_fields(second_result) == [
         ("Ann@x.org", "first_name", "Ann", "Anna"),
         ("Ann@x.org", "tags", '["a","b"]', '["a","c"]'),
@@ -64,7 +61,7 @@ def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(co
     assert [stat.S_IMODE(private_path.stat().st_mode) for private_path in (path, path.parent)] == [0o600, 0o700]
 
 
-def test_a_reported_change_is_compared_again_only_after_a_week(connector: Connector) -> None:
+def test_a_reported_change_is_reported_again_only_after_a_week(connector: Connector) -> None:
     sync_lines(connector, "ann@x.org,Ann,,")
     first_result = sync_lines(connector, "ann@x.org,Anna,,")
     assert read_fields(first_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
@@ -103,9 +100,8 @@ def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(co
     person_count = 250  # the rows are compared by one listing
     rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(person_count)]
     write_csv(connector.folder / "export.csv", "Email,First name,Last name,is_active", *rows)
-    connector.run_json("import", connector.folder / "export.csv", "--base-id", "7").expect_rows(
-        read=person_count, created=person_count
-    )
+    result = connector.run_json("import", "export.csv", "--base-id", "7")
+    result.expect_rows(read=person_count, created=person_count)
     fields = f"{FIELDS}, last_name: {{value: Lee}}"
     changed_lines = [f"p{index}@x.org,{'Zoe' if index == 5 else 'Ann'} {index},," for index in range(person_count)]
     sync_result = sync_lines(connector, *changed_lines, fields=fields)
@@ -145,18 +141,15 @@ def test_a_changed_row_is_not_compared_with_a_subscriber_whose_address_has_chang
     create_in_service(connector.sandbox, "bea@x.org", {"Id": 7}, FirstName="Bea", IsActive=True, Phone="0201")
     changed_result = sync_lines(connector, "ann@x.org,Anna,,no", "bob@x.org,Bob,,yes", fields=fields)
     assert connector.sandbox.stats()["subscribers"] == 2
-    assert [(line["identity"], line["field"], line["_code"]) for line in read_drift(changed_result)] == [
-        ("ann@x.org", "", "not_compared")
-    ]
+    lines = [(line["identity"], line["field"], line["_code"]) for line in read_drift(changed_result)]
+    assert lines == [("ann@x.org", "", "not_compared")]
     assert (changed_result.rows, changed_result.report["opt_outs"]) == ({"read": 2, "changed": 1, "exists": 1}, 0)
 
 
-@pytest.mark.parametrize("other_person_count", [0, 1010], ids=["by a listing", "by look-ups"])
-def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
-    connector: Connector, other_person_count: int
-) -> None:
-    if other_person_count:
-        connector.sandbox.seed(other_person_count, base_id=7)
+@pytest.mark.parametrize("other_count", [0, 1010], ids=["by a listing", "by look-ups"])
+def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(connector: Connector, other_count: int) -> None:
+    if other_count:
+        connector.sandbox.seed(other_count, base_id=7)
         sync_lines(connector, "known@x.org,Kay,,")  # the ledger knows the base's id, and the list has two pages
     change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     change_in_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
@@ -177,9 +170,8 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
     connector.sandbox.switch(drop_before=0)
     assert sync_lines(connector, "ann@x.org,Ann,,", load=load).rows == {"read": 1, "unknown": 1}
     change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
-    result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", load=load).expect(
-        0, read=2, created=1, changed=1
-    )
+    result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", load=load)
+    result.expect(0, read=2, created=1, changed=1)
     assert read_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]
 
 

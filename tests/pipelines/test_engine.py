@@ -35,7 +35,7 @@ def wait_for_creates(connector: Connector, create_count: int) -> None:
     wait_for(lambda: has_stored_subscribers(connector.sandbox, create_count))
 
 
-def test_an_incremental_run_whose_worker_died_is_partial_and_reports_the_death(postgres_connector: Connector) -> None:
+def test_an_incremental_run_with_a_dead_worker_is_partial(postgres_connector: Connector) -> None:
     """If a worker dies after the end of an attempt, the cursor has moved, so the next attempt reads fewer rows."""
     crm = postgres_connector.crm
     crm.run("create table people (email, first_name, seq)")

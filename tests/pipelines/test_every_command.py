@@ -3,10 +3,9 @@
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,7 @@ import pytest
 from connector.ledger.opening import open_ledger
 from connector.sandbox import SandboxProcess
 from pipelines.cli import COMMANDS
-from tests.pipelines.conftest import Connector, build_job, wait_for, write_addresses
-from tests.pipelines.forked import ForkedProcess
+from tests.pipelines.conftest import Connector, build_job, run_process, wait_for, write_addresses
 from tests.pipelines.virtual_time import skip_waits
 
 FILES = {
@@ -57,6 +55,10 @@ EXPECTED_TEXTS = {  # the message of an exit code above 1 contains one of these 
     "Ctrl-C": ("stopped", "signal"),
     "closed pipe": ("standard output",),
 }
+ENVIRON_BY_CONDITION = {
+    "no network": {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"},
+    "wrong token": {"CONNECTOR_TOKEN": "another"},
+}
 COMMANDS_BY_CODE: dict[str, dict[int, str]] = {
     # The ledger has no entries of the account of the closed port, so retry and forget find nothing.
     "no network": {0: "retry", 1: "forget", 3: "import, plan, export of a job, reconcile, check, send, mail"},
@@ -75,7 +77,7 @@ CASES = [
 ]
 
 
-def test_the_tables_name_every_command() -> None:
+def test_every_command_is_in_a_table_of_this_module() -> None:
     excluded_commands = {"sandbox", "demo"}  # commands with their own state and service
     assert {name.partition(" ")[0] for name in COMMAND_LINES} == set(COMMANDS) - excluded_commands
 
@@ -116,9 +118,7 @@ def fill_disk(state: Path) -> Iterator[None]:
     saved_state = state.with_name("kept")
     state.rename(saved_state)
     state.mkdir()
-    mount_result = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", state], capture_output=True, text=True, check=False
-    )
+    mount_result = run_process(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", state])
     if mount_result.returncode:
         pytest.skip(f"no disk can be mounted here: {mount_result.stderr.strip()}")
     try:
@@ -138,27 +138,17 @@ def fill_disk(state: Path) -> Iterator[None]:
 
 def run(restored_connector: Connector, condition: str, command: str) -> tuple[int, str, str]:
     state, sandbox = restored_connector.folder / "state", restored_connector.sandbox
-    environ: dict[str, str] = {
-        "no network": {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"},
-        "wrong token": {"CONNECTOR_TOKEN": "another"},
-    }.get(condition, {})
     arguments = COMMAND_LINES[command].split()
-    if environ:
-        result = restored_connector.run(*arguments, environ=environ, clock=skip_waits())
+    if condition in ENVIRON_BY_CONDITION:
+        result = restored_connector.run(*arguments, environ=ENVIRON_BY_CONDITION[condition], clock=skip_waits())
         return result.exit_code, result.stdout, result.stderr
     if condition == "no permission":
         state.chmod(0)
     count_before = count_requests(sandbox)
     if condition == "Ctrl-C":
         sandbox.switch(latency_ms=1000)
-    process = ForkedProcess(
-        arguments,
-        restored_connector.build_environ(),
-        restored_connector.folder,
-        has_reader=condition != "closed pipe",
-        is_unprivileged=condition == "no permission",
-    )
-    with process:
+    has_reader, is_unprivileged = condition != "closed pipe", condition == "no permission"
+    with restored_connector.start(*arguments, has_reader=has_reader, is_unprivileged=is_unprivileged) as process:
         if condition == "Ctrl-C":
             wait_for(lambda: count_requests(sandbox) > count_before)
             process.send_signal(signal.SIGINT)
@@ -172,9 +162,8 @@ def count_requests(sandbox: SandboxProcess) -> int:
 
 
 def read_identities(restored_connector: Connector) -> set[bytes]:
-    with closing(sqlite3.connect(restored_connector.folder / "state" / "ledger.db")) as database:
-        assert database.execute("PRAGMA quick_check").fetchall() == [("ok",)]
-        return {identity for (identity,) in database.execute("SELECT identity FROM entry")}
+    assert restored_connector.ledger.fetch("PRAGMA quick_check") == [("ok",)]
+    return {identity for (identity,) in restored_connector.ledger.fetch("SELECT identity FROM entry")}
 
 
 @pytest.mark.parametrize("command", ["retry", "forget"])

@@ -72,16 +72,8 @@ def test_a_workbook_has_cells_of_the_correct_types(exporter: Connector) -> None:
     ann, bob, cem, dov = read_sheet(path)
     assert (ann["id"], type(ann["base_id"]), ann["is_active"], bob["is_active"]) == (ann["id"], int, True, False)
     assert isinstance(ann["id"], int)
-    for name in (
-        "first_name",
-        "last_name",
-        "phone",
-        "client_user_id",
-        "custom_field1",
-        "custom_field2",
-        "custom_field3",
-    ):
-        assert ann[name] == PEOPLE[0][name]
+    text_fields = set(PEOPLE[0]) - {"is_active", "tags", "address_zip", "birthday"}
+    assert {name: ann[name] for name in text_fields} == {name: PEOPLE[0][name] for name in text_fields}
     assert (ann["address_zip"], ann["tags"], ann["birthday"]) == ("2134", "vip|a,b; c", datetime(1990, 1, 31))  # noqa: DTZ001
     assert bob["client_user_id"] == "12345678901234567890"
     assert bob["birthday"] == "1900-01-15"
@@ -102,22 +94,14 @@ EXPORT_ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("export_arguments", EXPORT_ARGUMENTS.values(), ids=EXPORT_ARGUMENTS)
-def test_an_import_of_an_export_creates_the_exported_values(
-    exporter: Connector, export_arguments: tuple[str, ...]
-) -> None:
-    assert exporter.run("export", *export_arguments).exit_code == 0
+@pytest.mark.parametrize("arguments", EXPORT_ARGUMENTS.values(), ids=EXPORT_ARGUMENTS)
+def test_an_import_of_an_export_creates_the_exported_values(exporter: Connector, arguments: tuple[str, ...]) -> None:
+    assert exporter.run("export", *arguments).exit_code == 0
     exported_subscribers = list_stored_subscribers(exporter.sandbox)
     exporter.sandbox.reset()
-    exporter.run_json(
-        "import",
-        export_arguments[0],
-        "--base-name",
-        "News",
-        "--quiet-period",
-        "200ms",
-        environ={"CONNECTOR_STATE_DIR": "other"},
-    ).expect(0, read=4, created=4)
+    exporter.environ["CONNECTOR_STATE_DIR"] = "other"
+    result = exporter.run_json("import", arguments[0], "--base-name", "News", "--quiet-period", "200ms")
+    result.expect(0, read=4, created=4)
     imported_subscribers = list_stored_subscribers(exporter.sandbox)
     for email, subscriber in exported_subscribers.items():
         for name in set(subscriber) - {"Id", "Base", "Email"}:
@@ -145,11 +129,8 @@ def test_a_file_without_run_columns_is_replaced_by_the_next_export(exporter: Con
 
 
 def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: Connector) -> None:
-    job_text = (
-        "job: x\nexport: {to: people.csv, csv_dialect: excel, delimiter: ';', run_columns: false, "
-        "columns: [email, first_name]}\n"
-    )
-    (exporter.folder / "job.yaml").write_text(job_text)
+    values = "csv_dialect: excel, delimiter: ';', run_columns: false, columns: [email, first_name]"
+    (exporter.folder / "job.yaml").write_text(f"job: x\nexport: {{to: people.csv, {values}}}\n")
     assert exporter.run("export", "job.yaml").exit_code == 0
     assert (exporter.folder / "people.csv").read_bytes().startswith(b'\xef\xbb\xbf"id";"email";"first_name";"_invalid"')
     assert b';"ann@example.com";"=1+1";' in (exporter.folder / "people.csv").read_bytes()
@@ -191,15 +172,15 @@ def test_a_value_that_no_cell_can_hold_leaves_the_old_workbook(connector: Connec
     workbook_before = (connector.folder / "people.xlsx").read_bytes()
     create_people(connector.sandbox, BASE_FIELDS | {"email": "bob@example.com", "custom_field1": "x" * 32_768})
     result = connector.run("export", "people.xlsx")
-    assert (result.exit_code, "custom_field1" in result.stderr, "unchanged" in result.stderr) == (2, True, True), (
-        result.stderr
-    )
+    assert result.is_refused
+    assert "custom_field1" in result.stderr
+    assert "unchanged" in result.stderr
     assert (connector.folder / "people.xlsx").read_bytes() == workbook_before
     assert [path.name for path in connector.folder.glob(".*partial")] == []
     assert connector.run("export", "people.xlsx", "--columns", "email").exit_code == 0
 
 
-def test_a_workbook_of_another_program_is_replaced_only_with_the_option_overwrite(exporter: Connector) -> None:
+def test_only_the_option_overwrite_replaces_a_workbook_of_another_program(exporter: Connector) -> None:
     workbook = openpyxl.Workbook()
     workbook.active.append(["id", "_invalid", "_run_id"])
     workbook.save(exporter.folder / "people.xlsx")
@@ -209,7 +190,7 @@ def test_a_workbook_of_another_program_is_replaced_only_with_the_option_overwrit
     assert exporter.run("export", "people.xlsx", "--overwrite").exit_code == 0
 
 
-def test_a_row_beyond_the_last_row_and_a_character_that_no_cell_can_hold_are_refused() -> None:
+def test_too_many_rows_and_control_characters_are_refused_in_a_workbook() -> None:
     sheet = SheetFile(io.BytesIO(), ["email"])
     for text in ("a\x1bb", "a\uffffb"):
         with pytest.raises(CellError, match="which a workbook cannot hold"):

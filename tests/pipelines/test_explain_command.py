@@ -70,7 +70,7 @@ def test_a_create_is_explained_during_its_run_and_after_the_run_is_killed(connec
     assert entry_after_kill["next_step"].endswith("connector retry")
 
 
-def test_a_row_that_differs_from_the_service_has_a_next_step(connector: Connector, tmp_path: Path) -> None:
+def test_explain_shows_a_next_step_for_a_difference(connector: Connector, tmp_path: Path) -> None:
     path, header = tmp_path / "people.csv", "email,first_name,is_active"
     write_csv(path, header, f"{ANN},Ann,true", f"{BOB},Bob,true")
     connector.run_json("import", path, *INTO_NEWS_BY_ROW)
@@ -116,9 +116,7 @@ def test_the_next_step_names_the_job_that_owns_the_entry(connector: Connector) -
     assert explain(connector).report["entries"][0]["run"]["rejects_file"] is None
 
 
-def test_explain_shows_a_subscriber_that_is_created_in_one_base_and_invalid_in_another_base(
-    connector: Connector,
-) -> None:
+def test_explain_shows_a_subscriber_that_is_created_in_one_base_and_invalid_in_another(connector: Connector) -> None:
     connector.write_people("email,birthday,list", f"{ANN},,7", f"{ANN},31.02.1990,9")
     connector.sync(connector.write_job(base="column: list", fields=FIELDS))
     explanation = explain(connector).report

@@ -61,7 +61,7 @@ def read_people(path: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("path", SAMPLE_PATHS, ids=lambda path: path.stem)
-def test_a_file_of_another_program_is_read_correctly(path: Path) -> None:
+def test_an_export_of_another_program_is_read_without_options(path: Path) -> None:
     zoe, bo = read_people(path)
     has_whole_name = path.stem == "woocommerce_analytics"
     names = {"first_name": "Zoë Vos"} if has_whole_name else {"first_name": "Zoë", "last_name": "Vos"}

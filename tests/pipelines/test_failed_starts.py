@@ -46,11 +46,11 @@ def list_status_runs(connector: Connector) -> list[dict[str, Any]]:
         ("mail mail.yaml", {}, ("hello", "mail", "usage", 2), "missing.txt"),
     ],
 )
-def test_status_lists_a_run_that_could_not_begin(
+def test_status_lists_each_failed_start(
     jobs_connector: Connector,
     command: str,
     environ: dict[str, str | None],
-    expected_run: tuple[str, str, str, int],
+    expected_run: tuple[object, ...],
     message: str,
 ) -> None:
     result = jobs_connector.run(*command.split(), environ=environ)
@@ -70,9 +70,7 @@ def test_status_lists_a_run_that_could_not_begin(
         ("key.yaml", "To find other faults, run:\n  connector check"),
     ],
 )
-def test_status_advises_what_to_do_about_a_run_that_could_not_begin(
-    jobs_connector: Connector, job_file: str, advice: str
-) -> None:
+def test_status_shows_the_next_step_of_a_failed_start(jobs_connector: Connector, job_file: str, advice: str) -> None:
     jobs_connector.run("sync", job_file, environ=CLOSED_PORT_ENVIRON)
     (run,) = list_status_runs(jobs_connector)
     output = jobs_connector.run("status").stdout
@@ -83,14 +81,14 @@ def test_status_advises_what_to_do_about_a_run_that_could_not_begin(
     assert run["messages"][0] in jobs_connector.run("status", run["run_id"]).stdout
 
 
-def test_status_lists_a_run_that_the_lock_of_another_run_prevented(jobs_connector: Connector) -> None:
+def test_status_lists_a_run_that_found_the_ledger_locked(jobs_connector: Connector) -> None:
     jobs_connector.sync("good.yaml")
     with open_ledger(jobs_connector.ledger.url):
         assert jobs_connector.sync("good.yaml").exit_code == 4
     assert [(run["status"], run["exit_code"]) for run in list_status_runs(jobs_connector)] == [("ok", 0), ("locked", 4)]
 
 
-def test_a_run_whose_ledger_cannot_be_reached_is_listed_by_status(jobs_connector: Connector) -> None:
+def test_status_lists_a_run_whose_ledger_cannot_be_reached(jobs_connector: Connector) -> None:
     environ = {"CONNECTOR_LEDGER": "postgresql://127.0.0.1:1/ledger"}
     assert jobs_connector.run("sync", "good.yaml", environ=environ).exit_code == 3
     status_result = jobs_connector.run_json("status", environ=environ)
@@ -103,12 +101,12 @@ def test_a_run_whose_ledger_cannot_be_reached_is_listed_by_status(jobs_connector
     assert "the ledger cannot be read" in (jobs_connector.folder / "all.html").read_text()
 
 
-def test_status_does_not_list_a_dry_run_that_could_not_begin(jobs_connector: Connector) -> None:
+def test_status_does_not_list_a_failed_start_of_a_dry_run(jobs_connector: Connector) -> None:
     assert jobs_connector.sync("key.yaml", "--dry-run").is_refused
     assert list_status_runs(jobs_connector) == []
 
 
-def test_status_lists_a_run_of_the_library_that_could_not_begin(jobs_connector: Connector, tmp_path: Path) -> None:
+def test_status_lists_a_failed_start_of_the_library(jobs_connector: Connector, tmp_path: Path) -> None:
     library = Library(
         base_url=jobs_connector.sandbox.base_url, token=jobs_connector.sandbox.token, state_dir=tmp_path / "state"
     )

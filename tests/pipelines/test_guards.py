@@ -41,10 +41,8 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector) -> No
     assert count_creates(connector.sandbox) == 0
     write_people(connector, 90, *INVALID_ROWS[:10])
     second_result = connector.sync(job).expect(1, read=100, invalid=10, created=90)
-    rejected_row_numbers = [row["_row"] for row in read_rejects(second_result)]
-    assert rejected_row_numbers == [str(index) for index in range(92, 102)], (
-        "the rejects have each row once, although the survey also reads the rows"
-    )
+    # The rejects have each row once, although the survey also reads the rows.
+    assert [row["_row"] for row in read_rejects(second_result)] == [str(index) for index in range(92, 102)]
 
 
 def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(connector: Connector) -> None:
@@ -108,9 +106,8 @@ def test_a_guard_surveys_standard_input_before_the_load(connector: Connector) ->
     job = write_job(connector, "guard: {max_creates: 2}")
     csv_text = "email,name\na@x.org,A\nb@x.org,B\n"
     connector.run_json("import", "-", "--job", job, stdin=csv_text).expect(0, read=2, created=2)
-    refused_result = connector.run_json(
-        "import", "-", "--job", job, stdin="email,name\nc@x.org,C\nd@x.org,D\ne@x.org,E\n"
-    )
+    csv_text = "email,name\nc@x.org,C\nd@x.org,D\ne@x.org,E\n"
+    refused_result = connector.run_json("import", "-", "--job", job, stdin=csv_text)
     assert has_guard_stopped_run(refused_result, "guard.max_creates: 3 subscribers would be created")
 
 
@@ -158,9 +155,7 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
     ("count", "row_count", "is_exceeded"),
     [(9, 9, False), (10, 10, True), (9, 10, False), (98, 99, False), (99, 99, True), (5, 100, False), (6, 100, True)],
 )
-def test_a_share_of_fewer_than_100_rows_is_exceeded_only_if_all_of_at_least_ten_rows_count(
-    count: int, row_count: int, is_exceeded: bool
-) -> None:
+def test_a_small_source_exceeds_a_share_only_if_all_rows_count(count: int, row_count: int, is_exceeded: bool) -> None:
     assert exceeds_share(count, 0.05, row_count) == is_exceeded
 
 
@@ -171,9 +166,8 @@ def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector
 
     assert sync("main", 100).rows == {"read": 100, "created": 100}
     assert sync("trial", 2).rows == {"read": 2, "exists": 2}
-    assert has_guard_stopped_run(
-        sync("main", 2), "guard.max_shrink: 2 rows were read, 98 % fewer than by the last run (100)"
-    )
+    expected_text = "guard.max_shrink: 2 rows were read, 98 % fewer than by the last run (100)"
+    assert has_guard_stopped_run(sync("main", 2), expected_text)
 
 
 def test_a_survey_that_cannot_write_its_rejects_ends_the_run(connector: Connector, tmp_path: Path) -> None:

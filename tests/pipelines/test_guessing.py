@@ -70,7 +70,7 @@ def test_a_column_is_mapped_by_its_header_and_its_cells(
         ("empty", ["", ""]),
     ],
 )
-def test_a_column_of_other_values_is_not_mapped(header: str, cells: list[str]) -> None:
+def test_a_column_without_values_of_a_field_is_not_mapped(header: str, cells: list[str]) -> None:
     assert guess_field_of_column(header, cells) is None
 
 
@@ -82,7 +82,7 @@ def test_addresses_are_found_under_any_header() -> None:
     assert guessed_fields["email"].samples == tuple(EMAILS[:3])
 
 
-def test_cells_overrule_a_header_that_they_contradict() -> None:
+def test_cells_have_precedence_over_a_contradicting_header() -> None:
     guessed_fields = guess_columns(Email=["yes", "no", "yes", "no"], Kontakt=EMAILS)
     assert (guessed_fields["email"].rule.column, guessed_fields["email"].confidence) == ("Kontakt", "likely")
     assert guess_columns(Email=["yes", "no"])["email"].confidence == "unsure"
@@ -155,7 +155,7 @@ def test_a_drafted_job_with_any_headers_is_read_back_unchanged(
     assert "secret" not in text
 
 
-def test_an_unsure_guess_is_a_comment_and_the_draft_holds_no_cell() -> None:
+def test_an_unsure_guess_is_a_comment_and_no_draft_contains_a_cell() -> None:
     frame = pd.DataFrame({"email": ["ann@x.org"], "Birthday": ["02/03/1990"], "Phone": ["+49 30 1234567"]}, dtype="str")
     text = write_draft(list(guess_fields(frame, TODAY)), ["Birthday"])
     assert list(load_mapping(text).rules) == ["email", "phone"]

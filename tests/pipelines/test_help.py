@@ -22,7 +22,6 @@ def list_all_commands(command: click.Command, context: click.Context) -> Iterato
             yield from list_all_commands(subcommand, click.Context(subcommand, info_name=name, parent=context))
 
 
-REFERENCE_PATH = ROOT / "docs" / "reference" / "commands.md"
 COMMANDS_BY_PATH = dict(list_all_commands(cli, click.Context(cli, info_name="connector", **cli.context_settings)))
 OPTIONS = {
     f"{path} {parameter.opts[-1]}": parameter
@@ -34,9 +33,8 @@ OPTIONS = {
 
 def test_each_help_is_ascii_fits_80_columns_and_is_in_the_reference() -> None:
     """tests/docs/test_pages.py compares the reference with the code."""
-    help_by_path = dict(
-        re.findall(r"^## ([^\n]*)\n\n```text\n(.*?)```$", REFERENCE_PATH.read_text("utf-8"), re.M | re.S)
-    )
+    page = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
+    help_by_path = dict(re.findall(r"^## ([^\n]*)\n\n```text\n(.*?)```$", page, re.M | re.S))
     lines = [line for help_text in help_by_path.values() for line in help_text.splitlines()]
     assert [line for line in lines if len(line) > 80 or not line.isascii()] == []
     assert list(help_by_path) == list(COMMANDS_BY_PATH)

@@ -1,12 +1,17 @@
 """`connector import FILE`: outcomes, rejects, options and reports."""
 
 import csv
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from connector.runs.rejects import ADDED_COLUMNS
-from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers, write_addresses
+from tests.pipelines.conftest import (
+    Connector,
+    count_stored_emails,
+    find_messages,
+    list_stored_subscribers,
+    write_addresses,
+)
+from tests.pipelines.leftovers import read_rejects
 
 INVALID_LINES = (
     "Email Address,First Name,Zip,Birthday,Colour",
@@ -20,32 +25,23 @@ INVALID_LINES = (
 )
 
 
-def read_entries(connector: Connector) -> list[tuple[int, int]]:
-    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as database:
-        return database.execute("SELECT state, subscriber_id FROM entry").fetchall()
-
-
-def test_an_import_of_valid_rows_prints_one_json_object_and_ends_with_exit_code_0(connector: Connector) -> None:
+def test_an_import_of_valid_rows_prints_one_json_object(connector: Connector) -> None:
     result = connector.import_file(write_addresses(connector.folder / "people.csv", 30))
-    assert result.exit_code == 0
-    assert result.rows == {"read": 30, "created": 30}
-    assert result.report["status"] == "ok"
+    result.expect(0, read=30, created=30)
     assert result.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
     second_result = connector.import_file(connector.folder / "people.csv").expect(0, read=30, exists=30)
     assert second_result.report["requests"]["list"]["sent"] == 1
     assert sum(count_stored_emails(connector.sandbox).values()) == 30
 
 
-def test_each_row_of_a_file_with_faults_has_one_outcome_and_its_faults_in_the_rejects(connector: Connector) -> None:
+def test_each_row_of_a_faulty_file_has_one_outcome_and_its_faults_in_the_rejects(connector: Connector) -> None:
     result = connector.import_file(connector.write_people(*INVALID_LINES))
     assert result.exit_code == 1
     assert result.report["status"] == "partial"
     assert result.rows == {"read": 7, "invalid": 3, "duplicate": 2, "created": 2}
     assert count_stored_emails(connector.sandbox) == {"ann@example.com": 1, "eve@example.com": 1}
-    path = Path(result.report["rejects_file"])
-    assert path.stat().st_mode & 0o777 == 0o600
-    with path.open(encoding="utf-8", newline="") as file:
-        reject_rows = list(csv.DictReader(file))
+    assert Path(result.report["rejects_file"]).stat().st_mode & 0o777 == 0o600
+    reject_rows = read_rejects(result)
     assert list(reject_rows[0]) == [*INVALID_LINES[0].split(","), *ADDED_COLUMNS]
     faults_by_row = {row["_row"]: (row["_outcome"], row["_field"], row["Colour"]) for row in reject_rows}
     assert faults_by_row == {
@@ -59,7 +55,7 @@ def test_each_row_of_a_file_with_faults_has_one_outcome_and_its_faults_in_the_re
     assert "line 5" in reject["_message"]
     for expected_text in ("1 zip code is not a plain number", "columns not used: Colour"):
         assert expected_text in result.stderr
-        assert any(expected_text in message for message in result.report["messages"])
+        assert find_messages(result, expected_text)
 
 
 def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the_ledger(connector: Connector) -> None:
@@ -69,11 +65,11 @@ def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the
     assert "401" in result.stderr
     assert "not-the-token" not in result.stdout + result.stderr
     assert sum(request["received"] for request in connector.sandbox.stats()["requests"].values()) == 1
-    assert read_entries(connector) == []
+    assert connector.ledger.fetch("SELECT state FROM entry") == []
     assert connector.run_json("import", path, "--base-id", "7").rows == {"read": 20, "created": 20}
 
 
-def test_options_change_the_import(connector: Connector) -> None:
+def test_options_set_the_mapping_the_zip_rule_and_the_limit_of_an_import(connector: Connector) -> None:
     path = connector.write_people("who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1")
     map_options = ("--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post")
     connector.import_file(path, *map_options, "--zip", "custom_field2", "--limit", "2").expect_rows(read=2, created=2)

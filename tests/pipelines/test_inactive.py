@@ -64,7 +64,7 @@ def test_a_job_that_suppresses_inactive_subscribers_treats_a_missing_activity_as
     assert "though the list shows" not in result_without_option.stderr
 
 
-def test_rows_that_reactivate_a_subscriber_are_counted_in_a_job_without_suppress_inactive(connector: Connector) -> None:
+def test_a_job_without_suppress_inactive_counts_rows_that_reactivate_a_subscriber(connector: Connector) -> None:
     unsubscribe(connector, "ann@x.org", "eve@x.org")
     connector.write_people(*THREE_PEOPLE)
     job = write_job(connector, "guard: {max_creates: 9}")  # the survey of the guard counts no row twice
@@ -78,7 +78,7 @@ def test_rows_that_reactivate_a_subscriber_are_counted_in_a_job_without_suppress
     ]
 
 
-def test_an_unknown_create_of_a_subscriber_that_unsubscribed_later_is_not_sent_again(connector: Connector) -> None:
+def test_a_retry_does_not_create_a_subscriber_who_has_unsubscribed(connector: Connector) -> None:
     connector.write_people("email,active", "ann@x.org,yes", "bob@x.org,yes", "cem@x.org,yes")
     job = write_job(connector, SUPPRESS_INACTIVE)
     connector.sandbox.switch(drop_before=1)

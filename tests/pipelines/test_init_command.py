@@ -24,7 +24,7 @@ def map_is_active(job: Path) -> None:
     ("program", "expected_row_counts"),
     [("hubspot", {"created": 2}), ("shopify", {"invalid": 1, "created": 1})],  # a cell of is_active is empty
 )
-def test_an_export_of_another_program_becomes_a_job_that_imports(
+def test_a_job_drafted_from_an_export_of_another_program_imports_its_rows(
     connector: Connector, program: str, expected_row_counts: dict[str, int]
 ) -> None:
     (path,) = (sample for sample in SAMPLE_PATHS if sample.stem == program)
@@ -34,7 +34,7 @@ def test_an_export_of_another_program_becomes_a_job_that_imports(
     assert connector.sync().rows == {"read": 2} | expected_row_counts
 
 
-def test_a_file_with_headers_in_another_language_becomes_a_job_that_imports(connector: Connector) -> None:
+def test_a_job_drafted_from_headers_in_another_language_imports_its_rows(connector: Connector) -> None:
     connector.write_people(*PEOPLE)
     result = connector.run("init", "people.csv", "--base-id", "7")
     assert result.exit_code == 0
@@ -93,7 +93,9 @@ def test_a_draft_for_a_table_keeps_the_url_in_the_environment_and_proposes_a_cur
 @pytest.mark.parametrize(
     "command", ["init people.csv --base-name News -o folder/job.yaml", "sandbox --port 0 --data closed/data"]
 )
-def test_a_folder_without_permission_is_named(connector: Connector, tmp_path: Path, command: str) -> None:
+def test_the_message_about_a_folder_without_permission_names_the_folder(
+    connector: Connector, tmp_path: Path, command: str
+) -> None:
     connector.write_people("email", "ann@x.org")
     for name in ("closed/in", "folder"):
         (tmp_path / name).mkdir(parents=True)

@@ -9,9 +9,7 @@ from tests.pipelines.reconciled import erase_oldest
 TEXT = "the list is complete and lacks"
 
 
-def test_a_load_names_each_base_and_the_number_of_its_confirmed_subscribers_that_its_list_lacks(
-    connector: Connector,
-) -> None:
+def test_a_load_counts_the_confirmed_subscribers_that_the_list_of_a_base_lacks(connector: Connector) -> None:
     # The account guard looks four subscribers up, and must find one.
     rows = [*(f"a{index}@x.org,news" for index in range(200)), *(f"b{index}@x.org,shop" for index in range(20))]
     job = write_lists(connector, *rows, load="quiet_period: 1ms")  # a younger subscriber may not be on the list yet

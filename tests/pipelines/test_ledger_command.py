@@ -16,7 +16,7 @@ def move_ledger_away(folder: Path) -> None:
         path.unlink()
 
 
-def test_a_restored_backup_takes_the_place_of_a_missing_ledger(connector: Connector) -> None:
+def test_a_restored_backup_replaces_a_missing_ledger(connector: Connector) -> None:
     path = write_addresses(connector.folder / "people.csv", 5)
     connector.import_file(path)
     environ = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}  # a backup sends no request
@@ -35,9 +35,7 @@ def test_a_restored_backup_takes_the_place_of_a_missing_ledger(connector: Connec
 
 
 @pytest.mark.parametrize("file_content", [None, b"no database" * 500, "another version's"])
-def test_a_file_that_is_not_a_backup_is_refused_and_no_ledger_is_made(
-    connector: Connector, file_content: bytes | str | None
-) -> None:
+def test_a_file_that_is_not_a_backup_makes_no_ledger(connector: Connector, file_content: bytes | str | None) -> None:
     copy_path, ledger = connector.folder / "copy.db", connector.folder / "state" / "ledger.db"
     if isinstance(file_content, bytes):
         copy_path.write_bytes(file_content)

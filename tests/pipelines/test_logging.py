@@ -59,15 +59,13 @@ def test_the_option_v_adds_look_ups_to_the_log(connector: Connector) -> None:
     assert "look-up" in log_text
     assert "commit" not in log_text
     lines = connector.import_file(path).stderr.splitlines()
-    assert [line.partition("connector.runs.report  ")[2].partition(" (")[0] for line in lines] == [
-        r"run begins: import one\ntwo",
-        "run ends: ok, 12 read, 12 exists",
-    ]
+    messages = [line.partition("connector.runs.report  ")[2].partition(" (")[0] for line in lines]
+    assert messages == [r"run begins: import one\ntwo", "run ends: ok, 12 read, 12 exists"]
     quiet_result = connector.run("import", path, *NEWS_IMPORT_OPTIONS, "--quiet")
     assert (quiet_result.exit_code, quiet_result.stdout, quiet_result.stderr) == (0, "", "")
 
 
-def test_messages_are_json_lines_with_log_format_json(connector: Connector) -> None:
+def test_log_format_json_writes_messages_as_json_lines(connector: Connector) -> None:
     result = connector.import_file(connector.folder / "missing.csv", "--log-format", "json")
     (line,) = (json.loads(text) for text in result.stderr.splitlines())
     assert (result.exit_code, line["event"]) == (2, "message")

@@ -7,7 +7,7 @@ from tests.pipelines.reconciled import create_in_service
 ROWS = ("ann+news@x.org,true", "bob@x.org,true", "cyd@x.org,true")
 
 
-def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(connector: Connector) -> None:
+def test_the_first_answer_with_another_base_ends_the_run(connector: Connector) -> None:
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 5)
     sandbox.switch(base_alias="News=Other")
     first_result = connector.import_file(path).expect(3, read=5, unknown=1, unsent=4)
@@ -18,15 +18,12 @@ def test_a_base_that_is_answered_as_another_base_gets_only_one_wrong_create(conn
         assert later_result.is_refused, later_result.stderr
         assert "Other" in later_result.stderr
     assert sandbox.stats()["subscribers"] == 1
-    connector.run_json("import", path, "--base-name", "Other", "--quiet-period", "200ms").expect(
-        0, read=5, exists=1, created=4
-    )
+    result = connector.run_json("import", path, "--base-name", "Other", "--quiet-period", "200ms")
+    result.expect(0, read=5, exists=1, created=4)
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
-def test_a_base_that_was_answered_as_another_base_is_tried_again_with_the_option_held_resend(
-    connector: Connector,
-) -> None:
+def test_held_resend_repeats_a_create_that_was_answered_with_another_base(connector: Connector) -> None:
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
     sandbox.switch(base_alias="News=Other")
     assert connector.import_file(path).exit_code == 3
@@ -37,7 +34,7 @@ def test_a_base_that_was_answered_as_another_base_is_tried_again_with_the_option
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
 
 
-def test_a_base_is_not_blocked_by_a_held_create_that_a_person_has_repeated(connector: Connector) -> None:
+def test_a_held_create_that_a_person_has_repeated_does_not_block_its_base(connector: Connector) -> None:
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
     sandbox.switch(base_alias="News=Other")
     assert connector.import_file(path).exit_code == 3
@@ -47,9 +44,7 @@ def test_a_base_is_not_blocked_by_a_held_create_that_a_person_has_repeated(conne
     assert connector.import_file(path).rows == {"read": 3, "exists": 1, "created": 2}
 
 
-def test_an_identity_that_the_service_alters_is_held_and_not_sent_again_until_it_is_accepted(
-    connector: Connector,
-) -> None:
+def test_a_create_with_an_altered_identity_is_held_until_a_person_accepts_it(connector: Connector) -> None:
     sandbox, path = connector.sandbox, connector.write_people("email,is_active", *ROWS)
     sandbox.switch(alter_identity=True)
     first_result = connector.import_file(path).expect(3, read=3, unknown=1, unsent=2)

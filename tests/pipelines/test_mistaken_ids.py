@@ -29,18 +29,16 @@ def check_refusal(result: CommandResult, spell_known_id: SpellId, spell_row_id: 
     assert not any(spell_row_id(7) in cause["message"] for cause in result.report["causes"])
 
 
-def test_ids_in_another_spelling_than_the_list_has_are_refused(connector: Connector) -> None:
+def test_ids_in_another_spelling_than_on_the_list_are_refused(connector: Connector) -> None:
     """The list has needless decimals, as some programs write them."""
     spell_known_id, spell_row_id = "{}.0".format, "{}".format
-    for person_number in PEOPLE_NUMBERS:
-        create_in_service(
-            connector.sandbox, None, ClientUserId=spell_known_id(person_number), LastName="Lee", IsActive=True
-        )
+    for number in PEOPLE_NUMBERS:
+        create_in_service(connector.sandbox, None, ClientUserId=spell_known_id(number), LastName="Lee", IsActive=True)
     check_refusal(import_ids(connector, connector.folder, spell_row_id), spell_known_id, spell_row_id)
     assert import_ids(connector, connector.folder, spell_known_id).rows == {"read": 10, "exists": 10}
 
 
-def test_ids_in_another_spelling_than_an_earlier_run_has_sent_are_refused(connector: Connector) -> None:
+def test_ids_in_another_spelling_than_in_an_earlier_run_are_refused(connector: Connector) -> None:
     """The list does not show the subscribers of the first run."""
     connector.sandbox.switch(list_lag_ms=600_000)
     assert import_ids(connector, connector.folder, "{}".format).rows == {"read": 10, "created": 10}
@@ -53,9 +51,8 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
     for person_number in (41, 42):
         create_in_service(connector.sandbox, None, ClientUserId=str(person_number))
     path = connector.write_people("client_user_id,is_active", "42.0,true", "43.0,true")
-    result = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id").expect(
-        1, read=2, invalid=2
-    )
+    result = connector.run_json("import", path, "--base-id", "1", "--active", "--identity", "client_user_id")
+    result.expect(1, read=2, invalid=2)
     messages = [row["_message"] for row in read_rejects(result)]
     assert "'42.0' looks like the known id '42'" in messages[0]
     assert "is a whole number with decimals" in messages[1]
@@ -75,21 +72,17 @@ def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connecto
         connector.sandbox.seed(2000, base_name="News")
         connector.sandbox.switch(max_limit=10)
     for index in range(3):
-        create_in_service(connector.sandbox, f"Person{index}@example.com", ClientUserId=f"old-{index}")
-        create_in_service(
-            connector.sandbox, f"person{index + 3}@example.com", {"Name": "Other"}, ClientUserId=f"old-{index}"
-        )
-    rows = [f"new-{person_number},person{person_number}@example.com,true" for person_number in range(6)]
+        old_id = f"old-{index}"
+        create_in_service(connector.sandbox, f"Person{index}@example.com", ClientUserId=old_id)
+        create_in_service(connector.sandbox, f"person{index + 3}@example.com", {"Name": "Other"}, ClientUserId=old_id)
+    rows = [f"new-{index},person{index}@example.com,true" for index in range(6)]
     path = connector.write_people("client_user_id,email,is_active", *rows)
     options = ("--base-id", "1", "--active", "--identity", "client_user_id", "--quiet-period", "200ms")
     result = connector.run_json("import", path, *options).expect(1, read=6, created=3, invalid=3)
     messages = [row["_message"] for row in read_rejects(result)]
-    assert all(
-        f"'person{person_number}@example.com' is in the base" in messages[person_number] for person_number in range(3)
-    )
-    assert look_up_method == "filters" or all(
-        f"'old-{person_number}'" in messages[person_number] for person_number in range(3)
-    )
+    for index in range(3):
+        assert f"'person{index}@example.com' is in the base" in messages[index]
+        assert look_up_method == "filters" or f"'old-{index}'" in messages[index]
     assert "example.com" not in result.stderr
     connector.run_json("import", path, *options).expect_rows(read=6, exists=3, invalid=3)
 

@@ -55,10 +55,8 @@ def test_held_creates_have_a_next_step_for_each_decision(connector: Connector) -
     steps = list_steps(status_lines)
     assert steps == list_steps(held_lines)
     assert steps[0][0].startswith("Next: 1 create is held for your decision. To send the creates again if")
-    expected_commands = [
-        f"  connector retry --held {name} --job {connector.folder}/job.yaml" for name in ("resend", "accept", "drop")
-    ]
-    assert [command for _, command in steps] == expected_commands
+    decisions = [command.removesuffix(f" --job {connector.folder}/job.yaml") for _, command in steps]
+    assert decisions == [f"  connector retry --held {name}" for name in ("resend", "accept", "drop")]
     for _, command in steps:
         result = connector.run(*shlex.split(command)[1:])
         assert result.exit_code in (0, 1)

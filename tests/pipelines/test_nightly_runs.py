@@ -70,9 +70,9 @@ SCHEDULED_RUNS = [
 
 
 def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
-    connector: Connector, webhook_receiver: WebhookReceiver
+    connector: Connector, webhook: WebhookReceiver
 ) -> None:
-    notify_line = f"notify: {json.dumps({'webhook': {'url': webhook_receiver.url, 'secret': SECRET}})}"
+    notify_line = f"notify: {json.dumps({'webhook': {'url': webhook.url, 'secret': SECRET}})}"
     fields, load = "email: email, is_active: active", "quiet_period: 30s"
     connector.write_job(notify_line, source=SOURCE, base="id: 7", fields=fields, load=load)
     virtual_time, run_started_at = VirtualTime(FIRST_RUN_AT), FIRST_RUN_AT - timedelta(hours=24)
@@ -81,18 +81,18 @@ def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
         run_started_at += timedelta(hours=scheduled_run.hours_since_previous_run)
         virtual_time.move_to(run_started_at)
         write_source(connector, scheduled_run.rows)
-        webhook_receiver.answers = [*scheduled_run.answers]
+        webhook.answers = [*scheduled_run.answers]
         if scheduled_run.deactivated_email:
             set_activity(connector, scheduled_run.deactivated_email, is_active=False)
         environ = {"CRM_URL": connector.crm.url, **scheduled_run.environ}
         result = connector.sync("job.yaml", environ=environ, clock=virtual_time.clock)
-        alerts = [] if scheduled_run.answers else pop_verified_alerts(webhook_receiver, run_started_at)
+        alerts = [] if scheduled_run.answers else pop_verified_alerts(webhook, run_started_at)
         reasons = [alert["reason"] for alert in alerts]
         expected_outcome = (scheduled_run.exit_code, scheduled_run.alert_reasons, scheduled_run.problem_count)
         outcome = (result.exit_code, reasons, count_backlog(connector))
         assert outcome == expected_outcome, (scheduled_run.name, result.stderr)
         if scheduled_run.answers:
-            assert len(webhook_receiver.pop_posts()) == len(scheduled_run.answers)
+            assert len(webhook.pop_posts()) == len(scheduled_run.answers)
             assert "failed 3 times" in result.stderr
         opt_out_lines += [line for alert in alerts for line in alert["text"].splitlines() if "opted out" in line]
     assert set(opt_out_lines) == {
@@ -110,10 +110,10 @@ def write_source(connector: Connector, rows: Sequence[str]) -> None:
         connector.crm.insert_rows("people", [(email, activity)])
 
 
-def pop_verified_alerts(webhook_receiver: WebhookReceiver, run_started_at: datetime) -> list[dict[str, Any]]:
+def pop_verified_alerts(webhook: WebhookReceiver, run_started_at: datetime) -> list[dict[str, Any]]:
     """Check the signatures of the received alerts and their times (within an hour of `run_started_at`). Return the
     alerts."""
-    posts = webhook_receiver.pop_posts()
+    posts = webhook.pop_posts()
     for headers, body in posts:
         sent_at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
         assert run_started_at <= sent_at + timedelta(seconds=1) < run_started_at + timedelta(hours=1)

@@ -1,9 +1,7 @@
 """Lists that show only a part of the subscribers, of their identities or of their bases: no create and no certificate
 relies on such a list. Some lists show a class (a value of a field, or a base) only to a request for the class."""
 
-import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import mkdtemp
@@ -11,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.databases import Database
 from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses, write_csv
 from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import create_in_service
@@ -42,9 +41,8 @@ def import_people(
 
 def fill_base(connector: Connector, rows: Sequence[str], base: str = "--base-id 7", *options: str) -> None:
     """Create the people with a ledger that no other command uses."""
-    import_people(connector, rows, base, *options, state_name=mkdtemp(dir=connector.folder)).expect_rows(
-        read=len(rows), created=len(rows)
-    )
+    result = import_people(connector, rows, base, *options, state_name=mkdtemp(dir=connector.folder))
+    result.expect_rows(read=len(rows), created=len(rows))
 
 
 def add_other_people(connector: Connector, count: int) -> None:
@@ -88,7 +86,7 @@ EXISTING_PEOPLE = {
 
 
 @pytest.mark.parametrize("case", EXISTING_PEOPLE.values(), ids=list(EXISTING_PEOPLE))
-def test_nobody_whom_the_list_shows_in_part_is_created_twice(connector: Connector, case: Case) -> None:
+def test_a_subscriber_on_a_partial_list_is_not_created_twice(connector: Connector, case: Case) -> None:
     fill_base(connector, case.rows, case.first_base, *case.options)
     stored_count = connector.sandbox.stats()["subscribers"]
     add_other_people(connector, case.other_count)
@@ -100,9 +98,7 @@ def test_nobody_whom_the_list_shows_in_part_is_created_twice(connector: Connecto
     assert case.message in str(result.report["messages"])
 
 
-def test_subscribers_without_an_email_are_found_and_no_export_certifies_a_list_that_hides_them(
-    connector: Connector,
-) -> None:
+def test_hidden_subscribers_without_an_email_are_found_and_prevent_a_certificate(connector: Connector) -> None:
     rows = [row[row.index(",") :] if index % 4 == 0 else row for index, row in enumerate(MIXED)]
     fill_base(connector, rows, "--base-id 7", *BY_ID)
     connector.sandbox.switch(hide="no_email")
@@ -139,7 +135,7 @@ def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_cla
 
 
 @pytest.mark.parametrize(("base", "other_count"), [("--base-id 7", 0), (NEWS, MANY_OTHER_PEOPLE)])
-def test_nobody_in_a_hidden_base_is_created_twice(connector: Connector, base: str, other_count: int) -> None:
+def test_a_subscriber_in_a_hidden_base_is_not_created_twice(connector: Connector, base: str, other_count: int) -> None:
     add_other_people(connector, other_count)
     fill_base(connector, build_rows(count=3, first=1), base)  # the first new row shows the base's id
     connector.sandbox.switch(hidden_bases="7" if base == "--base-id 7" else "51")
@@ -152,19 +148,17 @@ def test_nobody_in_a_hidden_base_is_created_twice(connector: Connector, base: st
     assert count_creates_of_each(connector) == {1}
 
 
-def test_a_duplicate_in_a_hidden_base_with_only_hidden_subscribers_is_named(connector: Connector) -> None:
+def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Connector) -> None:
     """No request without the base's Id shows a subscriber, and only the answer to the first create has the Id."""
     add_other_people(connector, 30)
-    existing_ids = [
-        create_in_service(connector.sandbox, f"person{index}@example.com", IsActive=False) for index in range(5)
-    ]
+    emails = [f"person{index}@example.com" for index in range(5)]
+    existing_ids = [create_in_service(connector.sandbox, email, IsActive=False) for email in emails]
     connector.sandbox.switch(hide="inactive", hidden_bases="51")
     result = connector.import_file(write_addresses(connector.folder / "people.csv", 5))
     assert (result.exit_code, connector.sandbox.stats()["subscribers"]) == (1, 36), result.stderr
     second_id = connector.sandbox.truth()["events"][-1]["id"]
-    assert any(
-        f"in the service twice (ids {existing_id} and {second_id})" in result.stderr for existing_id in existing_ids
-    ), result.stderr
+    texts = [f"in the service twice (ids {existing_id} and {second_id})" for existing_id in existing_ids]
+    assert any(text in result.stderr for text in texts), result.stderr
     assert "does not show the last new subscriber" not in result.stderr
 
 
@@ -172,9 +166,7 @@ def test_a_duplicate_in_a_hidden_base_with_only_hidden_subscribers_is_named(conn
 
 
 @pytest.mark.parametrize("hidden_count", [1, 40])
-def test_a_load_ends_if_neither_the_list_nor_its_filters_show_subscribers_with_old_ids(
-    connector: Connector, hidden_count: int
-) -> None:
+def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector: Connector, hidden_count: int) -> None:
     fill_base(connector, build_rows(count=40))
     add_other_people(connector, MANY_OTHER_PEOPLE if hidden_count == 1 else 1)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
@@ -270,13 +262,11 @@ def test_a_create_answered_with_another_identity_does_not_count_as_an_arrival(co
 # Exports and reconciliations
 
 
-@pytest.mark.parametrize(("hidden_classes", "gender"), [("inactive,male", "male"), ("inactive,unspecified", "")])
-def test_an_export_has_the_subscribers_of_two_hidden_classes(
-    connector: Connector, hidden_classes: str, gender: str
-) -> None:
+@pytest.mark.parametrize(("classes", "gender"), [("inactive,male", "male"), ("inactive,unspecified", "")])
+def test_an_export_has_the_subscribers_of_two_hidden_classes(connector: Connector, classes: str, gender: str) -> None:
     fill_base(connector, build_rows(gender, False))
     create_in_service(connector.sandbox, "other@x.org", {"Id": 7}, IsActive=True, Gender="" if gender else "male")
-    connector.sandbox.switch(hide=hidden_classes)
+    connector.sandbox.switch(hide=classes)
     result = connector.run_json("export", "out.csv")
     certificate = result.report["certificate"]
     assert (result.exit_code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 6), certificate
@@ -313,9 +303,8 @@ def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: C
         "The list shows no inactive subscribers unless a request asks for them. These subscribers were read separately."
     )
     assert expected_text in result.report["messages"]
-    with closing(sqlite3.connect(connector.folder / "out.db")) as database:
-        counts_sql = "SELECT is_active, count(*) FROM people WHERE deleted_at IS NULL GROUP BY 1"
-        assert dict(database.execute(counts_sql).fetchall()) == {0: 8, 1: 32}
+    counts_sql = "SELECT is_active, count(*) FROM people WHERE deleted_at IS NULL GROUP BY 1"
+    assert Database("sqlite", f"sqlite:///{connector.folder}/out.db").fetch(counts_sql) == [(0, 8), (1, 32)]
 
 
 # Result windows, which limit both TotalCount and pages
@@ -365,9 +354,8 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
 def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(connector: Connector) -> None:
     connector.sandbox.seed(1000, base_name="News")
     connector.sandbox.switch(filters="ignored")
-    import_with_new_ledger(connector, write_addresses(connector.folder / "new.csv", 2), "--allow-truncated").expect(
-        0, read=2, created=2
-    )
+    result = import_with_new_ledger(connector, write_addresses(connector.folder / "new.csv", 2), "--allow-truncated")
+    result.expect(0, read=2, created=2)
 
 
 def age_runs(connector: Connector) -> None:
@@ -392,7 +380,7 @@ def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(conn
         assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off"), filters
 
 
-def test_subscribers_that_a_filter_leaves_out_do_not_contradict_the_list(connector: Connector, people: Path) -> None:
+def test_subscribers_outside_the_filter_do_not_contradict_the_list(connector: Connector, people: Path) -> None:
     beas = write_csv(people.parent / "beas.csv", "email,name", *(f"bea{index}@x.org,Bea" for index in range(30)))
     assert connector.import_file(beas, "--map", "first_name=name").rows == {"read": 30, "created": 30}
     age_runs(connector)

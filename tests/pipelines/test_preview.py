@@ -1,8 +1,9 @@
 """The preview: on a terminal an import shows the planned creates, and asks before the first create."""
 
 import re
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,26 +19,18 @@ def people_path(tmp_path: Path) -> Path:
 
 
 def import_on_terminal(
-    connector: Connector,
-    people_path: Path,
-    answer: str,
-    *options: str | Path,
-    before_answer: Callable[[], object] = tuple,
+    connector: Connector, people_path: Path, answer: str, *options: str | Path, **terminal_options: Any
 ) -> tuple[int, str]:
-    """Import on a terminal, by default into the base News; return the exit code and what the command shows."""
-    if not {"--base-name", "--job"} & set(options):
+    """Import on a terminal, into the base News if no job is given. Return the exit code and the output."""
+    if "--job" not in options:
         options = ("--base-name", "News", *options)
-    return run_on_terminal(
-        connector, "import", people_path, *options, answer=answer or "n", before_answer=before_answer
-    )
+    return run_on_terminal(connector, "import", people_path, *options, answer=answer, **terminal_options)
 
 
 QUESTION = "Create 2 subscribers in News (1 active, 1 inactive)? This cannot be undone. [y/N]"
 
 
-def test_an_import_shows_its_creates_and_sends_no_create_after_the_answer_no(
-    connector: Connector, people_path: Path
-) -> None:
+def test_an_import_shows_its_creates_and_sends_nothing_after_a_no(connector: Connector, people_path: Path) -> None:
     exit_code, output = import_on_terminal(connector, people_path, "n")
     assert exit_code == 0, output
     assert QUESTION in output
@@ -57,38 +50,30 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people_path: 
     assert QUESTION in output
     assert list_activity(connector) == {"ann@x.org": True, "bob@x.org": False}
     # All subscribers exist, so the next import asks no question.
-    exit_code, output = import_on_terminal(connector, people_path, "")
+    exit_code, output = import_on_terminal(connector, people_path, "n")
     assert (exit_code, "[y/N]" in output) == (1, False), output
 
 
 def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Connector, people_path: Path) -> None:
-    exit_code, output = run_on_terminal(
-        connector, "import", people_path, "--base-name", "News", early_input="y\n", answer="n"
-    )
+    exit_code, output = import_on_terminal(connector, people_path, "n", early_input="y\n")
     assert (exit_code, "Nothing was sent." in output) == (0, True), output
     assert list_stored_subscribers(connector.sandbox) == {}
 
 
-def test_a_yes_creates_the_shown_subscribers_of_a_file_that_changes_before_the_answer(
-    connector: Connector, people_path: Path
-) -> None:
-    def change_source() -> None:
-        write_csv(people_path, *(f"late{index}@x.org,Eve,yes,Bonn" for index in range(50)))
-
+def test_a_yes_creates_the_shown_subscribers_of_a_changed_file(connector: Connector, people_path: Path) -> None:
+    change_source = partial(write_csv, people_path, *(f"late{index}@x.org,Eve,yes,Bonn" for index in range(50)))
     exit_code, output = import_on_terminal(connector, people_path, "y", before_answer=change_source)
     assert exit_code == 1, output
     assert sorted(list_stored_subscribers(connector.sandbox)) == ["ann@x.org", "bob@x.org"]
     assert re.search(r"read\s+│\s+3 ", output.partition("[y/N]")[2]), output
 
 
-def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
-    connector: Connector, people_path: Path
-) -> None:
+def test_a_suppression_list_that_changes_before_the_yes_ends_the_run(connector: Connector, people_path: Path) -> None:
     suppression_path = write_csv(connector.folder / "gone.csv", "address", "eve@x.org", "ann@x.org")
     job_lines = ("suppress: {file: {path: gone.csv, column: address}}", "guard: {max_creates: 5}")
     options = ("--job", connector.write_job(*job_lines, fields=""))
-    change_source = lambda: write_csv(suppression_path, "address", "eve@x.org", "cem@x.org")  # noqa: E731
-    exit_code, output = import_on_terminal(connector, people_path, "y", *options, before_answer=change_source)
+    change_list = partial(write_csv, suppression_path, "address", "eve@x.org", "cem@x.org")
+    exit_code, output = import_on_terminal(connector, people_path, "y", *options, before_answer=change_list)
     assert (exit_code, list_stored_subscribers(connector.sandbox)) == (3, {}), output
     assert "the suppression list has changed since the preview. Nothing was sent. Run again" in " ".join(output.split())
     write_csv(suppression_path, "address", "eve@x.org", "ann@x.org")
@@ -97,16 +82,14 @@ def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
 
 
 def test_an_import_with_the_option_yes_asks_no_question(connector: Connector, people_path: Path) -> None:
-    exit_code, output = import_on_terminal(connector, people_path, "", "--yes")
+    exit_code, output = import_on_terminal(connector, people_path, "n", "--yes")
     assert (exit_code, "[y/N]" in output) == (1, False), output
     assert len(list_stored_subscribers(connector.sandbox)) == 2
 
 
-@pytest.mark.parametrize("options", [["--output", "json"], ["--quiet"]])
-def test_an_import_with_json_or_quiet_asks_on_a_terminal(
-    connector: Connector, people_path: Path, options: list[str]
-) -> None:
-    _code, output = import_on_terminal(connector, people_path, "n", *options)
+@pytest.mark.parametrize("option", ["--json", "--quiet"])
+def test_an_import_with_json_or_quiet_asks_on_a_terminal(connector: Connector, people_path: Path, option: str) -> None:
+    _code, output = import_on_terminal(connector, people_path, "n", option)
     assert (QUESTION in output, "Nothing was sent." in output) == (True, True), output
     assert list_stored_subscribers(connector.sandbox) == {}
 
@@ -119,13 +102,11 @@ def test_plan_and_validate_report_the_counts_and_values_of_the_preview(connector
     assert validation_result.rows == {"read": 9, "valid": 7, "invalid": 1, "duplicate": 1}
     assert plan_result.rows == {"read": 9, "created": 7, "invalid": 1, "duplicate": 1}
     assert validation_result.report["activity"] == plan_result.report["activity"] == {"active": 1, "inactive": 6}
-    (ann, *other_samples) = plan_result.report["samples"]
+    ann, *other_samples = plan_result.report["samples"]
     assert (ann["email"], ann["address_city"], ann["is_active"], len(other_samples)) == ("ann@x.org", "Köln", True, 4)
-    values = [
-        {name: sample.get(name) for name in validation_result.report["samples"][0]}
-        for sample in plan_result.report["samples"]
-    ]
-    assert validation_result.report["samples"] == values
+    validation_samples, plan_samples = validation_result.report["samples"], plan_result.report["samples"]
+    names = list(validation_samples[0])
+    assert validation_samples == [{name: sample.get(name) for name in names} for sample in plan_samples]
 
 
 def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector) -> None:
@@ -152,9 +133,8 @@ def test_unused_columns_that_look_like_fields_are_named(connector: Connector) ->
     people_path = connector.write_people(",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"]))
     (message,) = find_messages(connector.run_json("validate", people_path), "look like fields")
     expected_columns_text = ", ".join(f"{column} ({field})" for column, field in FIELD_BY_COLUMN.items())
-    assert message.startswith(
-        f"columns not used that look like fields: {expected_columns_text}. Nothing fills these fields."
-    )
+    expected_text = f"columns not used that look like fields: {expected_columns_text}. Nothing fills these fields."
+    assert message.startswith(expected_text)
     column_by_field = {field: column for column, field in FIELD_BY_COLUMN.items()}
     options = [option for field, column in column_by_field.items() for option in ("--map", f"{field}={column}")]
     assert find_messages(connector.run_json("validate", people_path, *options), "look like") == []

@@ -64,13 +64,12 @@ def test_a_known_problem_does_not_fail_a_run_with_the_key_fail_on(connector: Con
     assert [result.report["status"] for result in results] == ["partial", "ok", "partial", "ok"]
 
 
-def test_a_row_that_left_the_source_is_not_a_problem_after_a_run_over_the_whole_source(connector: Connector) -> None:
+def test_a_deleted_row_is_no_problem_after_a_run_over_the_whole_source(connector: Connector) -> None:
     sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
     limited_result = sync_lines(connector, VALID_ROW, options=("--limit", "1"))
     assert read_problem_counts(limited_result) == (0, 0, 2)
-    other_result = connector.run_json("import", write_csv(connector.folder / "other.csv", "mail,name,born", VALID_ROW),
-                               "--job", connector.folder / "job.yaml")  # fmt: skip
-    assert read_problem_counts(other_result) == (0, 0, 2)
+    other_path = write_csv(connector.folder / "other.csv", "mail,name,born", VALID_ROW)
+    assert read_problem_counts(connector.run_json("import", other_path, "--job", "job.yaml")) == (0, 0, 2)
     assert read_problem_counts(sync_lines(connector, VALID_ROW)) == (0, 0, 0)
 
 
@@ -83,9 +82,8 @@ def test_an_incremental_run_ends_only_problems_whose_rows_it_reads(connector: Co
         return connector.sync(write_job(connector, source=QUERY_SOURCE, fields=fields), *options)
 
     wrong_date, right_date = "31.02.1990", "1990-02-03"
-    assert read_problem_counts(
-        run(("ann@x.org", right_date, 1), ("bob@x.org", wrong_date, 2), ("cy@x.org", wrong_date, 3))
-    ) == (1, 2, 2)
+    first_rows = [("ann@x.org", right_date, 1), ("bob@x.org", wrong_date, 2), ("cy@x.org", wrong_date, 3)]
+    assert read_problem_counts(run(*first_rows)) == (1, 2, 2)
     assert read_problem_counts(run(("dee@x.org", right_date, 4))) == (0, 0, 2)
     assert read_problem_counts(run(("bob@x.org", right_date, 5))) == (0, 0, 1)
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
@@ -120,10 +118,8 @@ def test_a_plan_and_a_run_that_ends_early_change_no_problem(connector: Connector
     sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)
     plan_result = sync_lines(connector, VALID_ROW, ROW_WITHOUT_ADDRESS, options=("--dry-run",))
     assert read_problem_counts(plan_result) == (1, 1, 1)
-    early_result = sync_lines(
-        connector, "eve@x.org,Eve,", ROW_WITHOUT_ADDRESS, job_line="guard: {max_shrink: 100%, max_creates: 0}"
-    )
-    assert early_result.exit_code == 3
+    guard_line = "guard: {max_shrink: 100%, max_creates: 0}"
+    assert sync_lines(connector, "eve@x.org,Eve,", ROW_WITHOUT_ADDRESS, job_line=guard_line).exit_code == 3
     assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
 
 
@@ -143,9 +139,8 @@ def test_an_opt_out_is_a_problem_until_the_source_or_the_service_changes(connect
         connector.write_people("mail,name,born,active", f"{VALID_ROW},{activity}")
         return connector.sync(write_job(connector, fields=FIELDS.replace("{value: true}", "active")))
 
-    assert [read_problem_counts(run(activity)) for activity in ("yes", "no", "no", "yes")] == [
-        (0, 0, 0), (1, 1, 1), (1, 0, 1), (0, 0, 0),
-    ]  # fmt: skip
+    problem_counts = [read_problem_counts(run(activity)) for activity in ("yes", "no", "no", "yes")]
+    assert problem_counts == [(0, 0, 0), (1, 1, 1), (1, 0, 1), (0, 0, 0)]
 
 
 def test_one_identity_in_two_bases_is_two_problems(connector: Connector) -> None:
@@ -167,7 +162,7 @@ def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
     assert read_backlog(connector) == {}
 
 
-def test_the_problems_of_a_removed_job_end_with_the_command_that_status_shows(connector: Connector) -> None:
+def test_a_command_of_status_ends_the_problems_of_a_removed_job(connector: Connector) -> None:
     receipts_line = f"receipts: {{to: 'sqlite:///{connector.folder}/warehouse.db', table: news}}"
     (connector.folder / "warehouse.db").write_text("not a database")
     sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, job_line=receipts_line)

@@ -1,7 +1,6 @@
 """Receipts: a row for each subscriber that a run created, found changed, rejected, held or left unknown."""
 
 import os
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -11,7 +10,6 @@ import duckdb
 import pandas as pd
 import pyarrow.dataset as ds
 import pytest
-import sqlalchemy as sa
 
 from connector import ConfigurationError, Connector as Library, Report
 from connector.states import State
@@ -50,9 +48,8 @@ class Destination:
                 names = [column[0] for column in query_result.description or ()]
                 rows = [dict(zip(names, row, strict=True)) for row in query_result.fetchall()]
         elif self.kind in ("sqlite", "postgresql"):
-            engine = sa.create_engine(self.to.replace("postgresql://", "postgresql+psycopg://"), poolclass=sa.NullPool)
-            with engine.connect() as connection:
-                rows = [dict(row) for row in connection.execute(sa.text(query)).mappings()]
+            with Database(self.kind, self.to).begin() as connection:
+                rows = [dict(row) for row in connection.exec_driver_sql(query).mappings()]
         elif self.kind == "delta":
             from deltalake import DeltaTable
 
@@ -91,7 +88,7 @@ def read_outcomes_by_identity(rows: list[ReceiptRow], run: CommandResult) -> dic
 
 # The test of killed runs has duckdb, postgresql and parquet.
 @pytest.mark.parametrize("destination", ["sqlite", "csv.gz", "delta"], indirect=True)
-def test_each_destination_of_exports_can_store_the_receipts_of_each_run(
+def test_each_destination_of_exports_stores_the_receipts_of_runs(
     connector: Connector, destination: Destination
 ) -> None:
     first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,Bob,")
@@ -113,10 +110,8 @@ def test_each_outcome_has_its_evidence(connector: Connector) -> None:
     destination = Destination("sqlite", connector.folder, "")
     connector.sandbox.switch(required="FirstName", error_status=422)
     first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,,")
-    assert read_outcomes_by_identity(destination.read(), first_result) == {
-        "ann@x.org": ("created", "lookup"),
-        "bob@x.org": ("rejected", "answer"),
-    }
+    expected_outcomes = {"ann@x.org": ("created", "lookup"), "bob@x.org": ("rejected", "answer")}
+    assert read_outcomes_by_identity(destination.read(), first_result) == expected_outcomes
     second_result = sync_lines(connector, destination.to, "ann@x.org,Anna,", "bob@x.org,,")
     assert read_outcomes_by_identity(destination.read(), second_result)["ann@x.org"] == ("changed", "lookup")
     assert read_outcomes_by_identity(destination.read(), second_result)["bob@x.org"][0] == "rejected"
@@ -137,11 +132,8 @@ def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector:
     sweep_result = sync_lines(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
     assert set(read_outcomes_by_identity(destination.read(), sweep_result).values()) == {("changed", "sweep")}
     repeated_result = sync_lines(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
-    assert read_receipt(destination, repeated_result, "person7@x.org") == (
-        "changed",
-        "ledger",
-        "as an earlier run reported",
-    )
+    expected_receipt = ("changed", "ledger", "as an earlier run reported")
+    assert read_receipt(destination, repeated_result, "person7@x.org") == expected_receipt
 
 
 def test_a_create_that_took_effect_with_a_429_has_the_receipt_of_a_created_subscriber(connector: Connector) -> None:
@@ -154,9 +146,8 @@ def test_a_create_that_took_effect_with_a_429_has_the_receipt_of_a_created_subsc
 
 def read_receipt(destination: Destination, result: CommandResult, identity: str) -> tuple[str, str, str | None]:
     """Return outcome, evidence and message of a run's receipt."""
-    (row,) = (
-        row for row in destination.read() if (row["run_id"], row["identity"]) == (result.report["run_id"], identity)
-    )
+    run_id = result.report["run_id"]
+    (row,) = (row for row in destination.read() if (row["run_id"], row["identity"]) == (run_id, identity))
     return row["outcome"], row["evidence"], row["message"]
 
 
@@ -168,12 +159,11 @@ def test_a_held_create_has_a_receipt_in_each_run_until_a_retry_finds_its_subscri
     held_results = [connector.sync(job) for _ in range(2)]
     connector.sandbox.switch(drop_before=0.0)
     result = connector.run_json("retry", "--held", "resend", "--job", job)
-    assert [read_outcomes_by_identity(destination.read(), result) for result in (*held_results, result)] == [
-        {"ann@x.org": ("held", "lookup")}, {"ann@x.org": ("held", "lookup")}, {"ann@x.org": ("created", "answer")},
-    ]  # fmt: skip
+    receipts = [read_receipt(destination, run_result, "ann@x.org")[:2] for run_result in (*held_results, result)]
+    assert receipts == [("held", "lookup"), ("held", "lookup"), ("created", "answer")]
 
 
-def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connector: Connector) -> None:
+def test_the_next_run_writes_the_receipts_that_an_earlier_run_could_not_write(connector: Connector) -> None:
     destination = Destination("sqlite", connector.folder, "")
     warehouse = Database("sqlite", destination.to)
     warehouse.run("CREATE TABLE subscriber_receipts (id)")
@@ -188,9 +178,9 @@ def test_receipts_that_could_not_be_written_are_written_by_the_next_run(connecto
 def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connector) -> None:
     path = connector.write_people("email", "ann@x.org")
     result = connector.import_file(path, "--receipts", "receipts.csv")
-    assert result.exit_code == 0
-    assert result.report["receipts"] == {"to": str(connector.folder / "receipts.csv"), "rows": 1}
-    assert [path.name for path in (connector.folder / "receipts.csv").iterdir()] == [f"{result.report['run_id']}.csv"]
+    receipts_folder = connector.folder / "receipts.csv"
+    assert (result.exit_code, result.report["receipts"]) == (0, {"to": str(receipts_folder), "rows": 1})
+    assert [path.name for path in receipts_folder.iterdir()] == [f"{result.report['run_id']}.csv"]
     plan_result = connector.import_file(path, "--receipts", "receipts.csv", "--dry-run")
     assert plan_result.report["receipts"] is None
     for url in ("people.csv", "receipts.xlsx", "nowhere/receipts.csv"):
@@ -220,9 +210,7 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector) ->
 
 
 @pytest.mark.parametrize("destination", ["duckdb", "postgresql", "parquet"], indirect=True)
-def test_the_next_run_writes_the_receipts_of_a_run_that_was_killed_at_any_point(
-    connector: Connector, destination: Destination
-) -> None:
+def test_the_next_run_writes_the_receipts_of_a_killed_run(connector: Connector, destination: Destination) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422, error_after=0.2, seed=5)
     job = write_job(connector, destination.to)
     environ = {**os.environ, **connector.environ, "PYTHONPATH": str(ROOT)}
@@ -246,29 +234,23 @@ def check_receipts(connector: Connector, destination: Destination, kill_point: i
     """Check that the receipts, the ledger and the service agree, row by row, and that the outbox is empty."""
     receipt_outcomes, ledger_outcomes = read_receipt_outcomes(destination), read_ledger_outcomes(connector)
     assert receipt_outcomes == ledger_outcomes, kill_point
-    stored_ids = {
-        digest_identity("email", email): subscriber["Id"]
-        for email, subscriber in list_stored_subscribers(connector.sandbox).items()
-    }
-    assert {
-        digest: service_id for digest, (outcome, service_id) in receipt_outcomes.items() if outcome == "created"
-    } == stored_ids
+    subscribers = list_stored_subscribers(connector.sandbox)
+    stored_ids = {digest_identity("email", email): subscriber["Id"] for email, subscriber in subscribers.items()}
+    created_outcomes = {digest: ("created", service_id) for digest, service_id in stored_ids.items()}
+    assert {item for item in receipt_outcomes.items() if item[1][0] == "created"} == set(created_outcomes.items())
     created_identities = [row["identity"] for row in destination.read() if row["outcome"] == "created"]
     assert len(created_identities) == len(stored_ids), kill_point
-    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger:
-        assert ledger.execute("SELECT count(*) FROM receipt").fetchone() == (0,), kill_point
+    assert connector.ledger.fetch("SELECT count(*) FROM receipt") == [(0,)], kill_point
 
 
 def read_receipt_outcomes(destination: Destination) -> dict[bytes, tuple[str, int | None]]:
     """Return the outcome and the Id of each subscriber's last receipt, by the digest of the identity."""
-    return {
-        digest_identity("email", row["identity"]): (row["outcome"], row["service_id"]) for row in destination.read()
-    }
+    rows = destination.read()
+    return {digest_identity("email", row["identity"]): (row["outcome"], row["service_id"]) for row in rows}
 
 
 def read_ledger_outcomes(connector: Connector) -> dict[bytes, tuple[str, int | None]]:
     """Return the outcome and the Id of each subscriber in the ledger, by the digest of the identity."""
     outcomes = {State.CONFIRMED: "created", State.REJECTED: "rejected", State.UNKNOWN: "unknown"}
-    with closing(sqlite3.connect(connector.folder / "state" / "ledger.db")) as ledger:
-        entries = ledger.execute("SELECT identity, state, subscriber_id FROM entry").fetchall()
+    entries = connector.ledger.fetch("SELECT identity, state, subscriber_id FROM entry")
     return {digest: (outcomes.get(State(state), "sending"), service_id) for digest, state, service_id in entries}

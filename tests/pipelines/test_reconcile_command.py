@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pipelines.conftest import Connector, wait_for, write_csv
+from tests.pipelines.conftest import Connector, find_messages, wait_for, write_csv
 from tests.pipelines.leftovers import record_lag_of_list
 from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import (
@@ -35,7 +35,7 @@ def write_people(connector: Connector, name_by_email: dict[str, str]) -> None:
     ],
     ids=["by id", "from a database"],
 )
-def test_exactly_the_differences_that_the_test_has_made_are_found(
+def test_a_reconciliation_finds_exactly_the_differences(
     connector: Connector, values: dict[str, str], base: dict[str, object], switches: dict[str, object]
 ) -> None:
     sandbox, job = connector.sandbox, write_job(connector, **values)
@@ -75,9 +75,8 @@ def test_exactly_the_differences_that_the_test_has_made_are_found(
     assert lines["extra", "stranger@x.org"]["ids"] == str(extra_id)
     assert lines["vanished", erased_email]["ids"] == str(erased_id)
     drifted_line, service_value = lines["drifted", changed_email], list_by_email(sandbox)[changed_email]["FirstName"]
-    assert drifted_line["field"] == "first_name"
-    assert drifted_line["source"] == "Anna"
-    assert drifted_line["service"] == service_value
+    drifted_values = [drifted_line[name] for name in ("field", "source", "service")]
+    assert drifted_values == ["first_name", "Anna", service_value]
     assert (lines["missing", "new@x.org"]["ledger"], lines["missing", erased_email]["ledger"]) == ("none", "confirmed")
     assert result.report["examples"]["extra"] == [extra_id]
     assert result.report["certificate"]["verdict"] == "complete"
@@ -92,11 +91,11 @@ def test_another_account_with_the_same_ids_is_reported(connector: Connector) -> 
     create_in_service(connector.sandbox, "other-bob@x.org")
     result = reconcile(connector, job)
     assert find_differences(result) == {"missing": 2, "extra": 2}
-    message = "none of the 2 subscribers that the ledger knows is listed"
-    assert any(message in text and "another account" in text for text in result.report["messages"])
+    (message,) = find_messages(result, "none of the 2 subscribers that the ledger knows is listed")
+    assert "another account" in message
 
 
-def test_the_identity_may_be_the_client_user_id(connector: Connector) -> None:
+def test_a_reconciliation_may_compare_by_client_user_id(connector: Connector) -> None:
     fields = "client_user_id: number, email: email, is_active: {value: true}"
     job = write_job(connector, fields=fields, subscriber="identity: client_user_id")
     connector.write_people("number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
@@ -107,7 +106,7 @@ def test_the_identity_may_be_the_client_user_id(connector: Connector) -> None:
     result = reconcile(connector, job)
     assert find_differences(result) == {"extra": 2, "drifted": 1}
     assert list_lines(connector.folder) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
-    assert any("1 listed subscriber has no client_user_id" in message for message in result.report["messages"])
+    assert find_messages(result, "1 listed subscriber has no client_user_id")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +167,7 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
     result = reconcile(connector, job)
     assert (result.exit_code, result.report["differences"]) == (0, NO_DIFFERENCES), result.stdout
     assert result.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
-    assert any("2 of the invalid rows have no identity" in message for message in result.report["messages"])
+    assert find_messages(result, "2 of them have no identity")
 
 
 def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> None:
@@ -182,7 +181,7 @@ def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> 
     result = reconcile(connector, job)
     assert result.report["certificate"]["reason"] == "total_count"
     assert result.report["differences"] == {**UNKNOWN_DIFFERENCES, "duplicated": 20, "drifted": 20}
-    (message,) = [message for message in result.report["messages"] if "is not known to be complete" in message]
+    (message,) = find_messages(result, "is not known to be complete")
     assert "its missing, extra and vanished subscribers are not certain" in message
     accepted_result = reconcile(connector, job, "--ignore-total-count")
     assert accepted_result.report["differences"] == {**NO_DIFFERENCES, "duplicated": 20, "drifted": 20}
@@ -216,9 +215,7 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector) -
     sandbox, job = connector.sandbox, write_job(connector)
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(300)})
     sandbox.switch(latency_ms=100)
-    with connector.start(
-        "import", connector.folder / "people.csv", "--job", job, "--max-concurrency", "2"
-    ) as load_process:
+    with connector.start("import", "people.csv", "--job", job, "--max-concurrency", "2") as load_process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 10)
         result = connector.run_json("reconcile", job)
         assert load_process.poll() is None
@@ -226,7 +223,7 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector) -
         load_process.communicate()
     assert load_process.returncode == 0
     assert result.exit_code == 1
-    assert any("is active, or was killed" in message for message in result.report["messages"])
+    assert find_messages(result, "is active, or was killed")
 
 
 def test_an_empty_source_is_refused(connector: Connector) -> None:

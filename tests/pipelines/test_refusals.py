@@ -15,7 +15,7 @@ from tests.pipelines.conftest import (
     write_addresses,
     write_csv,
 )
-from tests.pipelines.leftovers import read_rejects
+from tests.pipelines.leftovers import create_elsewhere, read_rejects
 from tests.pipelines.reconciled import list_by_email
 
 
@@ -32,7 +32,7 @@ def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(c
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
-def test_a_create_that_was_refused_for_the_account_is_sent_again_without_its_row(connector: Connector) -> None:
+def test_a_run_repeats_a_create_that_was_refused_because_of_the_account(connector: Connector) -> None:
     sandbox = connector.sandbox
     sandbox.switch(required="FirstName", error_status=402)
     path = connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,")
@@ -43,16 +43,15 @@ def test_a_create_that_was_refused_for_the_account_is_sent_again_without_its_row
     assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
 
-def test_a_retry_sends_a_create_again_that_was_refused_because_of_the_account(connector: Connector) -> None:
+def test_a_retry_repeats_a_create_that_was_refused_because_of_the_account(connector: Connector) -> None:
     """`status` counts such a create as unresolved, and does not ask for a correction of its row."""
     sandbox = connector.sandbox
     sandbox.switch(required="FirstName", error_status=403)
     path = connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,")
     connector.import_file(path)
     status_report = connector.run_json("status").report
-    assert [(open_entry["state"], open_entry["entries"]) for open_entry in status_report["open_entries"]] == [
-        ("unknown", 1)
-    ]
+    (open_entry,) = status_report["open_entries"]
+    assert (open_entry["state"], open_entry["entries"]) == ("unknown", 1)
     assert not any("Correct" in step for step in status_report["next"]), status_report["next"]
     sandbox.switch(required="")
     connector.run_json("retry", "--quiet-period", "100ms").expect(0, read=1, created=1)
@@ -64,14 +63,13 @@ def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_peri
     three absent."""
     connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
     path = write_addresses(connector.folder / "people.csv", 200)
-    result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s").expect(
-        0, read=200, created=200
-    )
+    result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
+    result.expect(0, read=200, created=200)
     assert result.report["settled"] == {"found": 0, "absent": 3}
     assert set(count_stored_emails(connector.sandbox).values()) == {1}
 
 
-def test_a_first_create_that_took_effect_and_got_a_429_is_sent_once_while_the_list_lags(connector: Connector) -> None:
+def test_an_executed_first_create_with_a_429_is_sent_once_while_the_list_lags(connector: Connector) -> None:
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 60)
     sandbox.seed(3000, base_name="News")
     sandbox.switch(created_429=1, list_lag_ms=3_000, duplicates="accept", retry_after="none")
@@ -95,18 +93,13 @@ def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_a
     with connector.start(*arguments) as process:
         wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)
         connector.sandbox.switch(refuse=0)
-        assert (
-            connector.import_file(
-                other_path, environ={"CONNECTOR_STATE_DIR": str(connector.folder / "other")}
-            ).exit_code
-            == 0
-        )
+        create_elsewhere(connector, other_path)
         result = wait_for_result(process)
     result.expect(0, read=2, created=1, changed=1)
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
 
 
-def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_row(connector: Connector) -> None:
+def test_a_token_that_is_revoked_during_a_run_rejects_no_row(connector: Connector) -> None:
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 300)
     sandbox.switch(latency_ms=20)
     with connector.start("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4", "--output", "json") as process:
@@ -121,7 +114,7 @@ def test_a_token_that_is_revoked_during_a_run_ends_the_run_without_rejecting_a_r
     assert Counter(count_stored_emails(sandbox).values()) == {1: 300}
 
 
-def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connector) -> None:
+def test_the_rejects_file_has_the_order_of_the_source(connector: Connector) -> None:
     """The rows of a long file are sent in the order of their digests, which is faster for the ledger."""
     connector.sandbox.switch(required="FirstName")
     rows = [f"a{index}@x.org,{'' if index % 20 == 7 else 'Ann'}" for index in range(2500)]
@@ -129,7 +122,7 @@ def test_the_rejects_of_a_file_come_in_the_order_of_the_file(connector: Connecto
     assert [int(row["_row"]) for row in read_rejects(result)] == list(range(9, 2502, 20))
 
 
-def test_a_refused_create_that_the_list_shows_late_counts_as_existing_in_the_next_run(connector: Connector) -> None:
+def test_an_executed_create_with_a_refusal_counts_as_existing_in_the_next_run(connector: Connector) -> None:
     """The look-up of the first run is earlier than the moment when the list shows the subscribers."""
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 5)
     sandbox.switch(executed_status=1, executed_statuses=["422"], list_lag_ms=2000)

@@ -16,11 +16,8 @@ def test_the_report_shows_the_first_three_rows_that_need_a_person(connector: Con
     result = connector.run("import", "people.csv", *NEWS_IMPORT_OPTIONS)
     assert result.exit_code == 1
     examples = list_examples(result.stdout)
-    assert [example.partition(":")[0] for example in examples] == [
-        "Row 3 (invalid)",
-        "Row 4 (rejected)",
-        "Row 5 (invalid)",
-    ]
+    row_texts = [example.partition(":")[0] for example in examples]
+    assert row_texts == ["Row 3 (invalid)", "Row 4 (rejected)", "Row 5 (invalid)"]
     assert examples[0] == "Row 3 (invalid): Email is not one complete email address, such as ann@example.com"
     assert "FirstName is required" in examples[1]
     assert "is not one country" in examples[2]

@@ -35,9 +35,7 @@ def people_path(tmp_path: Path) -> Path:
     return write_workbook(tmp_path / "people.xlsx", *ROWS)
 
 
-def test_rejects_of_a_workbook_are_corrected_in_the_workbook_and_imported(
-    connector: Connector, people_path: Path
-) -> None:
+def test_corrected_rejects_of_a_workbook_are_imported(connector: Connector, people_path: Path) -> None:
     first_result = connector.import_file(people_path).expect(1, read=3, created=1, invalid=2)
     path = Path(first_result.report["rejects_file"])
     assert (path.suffix, [reject_file.name for reject_file in path.parent.iterdir()]) == (".xlsx", [path.name])
@@ -73,7 +71,7 @@ def test_validate_writes_rejects_in_the_format_of_the_file_name(connector: Conne
     assert rows == [HEADER[:2], ROWS[1][:2], ROWS[2][:2]]
 
 
-def test_rejects_that_a_workbook_cannot_hold_stay_a_csv(connector: Connector) -> None:
+def test_rejects_that_do_not_fit_into_a_workbook_are_a_csv_file(connector: Connector) -> None:
     cells = {f"note {column_number}": "x" * 30_000 for column_number in range(3)}
     overlong_row = ("b@example.com", *cells.values(), "beside the columns")
     people_path = write_workbook(connector.folder / "people.xlsx", overlong_row, header=("email", *cells))

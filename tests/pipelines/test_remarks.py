@@ -50,13 +50,11 @@ def test_an_import_has_the_messages_of_a_validation_and_sends_the_changed_values
     assert set(validation_result.report["messages"]) <= set(result.report["messages"])
     subscribers = list_stored_subscribers(connector.sandbox)
     names = ("FirstName", "LastName", "Birthday")
-    assert {email: [person.get(name) for name in names] for email, person in subscribers.items()} == {
-        "ann@x.org": ["Ann & Bo", "Müller", None],
-        "bob@x.org": [None, "Null", "1980-02-29"],
-    }
+    values = [[subscribers[email].get(name) for name in names] for email in ("ann@x.org", "bob@x.org")]
+    assert values == [["Ann & Bo", "Müller", None], [None, "Null", "1980-02-29"]]
 
 
-def test_the_encoding_and_skipped_lines_are_reported(connector: Connector) -> None:
+def test_the_guessed_encoding_and_the_skipped_lines_are_reported(connector: Connector) -> None:
     path = connector.folder / "people.csv"
     path.write_bytes("Everybody\n\nemail,first_name\nann@x.org,Ann\nbob@x.org,Bob\n".encode("utf-16-le"))
     result = connector.run_json("validate", path)
@@ -72,6 +70,6 @@ def test_numbers_of_a_workbook_in_a_template_are_reported(connector: Connector) 
     fields = f"email: email, phone: {rule}, is_active: {{value: true}}"
     connector.write_job(source="file: {path: people.xlsx}", fields=fields)
     result = connector.run_json("validate", "job.yaml")
-    assert [message.partition(" in the workbook")[0] for message in find_messages(result, "in the workbook")] == [
-        "2 cells of the column code (phone) are numbers", "1 cell of the column line (phone) is a number",
-    ]  # fmt: skip
+    code_message, line_message = find_messages(result, "in the workbook")
+    assert code_message.startswith("2 cells of the column code (phone) are numbers")
+    assert line_message.startswith("1 cell of the column line (phone) is a number")

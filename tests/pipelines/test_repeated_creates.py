@@ -6,14 +6,13 @@ from tests.pipelines.conftest import Connector, count_stored_emails, write_addre
 def test_creates_that_are_executed_twice_end_the_run_after_the_first_create(connector: Connector) -> None:
     connector.sandbox.seed(30, base_name="News")
     connector.sandbox.switch(repeat=1, filters="icase")
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 40)).expect(
-        3, read=40, created=1, unsent=39
-    )
+    result = connector.import_file(write_addresses(connector.folder / "people.csv", 40))
+    result.expect(3, read=40, created=1, unsent=39)
     first_id, second_id = (event["id"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created")
     assert f"1 subscriber of this run is in the service twice (ids {first_id} and {second_id})" in result.stderr
 
 
-def test_a_few_creates_that_are_executed_twice_are_named_at_the_end_of_the_run(connector: Connector) -> None:
+def test_a_few_creates_that_are_executed_twice_are_reported_at_the_end(connector: Connector) -> None:
     path = connector.folder / "people.csv"
     assert connector.import_file(write_addresses(path, 5)).exit_code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
@@ -23,7 +22,7 @@ def test_a_few_creates_that_are_executed_twice_are_named_at_the_end_of_the_run(c
     assert f"{duplicate_count} subscribers of this run are in the service twice" in result.stderr
 
 
-def test_creates_that_are_executed_twice_are_noticed_although_the_list_lags(connector: Connector) -> None:
+def test_creates_that_are_executed_twice_are_reported_although_the_list_lags(connector: Connector) -> None:
     connector.sandbox.switch(repeat=1, list_lag_ms=500)
     result = connector.import_file(write_addresses(connector.folder / "people.csv", 5), "--quiet-period", "1s")
     assert result.exit_code == 1, result.stderr

@@ -10,6 +10,7 @@ import pytest
 
 from connector.states import State
 from tests.pipelines.conftest import (
+    CommandResult,
     Connector,
     count_stored_emails,
     find_messages,
@@ -36,8 +37,9 @@ SUPPRESS_LINE = "suppress: {file: {path: gone.csv, column: address}}"
 # A retry finishes a run that was lost or killed, without the source of the run
 
 
-def leave_lost_creates(connector: Connector, path: Path) -> None:
-    leave_three_unknown_creates(connector, write_addresses(path, 3), drop_before=1)
+def leave_lost_creates(connector: Connector, path: Path, first_index: int = 0, base: str = "News") -> CommandResult:
+    people_path = write_addresses(path, 3, first_index)
+    return leave_three_unknown_creates(connector, people_path, base=base, drop_before=1)
 
 
 def leave_lost_answers(connector: Connector, path: Path) -> None:
@@ -50,9 +52,11 @@ def leave_held_creates(connector: Connector, path: Path) -> None:
 
 def leave_one_rejected_create(connector: Connector, path: Path) -> None:
     connector.sandbox.switch(required=["Phone"])
-    connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"')).expect_rows(
-        read=2, created=1, rejected=1
-    )
+    result = connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
+    result.expect_rows(read=2, created=1, rejected=1)
+
+
+RESEND = ("--held", "resend")
 
 
 @pytest.mark.parametrize(
@@ -61,22 +65,15 @@ def leave_one_rejected_create(connector: Connector, path: Path) -> None:
         (leave_lost_answers, "", (), 0, {"read": 3, "exists": 3}, []),
         (leave_lost_creates, "", (), 0, {"read": 3, "created": 3}, []),
         (leave_held_creates, "person0@example.com", (), 1, {"read": 3, "exists": 1, "unknown": 2}, [State.HELD] * 2),
-        (
-            leave_held_creates,
-            "person0@example.com",
-            ("--held", "resend"),
-            0,
-            {"read": 3, "exists": 1, "created": 2},
-            [],
-        ),
+        (leave_held_creates, "person0@example.com", RESEND, 0, {"read": 3, "exists": 1, "created": 2}, []),
         (leave_one_rejected_create, "", (), 0, {}, [State.REJECTED]),
         (leave_one_rejected_create, "", ("--rejected",), 0, {"read": 1, "created": 1}, []),
         (leave_one_rejected_create, "b@x.org", ("--rejected",), 0, {"read": 1, "exists": 1}, []),
     ],
 )
-def test_a_retry_finishes_entries_without_their_source_by_the_list_and_a_decision(
+def test_a_retry_finishes_entries_without_their_source(
     connector: Connector,
-    leave: Callable[[Connector, Path], None],
+    leave: Callable[[Connector, Path], object],
     email_created_elsewhere: str,
     options: tuple[str, ...],
     code: int,
@@ -97,35 +94,25 @@ def test_a_retry_finishes_entries_without_their_source_by_the_list_and_a_decisio
 
 
 def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector) -> None:
-    connector.run_json(
-        "import", write_addresses(connector.folder / "new.csv", 1, first_index=90), "--base-name", "Shop"
-    )
-    leave_three_unknown_creates(connector, write_addresses(connector.folder / "one.csv", 3), drop_after=1)
-    leave_three_unknown_creates(
-        connector, write_addresses(connector.folder / "two.csv", 3, first_index=10), base="Shop", drop_before=1
-    )
+    path = connector.folder / "people.csv"
+    connector.run_json("import", write_addresses(path, 1, first_index=90), "--base-name", "Shop")
+    leave_lost_answers(connector, path)
+    leave_lost_creates(connector, path, 10, "Shop")
     assert retry(connector, "--base-name", "Shop").rows == {"read": 3, "created": 3}
     assert read_states(connector) == [State.UNKNOWN] * 3
-    leave_three_unknown_creates(
-        connector, write_addresses(connector.folder / "three.csv", 3, first_index=20), base="Shop", drop_before=1
-    )
+    leave_lost_creates(connector, path, 20, "Shop")
     assert retry(connector, "--base-id", "1").rows == {"read": 3, "created": 3}
-    leave_three_unknown_creates(
-        connector, write_addresses(connector.folder / "four.csv", 3, first_index=30), base="Shop", drop_before=1
-    )
+    leave_lost_creates(connector, path, 30, "Shop")
     retry(connector).expect(0, read=6, exists=3, created=3)
     bases = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
     assert bases == {"News", "Shop"}
 
 
 def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Connector) -> None:
-    first_result = leave_three_unknown_creates(
-        connector, write_addresses(connector.folder / "one.csv", 3), drop_before=1
-    )
+    first_result = leave_lost_creates(connector, connector.folder / "one.csv")
     connector.sandbox.switch(drop_before=1)
-    lost_result = connector.import_file(
-        write_addresses(connector.folder / "two.csv", 3, first_index=10), "--look", "none"
-    )
+    other_path = write_addresses(connector.folder / "two.csv", 3, first_index=10)
+    lost_result = connector.import_file(other_path, "--look", "none")
     connector.sandbox.switch(drop_before=0)
     assert lost_result.rows["unknown"] >= 1
     unknown_count = len(read_states(connector))
@@ -140,7 +127,7 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
 
 
 def test_open_entries_of_another_account_are_reported(connector: Connector) -> None:
-    leave_three_unknown_creates(connector, write_addresses(connector.folder / "people.csv", 3), drop_before=1)
+    leave_lost_creates(connector, connector.folder / "people.csv")
     result = connector.run_json("retry", "--job", connector.write_job("service: {account: other}"))
     assert (result.exit_code, result.report["rows"]["read"]) == (0, 0)
     expected_text = f"3 entries of another account of this ledger are unknown or held: {connector.sandbox.base_url}"
@@ -148,12 +135,10 @@ def test_open_entries_of_another_account_are_reported(connector: Connector) -> N
     assert read_states(connector) == [State.UNKNOWN] * 3
 
 
-def test_a_list_that_fails_ends_the_retry_and_each_entry_has_an_outcome(connector: Connector) -> None:
+def test_a_list_that_cannot_be_read_ends_the_retry(connector: Connector) -> None:
     path = write_addresses(connector.folder / "people.csv", 3)
     leave_three_held_creates(connector, path)
-    leave_three_unknown_creates(
-        connector, write_addresses(connector.folder / "more.csv", 3, first_index=10), base="Shop", drop_before=1
-    )
+    leave_lost_creates(connector, connector.folder / "more.csv", 10, "Shop")
     connector.sandbox.switch(list_error=1)
     result = retry(connector, clock=skip_waits())
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
@@ -196,7 +181,7 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     assert (subscribers["b@x.org"]["Phone"], subscribers["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
 
 
-def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(connector: Connector) -> None:
+def test_a_stopped_retry_keeps_its_unsent_entries_in_the_ledger(connector: Connector) -> None:
     """The ledger has only the bodies of these entries, no source rows."""
     sandbox = connector.sandbox
     sandbox.switch(required=["Phone"])
@@ -212,10 +197,8 @@ def test_rejected_entries_that_a_stopped_retry_did_not_reach_stay_in_the_ledger(
     assert (stopped_result.exit_code, stopped_result.rows["read"]) == (130, 30)
     assert stopped_result.rows["created"] + stopped_result.rows["unsent"] == 30
     sandbox.switch(latency_ms=0)
-    assert retry(connector, "--rejected").rows == {
-        "read": stopped_result.rows["unsent"],
-        "created": stopped_result.rows["unsent"],
-    }
+    unsent_count = stopped_result.rows["unsent"]
+    retry(connector, "--rejected").expect_rows(read=unsent_count, created=unsent_count)
     assert set(count_stored_emails(sandbox).values()) == {1}
 
 
@@ -237,9 +220,7 @@ def leave_unknown_entries_of_suppressing_job(connector: Connector) -> Path:
     return job
 
 
-def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_the_list(
-    connector: Connector,
-) -> None:
+def test_unknown_entries_of_a_job_with_a_suppression_list_are_resent_only_with_the_list(connector: Connector) -> None:
     sandbox = connector.sandbox
     job = leave_unknown_entries_of_suppressing_job(connector)
     result = retry(connector).expect(1, read=3, unknown=3)
@@ -255,7 +236,7 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_sent_again_only_wi
     assert read_states(connector) == []
 
 
-def test_rejected_subscribers_that_the_suppression_list_names_later_are_not_sent_again(connector: Connector) -> None:
+def test_a_retry_does_not_send_rejected_subscribers_who_are_suppressed_now(connector: Connector) -> None:
     sandbox, job = connector.sandbox, write_suppressing_job(connector)
     sandbox.switch(required="Phone")
     assert connector.sync(job).rows == {"read": 3, "rejected": 3}
@@ -268,7 +249,7 @@ def test_rejected_subscribers_that_the_suppression_list_names_later_are_not_sent
     assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
 
 
-def test_held_entries_of_a_job_with_a_suppression_list_are_sent_again_only_with_the_list(connector: Connector) -> None:
+def test_held_entries_of_a_job_with_a_suppression_list_are_resent_only_with_the_list(connector: Connector) -> None:
     job = leave_unknown_entries_of_suppressing_job(connector)
     connector.write_job(SUPPRESS_LINE, load="quiet_period: 200ms, on_unknown: hold")
     assert connector.run_json("retry", "--job", job).rows == {"read": 3, "unknown": 3}

@@ -21,7 +21,7 @@ def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(connector:
     assert (process.returncode, "Traceback" in stderr) == (0, False)
 
 
-def test_a_used_port_is_named(connector: Connector) -> None:
+def test_the_message_about_a_port_in_use_names_the_port(connector: Connector) -> None:
     port = connector.sandbox.base_url.rpartition(":")[2]
     result = connector.run("sandbox", "--port", port)
     assert (result.exit_code, port in result.stderr) == (2, True)

@@ -3,7 +3,6 @@
 import ast
 import re
 import shutil
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -14,7 +13,7 @@ import yaml
 from connector.sandbox import SandboxProcess
 from pipelines.demo import draw_data, write_crm
 from tests.docs.test_pages import read_blocks
-from tests.pipelines.conftest import ROOT, count_stored_emails
+from tests.pipelines.conftest import ROOT, count_stored_emails, run_process
 
 CONFIGS_FOLDER = ROOT / "configs"
 _VARIABLE_PATTERN = re.compile(r"(?P<name>[A-Z_]+)=(?P<value>.*)")
@@ -77,14 +76,7 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine_folder: Path, read
 
         run_environ = {"HOME": str(machine_folder), "LOGNAME": "connector", "PATH": "/usr/bin:/bin"}
         run_environ |= {name: replace_paths_and_url(value) for name, value in environ.items()}
-        result = subprocess.run(
-            ["/bin/sh", "-c", replace_paths_and_url(command)],
-            env=run_environ,
-            cwd=machine_folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        result = run_process(["/bin/sh", "-c", replace_paths_and_url(command)], env=run_environ, cwd=machine_folder)
         assert result.returncode == 0, result.stdout + result.stderr
         assert len(count_stored_emails(sandbox)) > 20
         if read_schedule is not read_workflow:
@@ -95,16 +87,10 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine_folder: Path, read
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_units(machine_folder: Path) -> None:
     for name in ("connector.service", "connector.timer"):
-        text = (
-            (CONFIGS_FOLDER / name).read_text().replace("/opt/connector/bin/", f"{machine_folder}/opt/connector/bin/")
-        )
-        (machine_folder / name).write_text(text)
-    result = subprocess.run(
-        ["systemd-analyze", "verify", machine_folder / "connector.service", machine_folder / "connector.timer"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        text = (CONFIGS_FOLDER / name).read_text()
+        (machine_folder / name).write_text(text.replace("/opt/", f"{machine_folder}/opt/"))
+    paths = (machine_folder / "connector.service", machine_folder / "connector.timer")
+    result = run_process(["systemd-analyze", "verify", *paths])
     assert (result.returncode, result.stderr) == (0, "")
 
 

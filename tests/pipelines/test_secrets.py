@@ -47,13 +47,9 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
     def run(connector: Connector, command: str, **environ: str) -> int:
         # `status` writes no page of a run.
         report_path = tmp_path / ("run.json" if command.startswith("status") else "run.html")
-        log_options: tuple[str, ...] = (
-            ()
-            if command.startswith(("init", "schema"))
-            else ("-vv", "--log-format", "json", "--report", report_path.name)
-        )
+        log_options = ["-vv", "--log-format", "json", "--report", report_path.name]
         report_path.unlink(missing_ok=True)
-        arguments = [*command.split(), *log_options]
+        arguments = command.split() + ([] if command.startswith(("init", "schema")) else log_options)
         exit_code, *outputs = run_in_process(arguments, connector.build_environ(environ), connector.folder)
         output_number = len(list(output_folder.iterdir()))
         report = report_path.read_text() if report_path.exists() else ""

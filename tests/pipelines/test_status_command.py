@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -26,6 +25,7 @@ from tests.pipelines.conftest import (
     NEWS_IMPORT_OPTIONS,
     Connector,
     count_stored_emails,
+    run_process,
     wait_for,
     write_addresses,
     write_csv,
@@ -120,9 +120,8 @@ def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connec
     assert (report["open_entries"], report["next"]) == ([], [])
     assert "Open workNothing" in (connector.folder / "none.html").read_text().replace("</h2><p>", "")
     connector.run_json("retry", "--quiet-period", "200ms")
-    assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1, (
-        "the entry belongs to the job after a retry without a job"
-    )
+    # The entry belongs to the job also after a retry without a job.
+    assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1
 
 
 def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Connector) -> None:
@@ -143,7 +142,7 @@ def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Conne
     assert (connector.folder / "state" / "ledger.db").exists()
 
 
-def test_a_clock_that_has_jumped_ahead_deletes_nothing(connector: Connector) -> None:
+def test_a_run_deletes_no_file_while_the_clock_is_far_ahead(connector: Connector) -> None:
     path = connector.write_people("email", "ann@x.org", "no address")
     rejects_paths = [Path(connector.import_file(path).report["rejects_file"]) for _ in range(2)]
     files = [*rejects_paths, *(connector.folder / "state" / "runs" / f"{reject.stem}.json" for reject in rejects_paths)]
@@ -194,7 +193,7 @@ def test_files_of_a_run_that_has_not_ended_are_kept_at_any_age(connector: Connec
     assert [path.exists() for path in run_files] == [True, False]
 
 
-def test_a_run_that_ends_while_its_record_is_read_is_not_called_killed(
+def test_a_run_that_ends_during_status_is_not_reported_as_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, original_flock = write_run_file(tmp_path), fcntl.flock
@@ -208,7 +207,7 @@ def test_a_run_that_ends_while_its_record_is_read_is_not_called_killed(
     assert [run["status"] for run in list_runs(tmp_path)] == ["ok"]
 
 
-def test_a_run_whose_report_does_not_fit_on_the_disk_is_not_called_killed(
+def test_a_run_whose_report_does_not_fit_on_the_disk_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -229,7 +228,7 @@ def test_two_runs_that_begin_at_the_same_moment_have_a_record_each(tmp_path: Pat
 
 
 @pytest.mark.parametrize("jump_hours", [-2000, 2000])
-def test_a_clock_that_jumps_loses_no_row_and_creates_no_subscriber_twice(connector: Connector, jump_hours: int) -> None:
+def test_a_jump_of_the_clock_loses_no_row_and_creates_nobody_twice(connector: Connector, jump_hours: int) -> None:
     path = write_addresses(connector.folder / "people.csv", 20)
     connector.sandbox.switch(drop_after=0.3)  # the run must look lost creates up
     machine_clock, clock_read_numbers = system_clock(), count()
@@ -253,15 +252,7 @@ def test_a_full_standard_error_changes_no_exit_code(connector: Connector, argume
     path = connector.write_people("email", "ann@x.org")
     command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--active", *arguments]
     with Path("/dev/full").open("w") as full_device:
-        result = subprocess.run(
-            command,
-            env=os.environ | connector.environ,
-            stdout=subprocess.DEVNULL,
-            stderr=full_device,
-            check=False,
-            timeout=60,
-        )
-    assert result.returncode == exit_code
+        assert run_process(command, env=connector.build_environ(), stderr=full_device).returncode == exit_code
 
 
 def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector) -> None:
@@ -295,19 +286,14 @@ def read_metrics(path: Path) -> dict[str, float]:
     described_names = {line.split()[2] for line in lines if line.startswith("# TYPE ") and line.endswith(" gauge")}
     matches = [sample for sample in samples if sample is not None]
     assert len(matches) == len(samples)
-    assert (
-        {match[1] for match in matches}
-        == described_names
-        == {line.split()[2] for line in lines if line.startswith("# HELP")}
-    )
+    names_with_help = {line.split()[2] for line in lines if line.startswith("# HELP")}
+    assert {match[1] for match in matches} == described_names == names_with_help
     return {f"{match[1].removeprefix('connector_last_run_')} {match[2]}": float(match[3]) for match in matches}
 
 
 def test_the_metrics_of_a_run_equal_the_figures_of_its_report(connector: Connector) -> None:
-    path, metrics_path = (
-        write_csv(connector.folder / 'pe"ople.csv', "email", "ann@x.org", "no address"),
-        connector.folder / "c.prom",
-    )
+    path = write_csv(connector.folder / 'pe"ople.csv', "email", "ann@x.org", "no address")
+    metrics_path = connector.folder / "c.prom"
     report = connector.import_file(path, "--metrics", str(metrics_path)).report
     samples = read_metrics(metrics_path)
     labels = 'command="import",job="pe\\"ople"'

@@ -21,13 +21,9 @@ def bucket_connector(connector: Connector, bucket: Bucket) -> Connector:
     return connector
 
 
-def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
-    bucket_connector: Connector, bucket: Bucket
-) -> None:
-    first_content, second_content = (
-        write_addresses(bucket_connector.folder / "x.csv", *count_and_first_index).read_bytes()
-        for count_and_first_index in ((250,), (150, 250))
-    )
+def test_an_import_from_a_bucket_creates_each_row_once(bucket_connector: Connector, bucket: Bucket) -> None:
+    first_content = write_addresses(bucket_connector.folder / "a.csv", 250).read_bytes()
+    second_content = write_addresses(bucket_connector.folder / "b.csv", 150, first_index=250).read_bytes()
     bucket.put("inbox/a.csv.gz", gzip.compress(first_content))
     bucket.put("inbox/b.csv", second_content + b"no-address,Eve,Lee,true\n")
     bucket.put("gone.csv", "email\nperson3@example.com\nperson300@example.com\n")
@@ -44,15 +40,10 @@ def test_an_import_from_a_bucket_under_lost_answers_creates_each_row_once(
     rejects = Path(result.report["rejects_file"]).read_text()
     assert bucket.url("inbox/b.csv") in rejects
     assert bucket.url("inbox/*.csv*") == result.report["source"]
-    texts = [
-        result.stdout,
-        result.stderr,
-        *(path.read_bytes().decode("latin-1") for path in bucket_connector.folder.rglob("*") if path.is_file()),
-    ]
-    assert not any(SECRET_KEY in text for text in texts)
+    file_texts = [path.read_text("latin-1") for path in bucket_connector.folder.rglob("*") if path.is_file()]
+    assert not any(SECRET_KEY in text for text in (result.stdout, result.stderr, *file_texts))
 
-    second_result = bucket_connector.run_json(
-        "import", bucket.url("inbox/*.csv*"), "--base-name", "News", "--quiet-period", "200ms"
-    )
+    options = ("--base-name", "News", "--quiet-period", "200ms")
+    second_result = bucket_connector.run_json("import", bucket.url("inbox/*.csv*"), *options)
     assert second_result.rows == {"read": 401, "exists": 398, "created": 2, "invalid": 1}
     assert second_result.report["job"] == "inbox"

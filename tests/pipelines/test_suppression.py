@@ -89,9 +89,8 @@ def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allow
     job = write_job(connector)
 
     def sync(list_length: int, *options: str) -> CommandResult:
-        write_csv(
-            connector.folder / "gone.csv", "address", *(f"person{index}@example.com" for index in range(list_length))
-        )
+        addresses = [f"person{index}@example.com" for index in range(list_length)]
+        write_csv(connector.folder / "gone.csv", "address", *addresses)
         return connector.sync(job, *options)
 
     assert sync(200).rows == {"read": 200, "suppressed": 200}
@@ -149,11 +148,8 @@ def read_suppression_list(folder: Path, cell: str) -> Suppression:
 )  # fmt: skip
 def test_an_address_as_other_programs_write_it_is_read(tmp_path: Path, cell: str) -> None:
     suppression = read_suppression_list(tmp_path, cell)
-    assert [suppression.has_subscriber({"email": f"{name}@x.org"}) for name in ("ann", "zoe", "bob")] == [
-        True,
-        True,
-        False,
-    ]
+    emails = [f"{name}@x.org" for name in ("ann", "zoe", "bob")]
+    assert [suppression.has_subscriber({"email": email}) for email in emails] == [True, True, False]
 
 
 @pytest.mark.parametrize(

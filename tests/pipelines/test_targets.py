@@ -38,9 +38,7 @@ def write_foreign_parquet(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("name", [*FOREIGN_FILES, "people.parquet"])
-def test_a_file_of_another_program_is_replaced_only_with_the_option_overwrite(
-    filled_connector: Connector, name: str
-) -> None:
+def test_only_the_option_overwrite_replaces_a_file_of_another_program(filled_connector: Connector, name: str) -> None:
     path = filled_connector.folder / name
     path.write_bytes(FOREIGN_FILES.get(name, b""))
     content_before = FOREIGN_FILES[name] if name in FOREIGN_FILES else write_foreign_parquet(path)
@@ -53,12 +51,9 @@ def test_a_file_of_another_program_is_replaced_only_with_the_option_overwrite(
 
     if name in ("people.csv", "text.parquet"):
         assert filled_connector.run_json("export", name, "--overwrite").rows == {"read": 20, "written": 20}
-        assert filled_connector.run_json("export", name).rows == {"read": 20, "written": 20}, (
-            "an export wrote the file, so --overwrite is not needed"
-        )
-    assert sorted(
-        path_in_folder.name for path_in_folder in filled_connector.folder.iterdir() if path_in_folder.is_file()
-    ) == [name]
+        # An export wrote the file, so --overwrite is not needed.
+        assert filled_connector.run_json("export", name).rows == {"read": 20, "written": 20}
+    assert [file.name for file in filled_connector.folder.iterdir() if file.is_file()] == [name]
 
 
 def test_the_key_overwrite_lets_a_job_replace_a_file_of_another_program(filled_connector: Connector) -> None:

@@ -26,19 +26,17 @@ def import_during_another_import(connector: Connector, other_path: Path) -> tupl
     connector.import_file(write_addresses(connector.folder / "first.csv", 5))
     people_path = write_addresses(connector.folder / "people.csv", 40, first_index=5)
     connector.sandbox.switch(latency_ms=20)
-    with connector.start(
-        "import", people_path, *NEWS_IMPORT_OPTIONS, "--max-rate", "20", "--output", "json"
-    ) as process:
+    options = (*NEWS_IMPORT_OPTIONS, "--max-rate", "20", "--output", "json")
+    with connector.start("import", people_path, *options) as process:
         wait_for(lambda: has_stored_subscribers(connector.sandbox, 9))
         os.kill(process.pid, signal.SIGSTOP)
-        other_result = connector.import_file(
-            other_path, environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
-        )
+        environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
+        other_result = connector.import_file(other_path, environ=environ)
         os.kill(process.pid, signal.SIGCONT)
         return wait_for_result(process), other_result
 
 
-def test_a_load_reports_the_arrivals_from_other_programs_even_if_it_created_them_too(connector: Connector) -> None:
+def test_a_load_reports_all_subscribers_that_another_program_created_meanwhile(connector: Connector) -> None:
     other_path = write_addresses(connector.folder / "other.csv", 10, first_index=43)
     result, other_result = import_during_another_import(connector, other_path)
     assert (result.rows, other_result.rows["created"]) == ({"read": 40, "created": 40}, 10)
@@ -47,7 +45,7 @@ def test_a_load_reports_the_arrivals_from_other_programs_even_if_it_created_them
     assert message.startswith("10 subscribers appeared in the base during this run")
 
 
-def test_a_load_without_another_program_reports_no_arrival(connector: Connector) -> None:
+def test_a_load_without_another_program_reports_no_foreign_subscriber(connector: Connector) -> None:
     people_path = write_addresses(connector.folder / "people.csv", 30)
     assert find_messages(connector.import_file(people_path), TEXT) == []
     write_addresses(people_path, 60)

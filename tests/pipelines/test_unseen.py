@@ -24,7 +24,7 @@ def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: 
     assert (result.exit_code, find_messages(result, TEXT)) == (0, []), result.stderr
 
 
-def test_a_lag_that_is_shorter_than_the_lag_on_record_does_not_change_the_exit_code(connector: Connector) -> None:
+def test_a_lag_below_the_lag_on_record_does_not_change_the_exit_code(connector: Connector) -> None:
     path = connector.folder / "people.csv"
     assert connector.import_file(write_addresses(path, 2)).exit_code == 0
     record_lag_of_list(connector, 900.0)
@@ -43,7 +43,7 @@ def test_a_lag_that_is_shorter_than_the_lag_on_record_does_not_change_the_exit_c
         {"combine": "last", "filters": "partial"},
     ],
 )
-def test_a_list_that_shows_the_last_subscriber_in_any_way_causes_no_warning(
+def test_a_list_that_shows_the_last_new_subscriber_causes_no_warning(
     connector: Connector, switches: dict[str, object]
 ) -> None:
     connector.sandbox.seed(30, base_name="News")

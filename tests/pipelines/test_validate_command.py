@@ -1,9 +1,9 @@
 """`connector validate`: the rows that an import would reject, without a service, a token or a ledger."""
 
-import csv
 from pathlib import Path
+from typing import Any
 
-from tests.pipelines.conftest import CommandResult, Connector, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, read_rows, write_csv
 from tests.pipelines.test_rejects_round_trip import INVALID_ROWS, write_people
 
 ENVIRON_WITHOUT_SERVICE: dict[str, str | None] = {"CONNECTOR_BASE_URL": None, "CONNECTOR_TOKEN": None}
@@ -26,15 +26,11 @@ def validate(connector: Connector, *arguments: str | Path) -> CommandResult:
 
 
 def list_faults(result: CommandResult) -> list[tuple[str, str, int, list[tuple[int, str]]]]:
-    return [
-        (
-            fault["field"],
-            fault["code"],
-            fault["rows"],
-            [(example["row"], example["value"]) for example in fault["examples"]],
-        )
-        for fault in result.report["faults"]
-    ]
+    def list_examples(fault: dict[str, Any]) -> list[tuple[int, str]]:
+        return [(example["row"], example["value"]) for example in fault["examples"]]
+
+    faults = result.report["faults"]
+    return [(fault["field"], fault["code"], fault["rows"], list_examples(fault)) for fault in faults]
 
 
 def test_each_fault_is_counted_with_examples_of_original_values(connector: Connector) -> None:
@@ -64,11 +60,7 @@ def test_validate_rejects_the_same_rows_as_an_import(connector: Connector) -> No
 
 
 def read_rejects(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return [
-            {name: value for name, value in row.items() if name not in ("_run_id", "_at")}
-            for row in csv.DictReader(file)
-        ]
+    return [{**row, "_run_id": "", "_at": ""} for row in read_rows(path)]
 
 
 def test_a_job_is_validated_with_its_mapping(connector: Connector) -> None:
@@ -93,14 +85,12 @@ def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector) -> No
     assert validate(connector, "people.csv").rows == {"read": 4, "valid": 2, "invalid": 1, "duplicate": 1}
 
 
-def test_validate_reads_options_like_an_import(connector: Connector) -> None:
+def test_validate_takes_the_options_of_an_import(connector: Connector) -> None:
     path = connector.write_people(*PEOPLE)
     result = validate(connector, path, "--map", "gender=", "--zip", "reject", "--limit", "3", "--inactive")
     assert list_faults(result) == [("email", "email", 1, [(3, "bob")]), ("address_zip", "zip", 1, [(4, "02134")])]
-    result_with_client_user_id = validate(
-        connector, path, "--identity", "client_user_id", "--map", "client_user_id=Plan"
-    )
-    assert result_with_client_user_id.rows["duplicate"] == 2
+    result = validate(connector, path, "--identity", "client_user_id", "--map", "client_user_id=Plan")
+    assert result.rows["duplicate"] == 2
 
 
 def test_an_empty_or_broken_source_is_not_valid(connector: Connector) -> None:

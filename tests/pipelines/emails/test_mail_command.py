@@ -1,6 +1,5 @@
 """`connector mail`: a campaign sends each row one email, in any number of runs."""
 
-import csv
 import json
 import os
 import shutil
@@ -18,6 +17,7 @@ from connector.errors import ConfigurationError
 from connector.mail.campaign import MAX_EMAILS_PER_COMMIT, CampaignHistory, refuse_older_ledger
 from tests.pipelines.conftest import Connector, wait_for, write_csv
 from tests.pipelines.emails.outbox import interrupt_twice, list_recipients, read_outbox
+from tests.pipelines.leftovers import read_rejects
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 
@@ -45,22 +45,18 @@ def write_job(folder: Path, mail: dict[str, Any] | None = None, **keys: Any) -> 
 @pytest.fixture
 def mailer(connector: Connector, tmp_path: Path) -> Connector:
     """A connector with three people, a template and a job."""
-    connector.write_people(
-        "email,first,order",
-        "ann@example.net,Ann,17",
-        "bob@example.net,Bob & <b>Bill</b>,18",
-        "cleo@example.net,Клео,19",
-    )
+    rows = ("ann@example.net,Ann,17", "bob@example.net,Bob & <b>Bill</b>,18", "cleo@example.net,Клео,19")
+    connector.write_people("email,first,order", *rows)
     (tmp_path / "welcome.html").write_text("<p>Hello {{ first }}, order {{ order }}</p>", encoding="utf-8")
     write_job(tmp_path)
     return connector
 
 
-def read_rejects(result: Any) -> list[dict[str, str]]:
-    if result.report["rejects_file"] is None:
-        return []
-    with Path(result.report["rejects_file"]).open(encoding="utf-8-sig", newline="") as file:
-        return list(csv.DictReader(file))
+def write_many_people(mailer: Connector, person_count: int) -> list[str]:
+    """Write a file with this many people. Return their addresses."""
+    addresses = [f"person{index}@example.net" for index in range(person_count)]
+    mailer.write_people("email,first,order", *(f"{address},P,1" for address in addresses))
+    return addresses
 
 
 def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
@@ -85,12 +81,11 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
 
 
 def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Connector) -> None:
-    people = [f"p{index}@example.net,P,{index}" for index in range(40)]
-    mailer.write_people("email,first,order", *people)
+    addresses = write_many_people(mailer, 40)
     write_job(mailer.folder, suppress={"file": {"path": "gone.csv", "column": "email"}})
 
     def write_suppression_list(suppressed_count: int) -> None:
-        write_csv(mailer.folder / "gone.csv", "email", *(row.split(",")[0] for row in people[:suppressed_count]))
+        write_csv(mailer.folder / "gone.csv", "email", *addresses[:suppressed_count])
 
     # The refused run stores no emails, so the next run finds no unknown emails.
     write_suppression_list(0)
@@ -107,17 +102,11 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
 
 
 def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector) -> None:
-    mailer.write_people(
-        "email,first,order",
-        "ann@example.net,Ann,1",
-        "nobody,Bob,1",
-        "ANN@example.net ,Ann again,1",
-        'eve@example.net,"Eve\nBcc: x@y.org",1',
-        "gone@example.net,Gone,1",
-    )
+    rows = ["ann@example.net,Ann,1", "nobody,Bob,1", "ANN@example.net ,Ann again,1"]
+    rows += ('eve@example.net,"Eve\nBcc: x@y.org",1', "gone@example.net,Gone,1")
+    mailer.write_people("email,first,order", *rows)
     write_csv(mailer.folder / "gone.csv", "email", "GONE@example.net")
-    suppress_key = {"file": {"path": "gone.csv", "column": "email"}}
-    write_job(mailer.folder, suppress=suppress_key)
+    write_job(mailer.folder, suppress={"file": {"path": "gone.csv", "column": "email"}})
     preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert "row 5 is invalid: Email." in preview_result.stderr
     assert "Bcc" not in preview_result.stderr + preview_result.stdout
@@ -162,8 +151,7 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
 
 
 def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector) -> None:
-    people = [f"person{index}@example.net,P,1" for index in range(60)]
-    mailer.write_people("email,first,order", *people)
+    write_many_people(mailer, 60)
     mailer.sandbox.switch(refuse=0.2, retry_after="none")
 
     result = mailer.run_json("mail", "mail.yaml")
@@ -188,8 +176,7 @@ def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector
 
 
 def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mailer: Connector) -> None:
-    people = [f"person{index}@example.net,P,1" for index in range(60)]
-    mailer.write_people("email,first,order", *people)
+    write_many_people(mailer, 60)
     mailer.sandbox.switch(error_before=1)
 
     mailer.run_json("mail", "mail.yaml").expect(3, read=60, unknown=3, unsent=57)
@@ -221,7 +208,7 @@ def test_a_preview_writes_emails_and_sends_no_email(mailer: Connector) -> None:
     assert (mailer.folder / "state" / "ledger-emails.db").read_bytes() == ledger_bytes
 
 
-def test_only_a_run_of_the_same_campaign_waits_for_the_first_run(mailer: Connector) -> None:
+def test_only_a_run_of_the_same_campaign_is_locked_out(mailer: Connector) -> None:
     mailer.sandbox.switch(latency_ms=500)
     with mailer.start("mail", "mail.yaml", "--output", "json") as first_process:
         wait_for(lambda: mailer.sandbox.stats()["requests"].get("send", {}).get("received", 0) > 0)
@@ -229,14 +216,11 @@ def test_only_a_run_of_the_same_campaign_waits_for_the_first_run(mailer: Connect
         write_job(mailer.folder, {"campaign": "other"})
         assert mailer.run_json("mail", "mail.yaml").exit_code == 0
         first_process.communicate()
-    assert Counter(list_recipients(mailer.sandbox)) == Counter(
-        dict.fromkeys(("ann@example.net", "bob@example.net", "cleo@example.net"), 2)
-    )
+    assert sorted(Counter(list_recipients(mailer.sandbox)).values()) == [2, 2, 2]
 
 
 def test_a_signal_ends_the_run_after_the_last_answer(mailer: Connector) -> None:
-    people = [f"person{index}@example.net,P,1" for index in range(400)]
-    mailer.write_people("email,first,order", *people)
+    write_many_people(mailer, 400)
     write_job(mailer.folder, load={"max_rate": 100})
     with mailer.start("mail", "mail.yaml", "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] >= 20)
@@ -288,8 +272,7 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
 def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None:
     """The sandbox loses 2 % of the answers after it sent the email."""
     recipient_count = 5000 if KILL_COUNT >= 50 else 1000
-    addresses = [f"person{index}@example.net" for index in range(recipient_count)]
-    mailer.write_people("email,first,order", *(f"{address},P,1" for address in addresses))
+    addresses = write_many_people(mailer, recipient_count)
     write_job(mailer.folder, {"html": None, "text": {"content": "Hello {{ first }}"}})
     mailer.sandbox.switch(drop_after=0.02)
 
@@ -307,28 +290,20 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None
     assert result.exit_code == 1
     rows = result.report["rows"]  # includes rows that are 0
     assert rows["read"] == recipient_count == rows["sent"] + rows["already_sent"] + rows["unknown"]
-    unknown_emails = {reject["email"] for reject in read_rejects(result)}
-    assert len(unknown_emails) == rows["unknown"] > recipient_count // 200
-    emails_without_answer = {
-        event["email"]["to"][0]
-        for event in mailer.sandbox.truth()["events"]
-        if event["kind"] == "sent" and event["answered"] != "answered"
-    }
-    assert emails_without_answer <= unknown_emails, "the rejects file has each recipient whose answer was lost"
-    assert set(addresses) - set(counts_by_recipient) <= unknown_emails, (
-        "the rejects file has each recipient who got no email"
-    )
-    assert len(unknown_emails) <= len(emails_without_answer) + KILL_COUNT * 2 * MAX_EMAILS_PER_COMMIT
+    unknown_recipients = {reject["email"] for reject in read_rejects(result)}
+    assert len(unknown_recipients) == rows["unknown"] > recipient_count // 200
+    sent_events = [event for event in mailer.sandbox.truth()["events"] if event["kind"] == "sent"]
+    recipients_without_answer = {event["email"]["to"][0] for event in sent_events if event["answered"] != "answered"}
+    assert recipients_without_answer | (set(addresses) - set(counts_by_recipient)) <= unknown_recipients
+    assert len(unknown_recipients) <= len(recipients_without_answer) + KILL_COUNT * 2 * MAX_EMAILS_PER_COMMIT
 
 
 # Interrupted runs
 
 
 def test_sent_emails_are_not_reported_as_unsent_after_a_second_signal(mailer: Connector) -> None:
-    mailer.write_people("email", *(f"person{index}@example.net" for index in range(20)))
-    write_job(
-        mailer.folder, {"to": "email", "subject": "Hi", "html": {"content": "<p>Hello</p>"}}, load={"max_rate": 10}
-    )
+    write_many_people(mailer, 20)
+    write_job(mailer.folder, load={"max_rate": 10})
     with mailer.start("mail", "mail.yaml", "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] >= 5)
         mailer.sandbox.switch(hang_after=1)
@@ -383,13 +358,11 @@ def test_a_ledger_that_lacks_emails_of_a_report_is_refused(
         refuse_older_ledger("ledger", "a", "may", [run], history)
 
 
-def test_send_does_not_create_the_ledger_that_a_job_requires_to_exist(mailer: Connector) -> None:
+def test_send_creates_no_ledger(mailer: Connector) -> None:
     write_job(mailer.folder, ledger="must_exist")
     assert mailer.run_json("mail", "mail.yaml").exit_code == 3
-    send_result = mailer.run(
-        "send", "--from", "a@example.com", "--to", "b@example.net", "--subject", "S", "--html", "welcome.html"
-    )
-    assert send_result.exit_code == 0
+    send_options = ("--from", "a@example.com", "--to", "b@example.net", "--subject", "S", "--html", "welcome.html")
+    assert mailer.run("send", *send_options).exit_code == 0
 
     result = mailer.run_json("mail", "mail.yaml")
 
