@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, count_stored_emails, has_stored_subscribers, wait_for
+from tests.pipelines.conftest import Connector, count_stored_emails, wait_for
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.test_singer import BATCH_ROW_COUNT, JOB, ROW_COUNT
 
@@ -64,7 +64,7 @@ def run_scripts(sandbox: SandboxProcess, folder: Path, *scripts: str) -> None:
 def test_a_load_after_a_killed_load_creates_no_subscriber_twice(sandbox: SandboxProcess, tmp_path: Path) -> None:
     sandbox.switch(latency_ms=20, drop_after=0.1, error_after=0.1, seed=5)
     with start_script(LOAD_SCRIPT, sandbox, tmp_path) as process:
-        wait_for(lambda: process.poll() is not None or has_stored_subscribers(sandbox, 21))
+        wait_for(lambda: process.poll() is not None or sandbox.stats()["subscribers"] >= 21)
         process.kill()
         process.communicate()
     assert process.returncode == -signal.SIGKILL

@@ -55,6 +55,10 @@ class CommandResult:
         """The row counts of the report that are not 0."""
         return {name: row_count for name, row_count in self.report["rows"].items() if row_count}
 
+    def find_messages(self, expected_text: str) -> list[str]:
+        """Return the messages of the report that contain this text."""
+        return [message for message in self.report["messages"] if expected_text in message]
+
     def expect(self, exit_code: int, **rows: int) -> Self:
         """Check the exit code and the row counts that are not 0. Return the result."""
         __tracebackhide__ = True
@@ -149,6 +153,23 @@ class Connector:
         """Import all rows into the base News as active, with a short quiet period unless the options give another."""
         return self.run_json("import", path, *NEWS_IMPORT_OPTIONS, *options, **run_options)
 
+    def list_created_subscribers(self) -> dict[str, dict[str, Any]]:
+        """Return the subscribers that creates have stored in the sandbox, by email."""
+        events = self.sandbox.truth()["events"]
+        subscribers = [event["subscriber"] for event in events if event["kind"] == "created"]
+        return {subscriber["Email"]: subscriber for subscriber in subscribers}
+
+    def list_activity(self) -> dict[str, bool]:
+        """Return whether each created subscriber is active, by email."""
+        return {email: subscriber["IsActive"] for email, subscriber in self.list_created_subscribers().items()}
+
+    def count_creates_by_email(self) -> Counter[str]:
+        return count_stored_emails(self.sandbox)
+
+    def wait_for_subscribers(self, subscriber_count: int) -> None:
+        """Wait until the sandbox has at least this many subscribers."""
+        wait_for(lambda: self.sandbox.stats()["subscribers"] >= subscriber_count)
+
     def write_job(self, *job_lines: str, file_name: str = "job.yaml", **values: str) -> Path:
         """Write the job file of a load, as `build_job` does. Return its path."""
         path = self.folder / file_name
@@ -238,31 +259,11 @@ def count_stored_emails(sandbox: SandboxProcess) -> Counter[str]:
     )
 
 
-def list_stored_subscribers(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
-    """Return the subscribers that creates have stored, by email."""
-    created_subscribers = [event["subscriber"] for event in sandbox.truth()["events"] if event["kind"] == "created"]
-    return {subscriber["Email"]: subscriber for subscriber in created_subscribers}
-
-
-def list_activity(connector: Connector) -> dict[str, bool]:
-    """Return whether each created subscriber is active, by email."""
-    return {email: subscriber["IsActive"] for email, subscriber in list_stored_subscribers(connector.sandbox).items()}
-
-
-def find_messages(result: CommandResult, expected_text: str) -> list[str]:
-    return [message for message in result.report["messages"] if expected_text in message]
-
-
 def wait_for_result(process: ForkedProcess) -> CommandResult:
     """Wait for the end of a command, and return its result."""
     stdout, stderr = process.communicate()
     assert "Traceback" not in stderr, stderr
     return CommandResult(process.returncode, stdout, stderr)
-
-
-def has_stored_subscribers(sandbox: SandboxProcess, subscriber_count: int) -> bool:
-    """Return whether the sandbox has stored at least this many subscribers."""
-    return bool(sandbox.stats()["subscribers"] >= subscriber_count)
 
 
 def wait_for(is_fulfilled: Callable[[], bool]) -> None:

@@ -3,7 +3,7 @@
 import os
 from collections import Counter
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, wait_for_result
+from tests.pipelines.conftest import CommandResult, Connector, wait_for_result
 from tests.pipelines.forked import ForkedProcess
 
 PEOPLE_COUNT = 600
@@ -71,4 +71,4 @@ def count_each_person_once(person_count: int = PEOPLE_COUNT) -> Counter[str]:
 
 def has_each_person_once(connector: Connector, person_count: int = PEOPLE_COUNT) -> bool:
     """Return whether the sandbox has each of the people exactly once."""
-    return count_stored_emails(connector.sandbox) == count_each_person_once(person_count)
+    return connector.count_creates_by_email() == count_each_person_once(person_count)

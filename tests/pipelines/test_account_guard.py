@@ -6,14 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import (
-    CommandResult,
-    Connector,
-    count_stored_emails,
-    has_stored_subscribers,
-    wait_for,
-    write_addresses,
-)
+from tests.pipelines.conftest import CommandResult, Connector, write_addresses
 from tests.pipelines.leftovers import record_lag_of_list
 from tests.pipelines.reconciled import create_in_service
 
@@ -106,12 +99,12 @@ def test_a_run_waits_until_the_list_shows_the_subscribers_of_a_killed_run(connec
     connector.sandbox.switch(list_lag_ms=1500, latency_ms=50)
     path = write_addresses(connector.folder / "people.csv", 100)
     with connector.start("import", path, "--base-name", "News") as process:
-        wait_for(lambda: has_stored_subscribers(connector.sandbox, 50))
+        connector.wait_for_subscribers(50)
         process.kill()
     connector.sandbox.switch(latency_ms=0)
     result = connector.import_file(path, "--quiet-period", "2s")
     assert (result.exit_code, result.rows["read"]) in ((0, 100), (1, 100)), result.stderr
-    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 @pytest.mark.parametrize(
@@ -144,7 +137,7 @@ def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connec
     result = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
     result.expect(1, read=21, exists=20, created=1)
     assert "double opt-in" in result.stderr
-    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_a_move_of_all_subscribers_to_another_base_ends_the_run(connector: Connector, tmp_path: Path) -> None:

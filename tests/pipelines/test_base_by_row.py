@@ -2,18 +2,10 @@
 
 from collections import Counter
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 from connector.listing.evidence import MAX_REQUESTS
-from tests.pipelines.conftest import (
-    CommandResult,
-    Connector,
-    has_stored_subscribers,
-    wait_for,
-    wait_for_result,
-    write_csv,
-)
+from tests.pipelines.conftest import CommandResult, Connector, wait_for, wait_for_result, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import count_by_base, write_lists, write_parts
 
@@ -136,7 +128,7 @@ def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connecto
     job = write_lists(connector, "ann@x.org,shop")
     connector.sandbox.switch(hang_after=1)
     with connector.start("sync", job) as process:
-        wait_for(partial(has_stored_subscribers, connector.sandbox, 1))
+        connector.wait_for_subscribers(1)
         process.kill()
     connector.sandbox.switch(hang_after=0)
     result = connector.sync(write_lists(connector, "bob@x.org,news")).expect(0, read=1, created=1)
@@ -149,7 +141,7 @@ def test_a_lost_create_is_absent_only_after_the_list_shows_a_later_subscriber(co
     with connector.start(
         "sync", write_parts(connector, ("ann@x.org,1",), ("bob@x.org,2",)), "--output", "json"
     ) as process:
-        wait_for(partial(has_stored_subscribers, connector.sandbox, 1))
+        connector.wait_for_subscribers(1)
         connector.sandbox.switch(drop_after=0, latency_ms=0)
         result = wait_for_result(process)
     # On a slow machine the run ends before the list shows bob, so that the exit code is 1.

@@ -3,7 +3,7 @@ tests/test_base_names.py has the names."""
 
 from pathlib import Path
 
-from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector, write_addresses
 from tests.pipelines.planned import count_creates
 
 
@@ -21,7 +21,7 @@ def test_a_base_is_found_by_any_spelling_of_its_name(connector: Connector, tmp_p
     people_path = write_addresses(tmp_path / "b.csv", 5)
     import_people(connector, people_path, "two", "--base-name", second_spelling).expect(0, read=5, exists=3, created=2)
     assert import_people(connector, people_path, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
-    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_a_base_name_that_the_service_may_confuse_with_another_is_refused(connector: Connector, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from connector.errors import SourceError
 from connector.sources.files import open_file, open_files
-from tests.pipelines.conftest import Connector, count_stored_emails, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, write_addresses
 from tests.sources.files.people import BUILD_FILE_BY_NAME, PEOPLE
 from tests.sources.files.reading import write_file
 
@@ -96,8 +96,8 @@ def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Con
             result = connector.run_json(*command, "--base-id", "7")
             assert result.exit_code == 3, (command, result.stderr)
             assert "people.csv: has changed since it was opened" in result.stderr
-            assert "Wait until the data are complete, then run again" in result.stderr
-    assert count_stored_emails(connector.sandbox) == {}
+            assert "Wait until it is complete, then run again" in result.stderr
+    assert connector.count_creates_by_email() == {}
     assert connector.run_json("validate", file_path).rows["read"] > 2_000
 
 
@@ -107,8 +107,8 @@ def test_a_file_may_change_after_its_last_row_is_read(connector: Connector, tmp_
     with connector.start(
         "import", file_path, "--base-id", "7", "--quiet-period", "200ms", "--output", "json"
     ) as process:
-        wait_for(lambda: connector.sandbox.stats()["subscribers"] > 0)
+        connector.wait_for_subscribers(1)
         shutil.copyfile(write_addresses(tmp_path / "other.csv", 90), file_path)
         process.communicate()
     assert process.returncode == 0
-    assert len(count_stored_emails(connector.sandbox)) == 20
+    assert len(connector.count_creates_by_email()) == 20

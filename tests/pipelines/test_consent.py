@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, list_activity, list_stored_subscribers
+from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import read_rejects
 
 
 def test_an_import_with_an_unmapped_column_of_unsubscriptions_is_refused(connector: Connector) -> None:
     people = connector.write_people("email,status", "ann@x.org,unsubscribed", "bob@x.org,subscribed")
     result = connector.run_json("import", people, "--base-id", "7", "--active")
-    assert (result.exit_code, list_stored_subscribers(connector.sandbox)) == (2, {}), result.stderr
+    assert (result.exit_code, connector.list_created_subscribers()) == (2, {}), result.stderr
     assert "--map is_active=status" in result.stderr
     assert "--ignore status" in result.stderr
     mapped_result = connector.run_json("import", people, "--base-id", "7", "--map", "is_active=status")
     assert mapped_result.exit_code == 0, mapped_result.stderr
-    assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True}
+    assert connector.list_activity() == {"ann@x.org": False, "bob@x.org": True}
 
 
 def test_an_ignored_column_fills_no_field(connector: Connector) -> None:
@@ -28,7 +28,7 @@ def test_an_ignored_column_fills_no_field(connector: Connector) -> None:
     assert connector.run_json(*arguments, "--ignore", "unsubscribed", "--ignore", "phone").rows == {
         "read": 1, "created": 1,
     }  # fmt: skip
-    (subscriber,) = list_stored_subscribers(connector.sandbox).values()
+    (subscriber,) = connector.list_created_subscribers().values()
     assert (subscriber["IsActive"], subscriber.get("Phone"), subscriber["FirstName"]) == (True, None, "Ann")
 
 
@@ -66,7 +66,7 @@ def test_init_maps_the_column_of_unsubscriptions_and_a_job_may_ignore_the_column
     init_result = connector.run("init", "people.csv", "--base-id", "7", "-o", "drafted.yaml")
     assert init_result.exit_code == 0, init_result.stderr
     assert connector.sync("drafted.yaml").rows == {"read": 3, "created": 3}
-    assert list_activity(connector) == {"ann@x.org": False, "bob@x.org": True, "eve@x.org": True}
+    assert connector.list_activity() == {"ann@x.org": False, "bob@x.org": True, "eve@x.org": True}
     job = connector.write_job("ignore: [unsubscribed]", base="id: 7")
     assert connector.run_json("plan", job).report["messages"] == ["columns not used: unsubscribed"]
 
@@ -78,7 +78,7 @@ def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(c
     result = connector.run_json("import", people_path, "--base-id", "7", "--active", "--limit", "32000")
     assert result.is_refused
     assert "the column status" in result.stderr
-    assert list_stored_subscribers(connector.sandbox) == {}
+    assert connector.list_created_subscribers() == {}
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_an_empty_cell_of_is_active_is_invalid_unless_the_mapping_has_a_default(
 def test_an_import_reads_yes_and_no_in_the_language_of_the_header(connector: Connector) -> None:
     people = connector.write_people("email,Abonné", "ann@x.org,OUI", "bob@x.org,non")
     assert connector.run_json("import", people, "--base-id", "7").rows == {"read": 2, "created": 2}
-    assert list_activity(connector) == {"ann@x.org": True, "bob@x.org": False}
+    assert connector.list_activity() == {"ann@x.org": True, "bob@x.org": False}

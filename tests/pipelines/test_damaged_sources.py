@@ -22,10 +22,8 @@ def build_damaged_parquet(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["cut.csv.gz", "damaged.parquet"])
-def test_a_file_with_a_damaged_middle_is_refused_before_the_first_request(
-    connector: Connector, tmp_path: Path, name: str
-) -> None:
-    path = tmp_path / name
+def test_a_file_with_a_damaged_middle_is_refused_before_the_first_request(connector: Connector, name: str) -> None:
+    path = connector.folder / name
     cut_csv = gzip.compress((HEADER + ROWS).encode())[:-2000]
     path.write_bytes(cut_csv if name == "cut.csv.gz" else build_damaged_parquet(path))
     result = connector.run_json("import", path, "--base-id", "7")

@@ -7,7 +7,7 @@ from connector.sources.files import open_file
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.preparation import prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
-from tests.pipelines.conftest import Connector, find_messages, list_activity, list_stored_subscribers, write_csv
+from tests.pipelines.conftest import Connector, write_csv
 from tests.subscribers.test_rows import TODAY
 
 FIELDS = "email: email, first_name: name, address_country: country, is_active: active"
@@ -29,9 +29,9 @@ def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(c
     assert plan_result.rows == expected | {"created": 2}
     result = connector.sync(job)
     assert (result.exit_code, result.rows) == (0, expected | {"created": 2}), result.stderr
-    assert list_activity(connector) == {"ANN@x.org": False, "bob@x.org": True}
+    assert connector.list_activity() == {"ANN@x.org": False, "bob@x.org": True}
     expected_text = "1 subscriber has rows that disagree on is_active: the inactive row is used (row 4)"
-    assert find_messages(result, "disagree") == find_messages(plan_result, "disagree") == [expected_text]
+    assert result.find_messages("disagree") == plan_result.find_messages("disagree") == [expected_text]
     assert connector.sync(job).rows == expected | {"exists": 2}
 
 
@@ -44,13 +44,16 @@ def test_an_inactive_row_beyond_the_limit_has_precedence(connector: Connector) -
         result = connector.sync(job, *options)
         assert result.rows.get("created", 0) == created_count, result.stderr
         assert result.rows["read"] == int(options[1])
-        assert find_messages(result, "All 12 rows were read, because a row beyond --limit may show")
-    assert "p5@x.org" not in list_stored_subscribers(connector.sandbox)  # the row beyond the limit says inactive
+        assert result.find_messages("All 12 rows were read, because a row beyond --limit may show")
+    assert "p5@x.org" not in connector.list_created_subscribers()  # the row beyond the limit says inactive
     assert connector.run_json("validate", job).rows == {"read": 12, "valid": 9, "duplicate": 3}
     whole_result = connector.sync(job)
     assert whole_result.rows == {"read": 12, "exists": 7, "created": 2, "duplicate": 3}, whole_result.stderr
-    assert [email for email, is_active in list_activity(connector).items() if not is_active] == ["p5@x.org", "P8@X.org"]
-    (message,) = find_messages(whole_result, "disagree on is_active")
+    assert [email for email, is_active in connector.list_activity().items() if not is_active] == [
+        "p5@x.org",
+        "P8@X.org",
+    ]
+    (message,) = whole_result.find_messages("disagree on is_active")
     assert f"row 2 of {connector.folder}/part2.csv" in message
 
 
@@ -83,8 +86,8 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
     )
     job = write_job(connector)
     result = connector.sync(job).expect(1, read=12, invalid=6, duplicate=4, created=2)
-    assert list_activity(connector) == {"bob@x.org": True, "cem@x.org": False}
-    (message,) = find_messages(result, "an invalid row that says inactive")
+    assert connector.list_activity() == {"bob@x.org": True, "cem@x.org": False}
+    (message,) = result.find_messages("an invalid row that says inactive")
     assert message.startswith("3 subscribers have an invalid row that says inactive, or that cannot be read (rows 4, 5")
     causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
     assert sorted((cause["code"], cause["rows"]) for cause in causes) == [("overruled", 1), ("overruled", 3)]
@@ -110,8 +113,8 @@ def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(conne
     (connector.folder / "people.csv").write_bytes(text.encode("latin-1"))
     result = connector.sync(write_job(connector))
     assert result.rows == {"read": 15, "invalid": 7, "duplicate": 7, "created": 1}, result.stderr
-    assert (result.exit_code, list_activity(connector)) == (1, {"bob@x.org": True})
-    assert find_messages(result, "that cannot be read (rows 4, 5, 8, 9, 12, 13, 16)")
+    assert (result.exit_code, connector.list_activity()) == (1, {"bob@x.org": True})
+    assert result.find_messages("that cannot be read (rows 4, 5, 8, 9, 12, 13, 16)")
     causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
     assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 7)]
 
@@ -145,7 +148,7 @@ def test_a_subscriber_is_not_created_if_one_of_its_rows_is_inactive_and_suppress
     fields = "client_user_id: id, email: email, is_active: active"
     job = write_job(connector, suppress_key, fields=fields, subscriber="identity: client_user_id")
     connector.sync(job).expect_rows(read=3, suppressed=1, duplicate=1, created=1)
-    assert list(list_stored_subscribers(connector.sandbox)) == ["bob@x.org"]
+    assert list(connector.list_created_subscribers()) == ["bob@x.org"]
 
 
 def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector: Connector) -> None:
@@ -157,19 +160,17 @@ def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector
     subscribers = [event["subscriber"] for event in connector.sandbox.truth()["events"] if event["kind"] == "created"]
     values = [(subscriber["Base"]["Id"], subscriber["Email"], subscriber["IsActive"]) for subscriber in subscribers]
     assert sorted(values) == [(7, "ann@x.org", True), (7, "bob@x.org", False), (9, "ann@x.org", False)]
-    (message,) = find_messages(result, "disagree")
+    (message,) = result.find_messages("disagree")
     assert message == "2 subscribers have rows that disagree on is_active: the inactive row is used (rows 3, 6)"
 
 
-def test_a_run_with_a_limit_reads_no_further_row_without_a_column_of_is_active(
-    connector: Connector, tmp_path: Path
-) -> None:
-    write_people(tmp_path, *(f"p{index}@x.org,Pat,DE,yes" for index in range(5)), name="part0.csv")
-    write_people(tmp_path, '"never closed', *ROWS, name="part1.csv")
+def test_a_run_with_a_limit_reads_no_further_row_without_a_column_of_is_active(connector: Connector) -> None:
+    write_people(connector.folder, *(f"p{index}@x.org,Pat,DE,yes" for index in range(5)), name="part0.csv")
+    write_people(connector.folder, '"never closed', *ROWS, name="part1.csv")
     options = ("--active", "--map", "is_active=", "--base-name", "News", "--quiet-period", "100ms")
-    arguments = ("import", tmp_path / "part*.csv", *options)
+    arguments = ("import", connector.folder / "part*.csv", *options)
     refused_result = connector.run_json(*arguments)
     assert refused_result.exit_code == 2, refused_result.stderr
     result = connector.run_json(*arguments, "--limit", "3")
     assert result.rows == {"read": 3, "created": 3}, result.stderr
-    assert find_messages(result, "rows were read") == []
+    assert result.find_messages("rows were read") == []

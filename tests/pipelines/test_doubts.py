@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, write_addresses, write_csv
 from tests.pipelines.leftovers import leave_three_unknown_creates
 
 
@@ -13,7 +13,7 @@ def test_unknown_creates_are_settled_by_the_identity_field_of_their_run(connecto
     result = connector.import_file(second_file)
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
     assert result.report["settled"] == {"found": 3, "absent": 0}
-    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_an_import_by_base_name_ends_if_the_base_may_have_unknown_creates(connector: Connector, tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_an_import_by_base_name_ends_if_the_base_may_have_unknown_creates(connec
     early_result = connector.import_file(path, "--limit", "3").expect(3, read=3, unsent=3)
     assert "may be this base" in early_result.stderr
     connector.run_json("import", path, "--base-id", "1", "--quiet-period", "1300ms").expect_rows(read=3, exists=3)
-    assert set(count_stored_emails(sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_unknown_creates_in_a_base_without_an_id_do_not_block_another_base(
@@ -47,5 +47,5 @@ def test_a_newer_row_replaces_the_body_of_an_unknown_create(connector: Connector
     leave_three_unknown_creates(connector, path, drop_before=1)
     write_csv(path, "email,first_name", "a@x.org,New", "b@x.org,Old", "c@x.org,Old")
     assert connector.import_file(path).rows == {"read": 3, "created": 3}
-    subscribers = list_stored_subscribers(connector.sandbox)
+    subscribers = connector.list_created_subscribers()
     assert [subscribers[f"{name}@x.org"]["FirstName"] for name in "abc"] == ["New", "Old", "Old"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from tests.ledger.places import run_sql
-from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, has_stored_subscribers, wait_for
+from tests.pipelines.conftest import CommandResult, Connector, wait_for
 from tests.pipelines.dask_processes import is_alive, list_children, list_workers, read_address, run_dask
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.sharded import (
@@ -32,7 +32,7 @@ def start_engine(
 
 
 def wait_for_creates(connector: Connector, create_count: int) -> None:
-    wait_for(lambda: has_stored_subscribers(connector.sandbox, create_count))
+    connector.wait_for_subscribers(create_count)
 
 
 def test_an_incremental_run_with_a_dead_worker_is_partial(postgres_connector: Connector) -> None:
@@ -94,9 +94,8 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once
         os.kill(pid, signal.SIGINT)  # a terminal and systemd send the signal to all processes
     result = close_process(process)
     assert (result.exit_code, result.report["status"]) == (130, "stopped"), result.stderr
-    create_count = count_stored_emails(postgres_connector.sandbox).total()
+    create_count = postgres_connector.count_creates_by_email().total()
     assert result.rows["created"] == create_count < PEOPLE_COUNT
-
     process = start_engine(postgres_connector)
     wait_for_creates(postgres_connector, create_count + 100)
     postgres_connector.sandbox.switch(latency_ms=60_000)
@@ -146,7 +145,6 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
             write_job(postgres_connector, base="name: Newsletter")
             result = postgres_connector.run_json(*command)
             assert (result.exit_code, "Give the base by its id" in result.stderr) == (2, True), result.stderr
-
             write_files(postgres_connector)
             postgres_connector.sandbox.switch(latency_ms=400)
             process = postgres_connector.start(*command, "--output", "json")
@@ -157,4 +155,4 @@ def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
             postgres_connector.sandbox.switch(latency_ms=5)
             second_result = postgres_connector.sync("job.yaml", "--wait", "60s")
             assert second_result.exit_code == 1, second_result.stderr
-    assert count_stored_emails(postgres_connector.sandbox) == count_each_person_once()
+    assert postgres_connector.count_creates_by_email() == count_each_person_once()

@@ -13,7 +13,7 @@ import pytest
 
 from connector.sheet_file import MAX_ROWS, CellError, SheetFile
 from tests.export.exports import create_people
-from tests.pipelines.conftest import Connector, list_stored_subscribers
+from tests.pipelines.conftest import Connector
 
 BASE_FIELDS: dict[str, object] = {"base_name": "News"}
 PEOPLE: tuple[dict[str, object], ...] = (
@@ -97,12 +97,12 @@ EXPORT_ARGUMENTS: dict[str, tuple[str, ...]] = {
 @pytest.mark.parametrize("arguments", EXPORT_ARGUMENTS.values(), ids=EXPORT_ARGUMENTS)
 def test_an_import_of_an_export_creates_the_exported_values(exporter: Connector, arguments: tuple[str, ...]) -> None:
     assert exporter.run("export", *arguments).exit_code == 0
-    exported_subscribers = list_stored_subscribers(exporter.sandbox)
+    exported_subscribers = exporter.list_created_subscribers()
     exporter.sandbox.reset()
     exporter.environ["CONNECTOR_STATE_DIR"] = "other"
     result = exporter.run_json("import", arguments[0], "--base-name", "News", "--quiet-period", "200ms")
     result.expect(0, read=4, created=4)
-    imported_subscribers = list_stored_subscribers(exporter.sandbox)
+    imported_subscribers = exporter.list_created_subscribers()
     for email, subscriber in exported_subscribers.items():
         for name in set(subscriber) - {"Id", "Base", "Email"}:
             exported_value, imported_value = subscriber[name], imported_subscribers[email].get(name)

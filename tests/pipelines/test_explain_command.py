@@ -9,14 +9,7 @@ from connector.ledger.records import find_or_add_base, start_run
 from connector.ledger.store import Base
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-from tests.pipelines.conftest import (
-    NEWS_IMPORT_OPTIONS,
-    CommandResult,
-    Connector,
-    list_stored_subscribers,
-    wait_for,
-    write_csv,
-)
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, write_csv
 
 ANN, BOB = "ann@example.com", "bob@example.com"
 INTO_NEWS_BY_ROW = ("--base-name", "News", "--quiet-period", "200ms")
@@ -37,14 +30,12 @@ def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Co
     path = connector.write_people("email,client_user_id", f"{ANN},A1")
     run = connector.import_file(path).report
     requests = connector.sandbox.stats()["requests"]
-
     result = explain(connector, " Ann@Example.COM ")
-
     (entry,) = result.report["entries"]
     assert (result.exit_code, result.report["status"]) == (0, "ok")
     assert (entry["base_id"], entry["base_name"], entry["identity_field"]) == (1, "News", "email")
     assert (entry["state"], entry["attempts"], entry["next_step"]) == ("confirmed", 1, None)
-    assert entry["subscriber_id"] == list_stored_subscribers(connector.sandbox)[ANN]["Id"]
+    assert entry["subscriber_id"] == connector.list_created_subscribers()[ANN]["Id"]
     assert (entry["run"]["run_id"], entry["run"]["job"], entry["run"]["status"]) == (run["run_id"], "people", "ok")
     assert entry["run"]["started_at"][:19] == run["started_at"][:19]
     output = connector.run("explain", ANN).stdout
@@ -57,7 +48,7 @@ def test_a_create_is_explained_during_its_run_and_after_the_run_is_killed(connec
     connector.sandbox.switch(hang_after=1)  # one create takes effect and is not answered
     path = connector.write_people("email", ANN)
     with connector.start("import", path, *NEWS_IMPORT_OPTIONS) as process:
-        wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 1)
+        connector.wait_for_subscribers(1)
         (entry_during_run,) = explain(connector).report["entries"]
         process.kill()
         process.communicate()

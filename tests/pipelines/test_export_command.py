@@ -23,7 +23,6 @@ def test_a_job_exports_with_its_filters(filled_connector: Connector, tmp_path: P
     assert filters["asked"] == {"email": "person1@example.com"}
     assert filters["sent"] is None, "spellings of an address that differ in case are one address"
     assert filters["controls"] == {"email": "by_case"}
-
     filled_connector.sandbox.switch(filters="icase")
     result = filled_connector.run_json("export", job)
     assert result.rows == {"read": 1, "written": 1}

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.pipelines.conftest import Connector, count_stored_emails, list_stored_subscribers
+from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import read_rejects
 from tests.sources.files.people import BUILD_FILE_BY_NAME, build_csv, build_xlsx, pack_gzip
 from tests.sources.files.reading import write_file
@@ -21,7 +21,7 @@ EXPECTED_SUBSCRIBERS = [
 
 
 def read_stored_subscribers(connector: Connector) -> list[dict[str, Any]]:
-    subscribers = sorted(list_stored_subscribers(connector.sandbox).items())
+    subscribers = sorted(connector.list_created_subscribers().items())
     people = [subscriber | {"Zip": subscriber["Address"]["Zip"]} for _, subscriber in subscribers]
     return [{key: person[key] for key in EXPECTED_SUBSCRIBERS[0]} for person in people]
 
@@ -65,7 +65,7 @@ def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector
     job = connector.write_job(source="file: {path: 'inbox/*'}", fields="")
     result = connector.sync(job)
     assert result.rows == {"read": 5, "invalid": 3, "created": 2}
-    assert set(count_stored_emails(connector.sandbox)) == {"ann@x.org", "bob@x.org"}
+    assert set(connector.count_creates_by_email()) == {"ann@x.org", "bob@x.org"}
     inbox_folder = tmp_path / "inbox"
     reject_rows = [
         (row["_file"], row["_row"], row["email"], row["name"], row["colour"]) for row in read_rejects(result)

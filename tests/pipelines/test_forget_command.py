@@ -7,7 +7,7 @@ from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
 
 ANN = "ann@x.org"
 NEWS_BASE, SHOP_BASE = (7, "News"), (None, "Shop")
@@ -96,7 +96,7 @@ def test_the_next_run_looks_up_a_forgotten_subscriber_and_creates_an_erased_subs
     connector.sandbox.reset()  # now the service has erased both subscribers
     connector.sandbox.seed(1, base_name="News")
     assert import_ann(connector).rows == {"read": 2, "created": 2}
-    assert count_stored_emails(connector.sandbox) == {ANN: 1, "b@x.org": 1}
+    assert connector.count_creates_by_email() == {ANN: 1, "b@x.org": 1}
 
 
 def test_an_identity_is_read_from_standard_input(connector: Connector) -> None:

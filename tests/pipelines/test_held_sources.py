@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.databases import DATABASE_OPENER_BY_KIND, Database
-from tests.pipelines.conftest import Connector, count_stored_emails, has_stored_subscribers, wait_for, wait_for_result
+from tests.pipelines.conftest import Connector, wait_for, wait_for_result
 from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 
 PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "200"))
@@ -73,7 +73,7 @@ def test_a_slow_load_holds_no_connection_and_no_lock(connector: Connector, datab
     with open_impatient_database(database_kind) as database:
         job = write_job(connector, database, guard_line)
         with connector.start("sync", job, "--output", "json") as process:
-            wait_for(lambda: has_stored_subscribers(connector.sandbox, 5) or process.poll() is not None)
+            wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 5 or process.poll() is not None)
             assert count_readers(database) == 0
             if database_kind == "sqlite":  # another program does not wait for a lock at all
                 path = database.url.removeprefix("sqlite:///")
@@ -83,7 +83,7 @@ def test_a_slow_load_holds_no_connection_and_no_lock(connector: Connector, datab
                 database.run("set lock_timeout = '1s'", "update customers set is_active = true")
             result = wait_for_result(process)
         result.expect(0, read=PEOPLE_COUNT, created=PEOPLE_COUNT)
-        assert set(count_stored_emails(connector.sandbox).values()) == {1}
+        assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_a_campaign_closes_its_source_before_the_first_email(connector: Connector) -> None:

@@ -4,13 +4,7 @@ import csv
 from pathlib import Path
 
 from connector.runs.rejects import ADDED_COLUMNS
-from tests.pipelines.conftest import (
-    Connector,
-    count_stored_emails,
-    find_messages,
-    list_stored_subscribers,
-    write_addresses,
-)
+from tests.pipelines.conftest import Connector, write_addresses
 from tests.pipelines.leftovers import read_rejects
 
 INVALID_LINES = (
@@ -31,7 +25,7 @@ def test_an_import_of_valid_rows_prints_one_json_object(connector: Connector) ->
     assert result.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
     second_result = connector.import_file(connector.folder / "people.csv").expect(0, read=30, exists=30)
     assert second_result.report["requests"]["list"]["sent"] == 1
-    assert sum(count_stored_emails(connector.sandbox).values()) == 30
+    assert sum(connector.count_creates_by_email().values()) == 30
 
 
 def test_each_row_of_a_faulty_file_has_one_outcome_and_its_faults_in_the_rejects(connector: Connector) -> None:
@@ -39,7 +33,7 @@ def test_each_row_of_a_faulty_file_has_one_outcome_and_its_faults_in_the_rejects
     assert result.exit_code == 1
     assert result.report["status"] == "partial"
     assert result.rows == {"read": 7, "invalid": 3, "duplicate": 2, "created": 2}
-    assert count_stored_emails(connector.sandbox) == {"ann@example.com": 1, "eve@example.com": 1}
+    assert connector.count_creates_by_email() == {"ann@example.com": 1, "eve@example.com": 1}
     assert Path(result.report["rejects_file"]).stat().st_mode & 0o777 == 0o600
     reject_rows = read_rejects(result)
     assert list(reject_rows[0]) == [*INVALID_LINES[0].split(","), *ADDED_COLUMNS]
@@ -55,7 +49,7 @@ def test_each_row_of_a_faulty_file_has_one_outcome_and_its_faults_in_the_rejects
     assert "line 5" in reject["_message"]
     for expected_text in ("1 zip code is not a plain number", "columns not used: Colour"):
         assert expected_text in result.stderr
-        assert find_messages(result, expected_text)
+        assert result.find_messages(expected_text)
 
 
 def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the_ledger(connector: Connector) -> None:
@@ -73,7 +67,7 @@ def test_options_set_the_mapping_the_zip_rule_and_the_limit_of_an_import(connect
     path = connector.write_people("who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1")
     map_options = ("--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post")
     connector.import_file(path, *map_options, "--zip", "custom_field2", "--limit", "2").expect_rows(read=2, created=2)
-    subscribers = list_stored_subscribers(connector.sandbox)
+    subscribers = connector.list_created_subscribers()
     ann, bob = subscribers["a@x.org"], subscribers["b@x.org"]
     assert (ann["FirstName"], ann["IsActive"], ann["CustomField2"]) == ("Ann", True, "SW1A 1AA")
     assert bob["Address"]["Zip"] == "1012"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, find_messages, write_csv
+from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.leftovers import create_elsewhere, unsubscribe
 from tests.pipelines.lists import count_by_base
 
@@ -69,7 +69,7 @@ def test_a_job_without_suppress_inactive_counts_rows_that_reactivate_a_subscribe
     connector.write_people(*THREE_PEOPLE)
     job = write_job(connector, "guard: {max_creates: 9}")  # the survey of the guard counts no row twice
     messages = [
-        find_messages(connector.run_json(command, job), "though the list shows") for command in ("plan", "sync", "sync")
+        connector.run_json(command, job).find_messages("though the list shows") for command in ("plan", "sync", "sync")
     ]
     assert [[message.partition(", though")[0] for message in group] for group in messages] == [
         ["1 row would be created as active"],
@@ -87,7 +87,7 @@ def test_a_retry_does_not_create_a_subscriber_who_has_unsubscribed(connector: Co
     unsubscribe(connector, "ann@x.org")
     result_without_job = connector.run_json("retry", "--quiet-period", "200ms")
     assert result_without_job.rows == {"read": 3, "unknown": 3}
-    assert find_messages(result_without_job, "without the suppression list of the job")
+    assert result_without_job.find_messages("without the suppression list of the job")
     connector.run_json("retry", "--job", job).expect_rows(read=3, suppressed=1, created=2)
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
 

@@ -2,20 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import (
-    CommandResult,
-    Connector,
-    count_stored_emails,
-    find_messages,
-    has_stored_subscribers,
-    wait_for,
-    write_csv,
-)
+from tests.pipelines.conftest import CommandResult, Connector, write_csv
 
 QUERY = "query: 'select * from people where updated_at >= :cursor'"
 DATE = "2026-11-20"
@@ -49,17 +40,17 @@ def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Co
     job = write_job(connector)
     first_result = connector.sync(job).expect(0, read=3, created=3)
     assert has_cursor_at(first_result, 9)
-    assert find_messages(first_result, "on (")[0].endswith(
+    assert first_result.find_messages("on (")[0].endswith(
         "from updated_at 2000-01-01T00:00:00 on (the start value: no cursor is recorded yet)"
     )
     write_people(connector, *list_people_of_hours(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
     second_result = connector.sync(job)
     assert (second_result.rows, has_cursor_at(second_result, 10)) == ({"read": 3, "created": 2, "exists": 1}, True)
-    assert find_messages(second_result, "on (")[0].endswith(f"{DATE}T09:00:00 on (the cursor stood at {DATE}T09:00:00)")
+    assert second_result.find_messages("on (")[0].endswith(f"{DATE}T09:00:00 on (the cursor stood at {DATE}T09:00:00)")
     third_result = connector.sync(job)
     assert third_result.rows == {"read": 1, "exists": 1}
     assert f"the cursor stays at {DATE}T10:00:00: no newer row was read" in third_result.report["messages"]
-    assert count_stored_emails(connector.sandbox).total() == 5
+    assert connector.count_creates_by_email().total() == 5
 
 
 def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Connector) -> None:
@@ -76,7 +67,7 @@ def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Conn
     write_people(connector, *list_people_of_hours(9))
     job = write_job(connector)
     path = write_csv(tmp_path / "more.csv", "email,updated_at", f"more@example.com,{DATE} 23:00:00")
-    assert find_messages(connector.run_json("import", path, "--job", job), "cursor") == []
+    assert connector.run_json("import", path, "--job", job).find_messages("cursor") == []
     assert connector.sync(job).rows == {"read": 1, "created": 1}
 
 
@@ -85,7 +76,7 @@ def test_rows_without_a_value_are_read_by_each_run_and_do_not_move_the_cursor(co
     job = write_job(connector)
     first_result = connector.sync(job)
     assert first_result.rows == {"read": 1, "created": 1}
-    assert find_messages(first_result, "cursor")[-1] == "no cursor is kept: no row had a value in updated_at"
+    assert first_result.find_messages("cursor")[-1] == "no cursor is kept: no row had a value in updated_at"
     write_people(connector, *list_people_of_hours(9), ("nowhen", None))
     second_result = connector.sync(job)
     assert (second_result.rows, has_cursor_at(second_result, 9)) == ({"read": 3, "created": 2, "exists": 1}, True)
@@ -127,12 +118,12 @@ def test_an_incomplete_run_does_not_move_the_cursor(
     connector.sandbox.switch(redirect_to=redirect_url)
     result = connector.sync(job, *options)
     assert result.exit_code == exit_code, result.stderr
-    assert find_messages(result, "cursor")[-1] == f"the cursor stays at {DATE}T07:00:00: {reason}"
+    assert result.find_messages("cursor")[-1] == f"the cursor stays at {DATE}T07:00:00: {reason}"
     connector.sandbox.switch(redirect_to="")
     second_result = connector.sync(job)
     assert (second_result.rows["read"], has_cursor_at(second_result, 10)) == (4, True)
-    assert set(count_stored_emails(connector.sandbox).values()) == {1}
-    assert count_stored_emails(connector.sandbox).total() == 4
+    assert set(connector.count_creates_by_email().values()) == {1}
+    assert connector.count_creates_by_email().total() == 4
 
 
 def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector) -> None:
@@ -146,7 +137,7 @@ def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector) ->
     assert "the cursor stands in the future (2999-01-01T00:00:00), so changes" in result.stderr
     full_result = connector.sync(job, "--full").expect(0, read=2, exists=2)
     assert has_cursor_at(full_result, 9)
-    assert find_messages(full_result, "on (--full)") != []
+    assert full_result.find_messages("on (--full)") != []
     assert connector.sync(job).exit_code == 0
 
 
@@ -175,13 +166,13 @@ def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector) -> None
     write_people(connector, *((f"first-{index}", f"{DATE} 07:00:{index:02}") for index in range(60)))
     for subscriber_count in (1, 30, 60):
         with connector.start("sync", job, "--quiet") as process:
-            wait_for(partial(has_stored_subscribers, sandbox, subscriber_count))
+            connector.wait_for_subscribers(subscriber_count)
             process.kill()
     # The last run may have moved the cursor before it was killed.
     assert connector.sync(job).rows["read"] in (1, 60)
     write_people(connector, ("second", f"{DATE} 08:00:00"))
     assert connector.sync(job).rows == {"read": 2, "created": 1, "exists": 1}
-    create_counts = count_stored_emails(sandbox)
+    create_counts = connector.count_creates_by_email()
     assert (len(create_counts), set(create_counts.values())) == (61, {1})
 
 
@@ -192,13 +183,13 @@ def test_a_run_with_the_option_since_moves_the_cursor_only_if_each_row_is_read(c
     write_people(connector, *list_people_of_hours(10, 12))
     later_result = connector.sync(job, "--since", f"{DATE}T11:00:00")
     assert later_result.rows == {"read": 1, "created": 1}
-    assert find_messages(later_result, "cursor")[-1] == (
+    assert later_result.find_messages("cursor")[-1] == (
         f"the cursor stays at {DATE}T09:00:00: --since left out rows after {DATE}T09:00:00, which the next run reads"
     )
     earlier_result = connector.sync(job, "--since", f"{DATE} 08:00:00")
     assert (earlier_result.rows, has_cursor_at(earlier_result, 12)) == ({"read": 4, "created": 1, "exists": 3}, True)
     second_result = connector.sync(job, "--since", f"{DATE}T07:00:00")
-    assert (second_result.rows, find_messages(second_result, "cursor")[-1]) == (
+    assert (second_result.rows, second_result.find_messages("cursor")[-1]) == (
         {"read": 5, "exists": 5}, f"the cursor stays at {DATE}T12:00:00: no newer row was read",
     )  # fmt: skip
 

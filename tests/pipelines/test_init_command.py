@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, list_stored_subscribers
+from tests.pipelines.conftest import Connector
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.test_exports_of_others import SAMPLE_PATHS
 
@@ -51,7 +51,7 @@ def test_a_job_drafted_from_headers_in_another_language_imports_its_rows(connect
         text = text.replace(f"# {field}:", f"{field}:")
     (connector.folder / "job.yaml").write_text(text, encoding="utf-8")
     assert connector.sync().rows == {"read": 2, "created": 2}
-    ann = list_stored_subscribers(connector.sandbox)["ann@x.org"]
+    ann = connector.list_created_subscribers()["ann@x.org"]
     assert (ann["FirstName"], ann["LastName"], ann["Gender"]) == ("Ann", "Lee", "female")
 
 
@@ -62,7 +62,7 @@ def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Con
     assert connector.run("init", "people.csv", *arguments).exit_code == 0
     map_is_active(tmp_path / "jobs" / "people.yaml")
     assert connector.sync("jobs/people.yaml").rows == {"read": 1, "created": 1}
-    assert list_stored_subscribers(connector.sandbox)["a@x.org"]["FirstName"] == "Zoë"
+    assert connector.list_created_subscribers()["a@x.org"]["FirstName"] == "Zoë"
 
 
 def test_a_draft_for_a_table_keeps_the_url_in_the_environment_and_proposes_a_cursor(connector: Connector) -> None:
@@ -93,21 +93,19 @@ def test_a_draft_for_a_table_keeps_the_url_in_the_environment_and_proposes_a_cur
 @pytest.mark.parametrize(
     "command", ["init people.csv --base-name News -o folder/job.yaml", "sandbox --port 0 --data closed/data"]
 )
-def test_the_message_about_a_folder_without_permission_names_the_folder(
-    connector: Connector, tmp_path: Path, command: str
-) -> None:
+def test_the_message_about_a_folder_without_permission_names_the_folder(connector: Connector, command: str) -> None:
     connector.write_people("email", "ann@x.org")
     for name in ("closed/in", "folder"):
-        (tmp_path / name).mkdir(parents=True)
-    (tmp_path / "closed").chmod(0)
-    (tmp_path / "folder").chmod(0)
-    tmp_path.chmod(0o500)
+        (connector.folder / name).mkdir(parents=True)
+    (connector.folder / "closed").chmod(0)
+    (connector.folder / "folder").chmod(0)
+    connector.folder.chmod(0o500)
     arguments, environ = command.split(), os.environ | connector.environ
-    with ForkedProcess(arguments, environ, tmp_path, has_reader=True, is_unprivileged=True) as process:
+    with ForkedProcess(arguments, environ, connector.folder, has_reader=True, is_unprivileged=True) as process:
         _, stderr = process.communicate()
     for name in (".", "closed", "folder"):
-        (tmp_path / name).chmod(0o700)
+        (connector.folder / name).chmod(0o700)
     assert process.returncode in (2, 3)
     assert "Permission denied" in stderr
     assert "fault of the program" not in stderr
-    assert any(name in stderr for name in (str(tmp_path), "closed", "folder"))
+    assert any(name in stderr for name in (str(connector.folder), "closed", "folder"))

@@ -4,17 +4,9 @@ import os
 import random
 import signal
 import time
-from functools import partial
 from pathlib import Path
 
-from tests.pipelines.conftest import (
-    Connector,
-    count_stored_emails,
-    has_stored_subscribers,
-    wait_for,
-    wait_for_result,
-    write_addresses,
-)
+from tests.pipelines.conftest import Connector, wait_for_result, write_addresses
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 FAULTS = {
@@ -32,12 +24,12 @@ def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
     for kill_index in range(KILL_COUNT):
         with connector.start(*arguments) as process:
             target_count = sandbox.stats()["subscribers"] + rng.randrange(1, 100)
-            wait_for(partial(has_stored_subscribers, sandbox, target_count))
+            connector.wait_for_subscribers(target_count)
             process.kill()
-        assert max(count_stored_emails(sandbox).values(), default=0) <= 1, f"after kill {kill_index}"
+        assert max(connector.count_creates_by_email().values(), default=0) <= 1, f"after kill {kill_index}"
     result = connector.run_json(*arguments)
     assert result.exit_code == 0, result.stdout
-    create_counts = count_stored_emails(sandbox)
+    create_counts = connector.count_creates_by_email()
     assert len(create_counts) == PEOPLE_COUNT
     assert set(create_counts.values()) == {1}
     assert result.rows["read"] == PEOPLE_COUNT
@@ -50,10 +42,10 @@ def test_a_signal_stops_the_run_cleanly_and_the_next_run_continues(connector: Co
     path = write_addresses(tmp_path / "people.csv", 300)
     arguments = ("import", path, "--base-name", "News", "--max-concurrency", "4", "--output", "json")
     with connector.start(*arguments) as process:
-        wait_for(lambda: sandbox.stats()["subscribers"] >= 20)
+        connector.wait_for_subscribers(20)
         process.send_signal(signal.SIGTERM)
         stopped_result = wait_for_result(process)
-    create_counts = count_stored_emails(sandbox)
+    create_counts = connector.count_creates_by_email()
     assert (stopped_result.exit_code, stopped_result.report["status"]) == (143, "stopped")
     assert stopped_result.rows == {"read": 300, "created": len(create_counts), "unsent": 300 - len(create_counts)}
     sandbox.switch(latency_ms=0)
@@ -66,7 +58,7 @@ def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: C
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "300ms", "--output", "json")
     sandbox.switch(hang_after=1, list_lag_ms=3000)  # only the ledger has the create when the next run begins
     with connector.start(*arguments) as process:
-        wait_for(lambda: sandbox.stats()["subscribers"] >= 1)
+        connector.wait_for_subscribers(1)
         process.send_signal(signal.SIGINT)
         time.sleep(0.2)  # without this pause, the process would receive both signals as one signal
         process.send_signal(signal.SIGINT)
@@ -76,7 +68,7 @@ def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: C
     assert time.monotonic() - started_at < 5
     sandbox.switch(hang_after=0)
     assert connector.run_json(*arguments).rows == {"read": 100, "exists": 1, "created": 99}
-    assert set(count_stored_emails(sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connector) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pipelines.conftest import Connector, find_messages, write_addresses
+from tests.pipelines.conftest import Connector, write_addresses
 from tests.pipelines.lists import write_lists
 from tests.pipelines.reconciled import erase_oldest
 
@@ -14,17 +14,17 @@ def test_a_load_counts_the_confirmed_subscribers_that_the_list_of_a_base_lacks(c
     rows = [*(f"a{index}@x.org,news" for index in range(200)), *(f"b{index}@x.org,shop" for index in range(20))]
     job = write_lists(connector, *rows, load="quiet_period: 1ms")  # a younger subscriber may not be on the list yet
     first_result = connector.sync(job)
-    assert (first_result.rows, find_messages(first_result, TEXT)) == ({"read": 220, "created": 220}, [])
+    assert (first_result.rows, first_result.find_messages(TEXT)) == ({"read": 220, "created": 220}, [])
     erase_oldest(connector.sandbox, 20)
     # Without new rows the run reads no list.
-    assert find_messages(connector.sync(job), TEXT) == []
+    assert connector.sync(job).find_messages(TEXT) == []
     connector.write_people("email,list", *rows, "new@x.org,news", "new@x.org,shop")
     plan_result = connector.sync(job, "--dry-run")
     result = connector.sync(job).expect(0, read=222, exists=220, created=2)
-    (message,) = find_messages(result, TEXT)
+    (message,) = result.find_messages(TEXT)
     assert "(id 7): the list is complete and lacks 20 subscribers" in message
-    assert message.endswith(f"To list the subscribers, run: connector reconcile {job}")
-    assert find_messages(plan_result, TEXT) == [message]
+    assert message.endswith(f"To list them, run: connector reconcile {job}")
+    assert plan_result.find_messages(TEXT) == [message]
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_subscribers_that_the_list_shows_late_or_with_other_ids_are_not_reported
     write_addresses(people_path, row_count)
     result = connector.import_file(people_path, "--quiet-period", quiet_period)
     assert result.rows["exists"] == 50, result.stderr
-    assert find_messages(result, TEXT) == []
+    assert result.find_messages(TEXT) == []

@@ -8,7 +8,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.ledger.opening import open_emails
-from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses
+from tests.pipelines.conftest import Connector, write_addresses
 
 
 def move_ledger_away(folder: Path) -> None:
@@ -22,7 +22,6 @@ def test_a_restored_backup_replaces_a_missing_ledger(connector: Connector) -> No
     environ = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}  # a backup sends no request
     assert connector.run_json("ledger", "backup", "copy.db", environ=environ).report["entries"] == 5
     connector.import_file(write_addresses(connector.folder / "more.csv", 8))
-
     refused_result = connector.run_json("ledger", "restore", "copy.db")
     assert refused_result.is_refused
     assert "ledger.db exists already, and was not overwritten" in refused_result.stderr
@@ -31,7 +30,7 @@ def test_a_restored_backup_replaces_a_missing_ledger(connector: Connector) -> No
     assert (result.exit_code, result.report["status"], result.report["entries"]) == (0, "ok", 5)
     assert (connector.folder / "state" / "ledger.db").stat().st_mode & 0o777 == 0o600
     connector.import_file(connector.folder / "more.csv").expect(0, read=8, exists=8)
-    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 @pytest.mark.parametrize("file_content", [None, b"no database" * 500, "another version's"])

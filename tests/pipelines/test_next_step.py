@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipelines.report.advice import advise_on_run, advise_on_runs
-from tests.pipelines.conftest import Connector, list_stored_subscribers
+from tests.pipelines.conftest import Connector
 from tests.pipelines.terminal import run_on_terminal
 
 FIELDS = "email: email, first_name: first, is_active: {value: true}"
@@ -38,7 +38,7 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     for name, value in {"quiet_period": "300ms", "max_rate": "90.5", "on_unknown": "hold"}.items():
         assert value in corrected_result.report["settings"][name]
     assert "Next:" not in connector.run("status").stdout
-    subscriber = list_stored_subscribers(connector.sandbox)["bob@example.com"]
+    subscriber = connector.list_created_subscribers()["bob@example.com"]
     assert subscriber["FirstName"] == "Bob"
     assert not subscriber["IsActive"]
     assert subscriber["Base"]["Name"] == "News: A & B"

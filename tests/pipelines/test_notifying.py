@@ -27,7 +27,6 @@ def test_an_ok_run_sends_an_alert_only_with_the_key_on_always(connector: Connect
     write_job(connector, webhook)
     assert run_sync(connector).exit_code == 0
     assert webhook.posts == []
-
     notify_line = write_job(connector, webhook, on="always")
     (connector.folder / "export.yaml").write_text(f"job: crm\nexport: {{to: out.csv}}\n{notify_line}\n")
     assert run_sync(connector).exit_code == 0
@@ -46,16 +45,13 @@ def test_a_failed_alert_is_reported_and_sent_again_by_the_next_run(
     connector.environ |= {"HOOK_URL": webhook.url, "HOOK_SECRET": SECRET}
     connector.write_people("email", "ann@example.com", "<nobody>")
     webhook.answers = [500, 307, 404]
-
     failed_result = run_sync(connector)
-
     assert (failed_result.exit_code, failed_result.report["status"], len(webhook.posts)) == (1, "partial", 3)
     expected_text = "failed 3 times: 127.0.0.1 answered 404. The next run of the job sends the alert again."
     assert expected_text in failed_result.stderr
     assert not any(secret in failed_result.stderr + failed_result.stdout for secret in ("T0PS3CRET", SECRET))
     (record_path,) = (connector.folder / "state" / "alerts").iterdir()
     assert stat.S_IMODE(record_path.stat().st_mode) == 0o600
-
     webhook.pop_posts()
     write_addresses(connector.folder / "people.csv", 3)
     recovered_result = run_sync(connector)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, find_messages, read_rows, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, read_rows, write_csv
 from tests.pipelines.planned import plan
 from tests.pipelines.reconciled import create_in_service, erase_oldest
 from tests.pipelines.test_drift import count_list_requests, read_drift
@@ -57,7 +57,7 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
         assert list_opt_outs(result) == ["ann@x.org"]
         (line,) = [line for line in read_drift(result) if line["field"] == "is_active"]
         assert [line[name] for name in LINE_COLUMNS] == ["is_active", "true", "false", "2", "changed"]
-        (message,) = find_messages(result, "opted out")
+        (message,) = result.find_messages("opted out")
         assert message.startswith("1 subscriber opted out in the source and is still active in the service. Deactivate")
         assert message.endswith(result.report["drift_file"])
     if filters == "icase":
@@ -66,12 +66,10 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
             *[["first_name", "is_active"]] * 2,  # the first run has already reported bob's change
         ]
         assert count_list_requests(results[2]) <= 3
-
     result_without_row = sync_lines(connector, "bob@x.org,Rob,yes", job_lines=job_lines)
     assert (result_without_row.exit_code, list_opt_outs(result_without_row)) == (1, ["ann@x.org"])
     (line,) = [line for line in read_drift(result_without_row) if line["_code"] == "opted_out"]
     assert [line[name] for name in LINE_COLUMNS] == ["is_active", "true", "false", "", ""]
-
     set_activity(connector, "ann@x.org", is_active=False)
     check_without_opt_outs(sync_lines(connector, "bob@x.org,Rob,yes", job_lines=job_lines))
     for _ in range(2):
@@ -129,7 +127,7 @@ def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector
     for _ in range(2):
         result = sync_lines(connector, *people)
         assert (result.exit_code, len(list_opt_outs(result))) == (1, 1), result.report["messages"]
-        assert find_messages(result, "could not see whether")
+        assert result.find_messages("could not see whether")
     connector.sandbox.switch(filters="exact", result_window=0)
     assert list_opt_outs(sync_lines(connector, *people)) == ["ann@x.org"]
 

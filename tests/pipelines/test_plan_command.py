@@ -11,7 +11,6 @@ import pytest
 from tests.pipelines.conftest import (
     NEWS_IMPORT_OPTIONS,
     Connector,
-    count_stored_emails,
     read_rows,
     wait_for,
     wait_for_result,
@@ -144,14 +143,14 @@ def write_messy_people(path: Path, rng: random.Random, person_count: int) -> Non
 @pytest.mark.parametrize("seed", range(SEED_COUNT))
 def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, seed: int) -> None:
     rng = random.Random(seed)
-    sandbox, job = connector.sandbox, write_job(connector, SUPPRESS_KEY)
+    job = write_job(connector, SUPPRESS_KEY)
     other_ledger_environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
     write_csv(connector.folder / "gone.csv", "address", *(f"p{rng.randrange(60)}@x.org" for _ in range(5)))
     write_messy_people(connector.folder / "people.csv", rng, 30)
     connector.sync(job, environ=other_ledger_environ)
     for run_index in range(2):
         write_messy_people(connector.folder / "people.csv", rng, 60)
-        counts_before = count_stored_emails(sandbox)
+        counts_before = connector.count_creates_by_email()
         plan_result = plan(connector, job, "--rows", connector.folder / f"rows{run_index}.csv")
         sync_result = connector.sync(job)
         assert (plan_result.exit_code, plan_result.rows) == (sync_result.exit_code, sync_result.rows)
@@ -163,5 +162,5 @@ def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, seed: 
         )
         assert invalid_rows == invalid_rejects
         created_identities = {row["identity"] for row in rows if row["_outcome"] == "created"}
-        assert created_identities == set(count_stored_emails(sandbox) - counts_before)
-    assert set(count_stored_emails(sandbox).values()) == {1}
+        assert created_identities == set(connector.count_creates_by_email() - counts_before)
+    assert set(connector.count_creates_by_email().values()) == {1}

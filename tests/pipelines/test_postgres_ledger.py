@@ -32,7 +32,6 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector) -> No
         job = write_job(connector)
         write_people(connector, 100)
         assert connector.sync(job).rows == {"read": 100, "created": 100}
-
         database.run("grant select on all tables in schema public to reader_of_ledgers")
         connector.environ["CONNECTOR_LEDGER"] = database.url.replace("postgres:@", "reader_of_ledgers:@")
         write_people(connector, 102)
@@ -46,7 +45,6 @@ def test_a_ledger_in_postgresql_serves_every_command(connector: Connector) -> No
         write_people(connector, 100)
         erase_oldest(connector.sandbox, 2)
         assert find_differences(reconcile(connector, job)) == {"missing": 2, "vanished": 2}
-
         connector.environ["CONNECTOR_LEDGER"] = database.url
         assert connector.run_json("forget", "p0@x.org").report["forgotten"] == 1
         assert connector.sync(job).rows == {"read": 100, "exists": 99, "created": 1}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import Connector, find_messages, list_activity, list_stored_subscribers, write_csv
+from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.terminal import run_on_terminal
 
 PEOPLE = ("email,first_name,is_active,Stadt", "ann@x.org,Ann,yes,Köln", "bob@x.org,Bob,no,Ulm", "nobody,Cem,yes,Bonn")
@@ -40,7 +40,7 @@ def test_an_import_shows_its_creates_and_sends_nothing_after_a_no(connector: Con
     assert re.search(r"address_city\s+│ Köln\s+│ Ulm", output), output
     assert re.search(r"is_active\s+│ yes\s+│ no", output), output
     assert max(map(len, output.splitlines())) <= 120
-    assert list_stored_subscribers(connector.sandbox) == {}
+    assert connector.list_created_subscribers() == {}
     assert not (connector.folder / "state").exists()
 
 
@@ -48,7 +48,7 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people_path: 
     exit_code, output = import_on_terminal(connector, people_path, "y")
     assert exit_code == 1, output
     assert QUESTION in output
-    assert list_activity(connector) == {"ann@x.org": True, "bob@x.org": False}
+    assert connector.list_activity() == {"ann@x.org": True, "bob@x.org": False}
     # All subscribers exist, so the next import asks no question.
     exit_code, output = import_on_terminal(connector, people_path, "n")
     assert (exit_code, "[y/N]" in output) == (1, False), output
@@ -57,14 +57,14 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people_path: 
 def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Connector, people_path: Path) -> None:
     exit_code, output = import_on_terminal(connector, people_path, "n", early_input="y\n")
     assert (exit_code, "Nothing was sent." in output) == (0, True), output
-    assert list_stored_subscribers(connector.sandbox) == {}
+    assert connector.list_created_subscribers() == {}
 
 
 def test_a_yes_creates_the_shown_subscribers_of_a_changed_file(connector: Connector, people_path: Path) -> None:
     change_source = partial(write_csv, people_path, *(f"late{index}@x.org,Eve,yes,Bonn" for index in range(50)))
     exit_code, output = import_on_terminal(connector, people_path, "y", before_answer=change_source)
     assert exit_code == 1, output
-    assert sorted(list_stored_subscribers(connector.sandbox)) == ["ann@x.org", "bob@x.org"]
+    assert sorted(connector.list_created_subscribers()) == ["ann@x.org", "bob@x.org"]
     assert re.search(r"read\s+│\s+3 ", output.partition("[y/N]")[2]), output
 
 
@@ -74,24 +74,24 @@ def test_a_suppression_list_that_changes_before_the_yes_ends_the_run(connector: 
     options = ("--job", connector.write_job(*job_lines, fields=""))
     change_list = partial(write_csv, suppression_path, "address", "eve@x.org", "cem@x.org")
     exit_code, output = import_on_terminal(connector, people_path, "y", *options, before_answer=change_list)
-    assert (exit_code, list_stored_subscribers(connector.sandbox)) == (3, {}), output
+    assert (exit_code, connector.list_created_subscribers()) == (3, {}), output
     assert "the suppression list has changed since the preview. Nothing was sent. Run again" in " ".join(output.split())
     write_csv(suppression_path, "address", "eve@x.org", "ann@x.org")
     exit_code, output = import_on_terminal(connector, people_path, "y", *options)
-    assert (exit_code, [*list_stored_subscribers(connector.sandbox)]) == (1, ["bob@x.org"]), output
+    assert (exit_code, [*connector.list_created_subscribers()]) == (1, ["bob@x.org"]), output
 
 
 def test_an_import_with_the_option_yes_asks_no_question(connector: Connector, people_path: Path) -> None:
     exit_code, output = import_on_terminal(connector, people_path, "n", "--yes")
     assert (exit_code, "[y/N]" in output) == (1, False), output
-    assert len(list_stored_subscribers(connector.sandbox)) == 2
+    assert len(connector.list_created_subscribers()) == 2
 
 
 @pytest.mark.parametrize("option", ["--json", "--quiet"])
 def test_an_import_with_json_or_quiet_asks_on_a_terminal(connector: Connector, people_path: Path, option: str) -> None:
     _code, output = import_on_terminal(connector, people_path, "n", option)
     assert (QUESTION in output, "Nothing was sent." in output) == (True, True), output
-    assert list_stored_subscribers(connector.sandbox) == {}
+    assert connector.list_created_subscribers() == {}
 
 
 def test_plan_and_validate_report_the_counts_and_values_of_the_preview(connector: Connector) -> None:
@@ -131,10 +131,10 @@ FIELD_BY_COLUMN = {
 def test_unused_columns_that_look_like_fields_are_named(connector: Connector) -> None:
     header = ["email", "is_active", *FIELD_BY_COLUMN, "Company", "created_via", "order_total"]
     people_path = connector.write_people(",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"]))
-    (message,) = find_messages(connector.run_json("validate", people_path), "look like fields")
+    (message,) = connector.run_json("validate", people_path).find_messages("look like fields")
     expected_columns_text = ", ".join(f"{column} ({field})" for column, field in FIELD_BY_COLUMN.items())
     expected_text = f"columns not used that look like fields: {expected_columns_text}. Nothing fills these fields."
     assert message.startswith(expected_text)
     column_by_field = {field: column for column, field in FIELD_BY_COLUMN.items()}
     options = [option for field, column in column_by_field.items() for option in ("--map", f"{field}={column}")]
-    assert find_messages(connector.run_json("validate", people_path, *options), "look like") == []
+    assert connector.run_json("validate", people_path, *options).find_messages("look like") == []

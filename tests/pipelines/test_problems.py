@@ -170,7 +170,6 @@ def test_a_command_of_status_ends_the_problems_of_a_removed_job(connector: Conne
     connector.sync(write_job(connector, job="shop"))
     assert set(read_backlog(connector)) == {("crm", "invalid", "birthday"), ("shop", "invalid", "email")}
     (connector.folder / "job.yaml").unlink()
-
     steps = connector.run_json("status").report["next"]
     commands = [step.rpartition(": ")[2] for step in steps if "If you removed the job" in step]
     assert commands == ["connector prune --removed-job crm", "connector prune --removed-job shop"]

@@ -15,7 +15,7 @@ from connector import ConfigurationError, Connector as Library, Report
 from connector.states import State
 from connector.subscribers.identity import digest_identity
 from tests.databases import Database, open_postgres
-from tests.pipelines.conftest import ROOT, CommandResult, Connector, list_stored_subscribers
+from tests.pipelines.conftest import ROOT, CommandResult, Connector
 from tests.pipelines.killed_runs import run_killed
 from tests.pipelines.reconciled import erase_oldest
 
@@ -96,7 +96,7 @@ def test_each_destination_of_exports_stores_the_receipts_of_runs(
     rows = destination.read()
     assert [row["identity"] for row in rows] == ["ann@x.org", "bob@x.org", "cy@x.org"]
     assert {row["run_id"] for row in rows} == {result.report["run_id"] for result in (first_result, second_result)}
-    subscribers = list_stored_subscribers(connector.sandbox)
+    subscribers = connector.list_created_subscribers()
     assert [row["service_id"] for row in rows] == [subscribers[row["identity"]]["Id"] for row in rows]
     assert {(row["job"], row["outcome"], row["message"] or None) for row in rows} == {("crm", "created", None)}
     assert {row["evidence"] for row in rows} <= {"answer", "lookup"}
@@ -234,7 +234,7 @@ def check_receipts(connector: Connector, destination: Destination, kill_point: i
     """Check that the receipts, the ledger and the service agree, row by row, and that the outbox is empty."""
     receipt_outcomes, ledger_outcomes = read_receipt_outcomes(destination), read_ledger_outcomes(connector)
     assert receipt_outcomes == ledger_outcomes, kill_point
-    subscribers = list_stored_subscribers(connector.sandbox)
+    subscribers = connector.list_created_subscribers()
     stored_ids = {digest_identity("email", email): subscriber["Id"] for email, subscriber in subscribers.items()}
     created_outcomes = {digest: ("created", service_id) for digest, service_id in stored_ids.items()}
     assert {item for item in receipt_outcomes.items() if item[1][0] == "created"} == set(created_outcomes.items())

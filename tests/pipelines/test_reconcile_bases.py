@@ -14,14 +14,12 @@ def test_each_base_is_compared_separately(connector: Connector) -> None:
     assert connector.sync(job).rows["created"] == 4
     assert reconcile(connector, job).exit_code == 0
     list_request_count = count_requests(sandbox, "list")
-
     erase_oldest(sandbox, BaseId=11)  # erases cem from the club
     create_in_service(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # the source has bob in the shop
     create_in_service(sandbox, "ann@x.org", {"Id": 9})  # a second, inactive ann@x.org
     create_in_service(sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
     result = reconcile(connector, write_lists(connector, *rows))
-
     # The bound counts the listing, the evidence and the erasing.
     assert count_requests(sandbox, "list") <= list_request_count + 6 + MAX_REQUESTS
     assert {f"{line['difference']} {line['base']} {line['identity']}" for line in read_lines(connector.folder)} == {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pipelines.conftest import Connector, find_messages, wait_for, write_csv
+from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.leftovers import record_lag_of_list
 from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import (
@@ -44,7 +44,6 @@ def test_a_reconciliation_finds_exactly_the_differences(
     assert connector.sync(job).rows == {"read": 30, "created": 30}
     create_in_service(sandbox, "elsewhere@x.org", {"Name": "Shop"})
     assert reconcile(connector, job).exit_code == 0
-
     (erased_id,) = erase_oldest(sandbox)
     (erased_email,) = names.keys() - list_by_email(sandbox).keys()
     listed_emails = sorted(list_by_email(sandbox).keys() & names.keys())
@@ -55,9 +54,7 @@ def test_a_reconciliation_finds_exactly_the_differences(
     names["new@x.org"] = "New"
     write_people(connector, names)
     sandbox.switch(**switches)
-
     result = reconcile(connector, job)
-
     assert (result.exit_code, result.report["status"]) == (1, "partial"), result.stderr
     assert (result.report["command"], result.report["job"]) == ("reconcile", "crm")
     assert result.report["requests"]["create"]["sent"] == 0
@@ -91,7 +88,7 @@ def test_another_account_with_the_same_ids_is_reported(connector: Connector) -> 
     create_in_service(connector.sandbox, "other-bob@x.org")
     result = reconcile(connector, job)
     assert find_differences(result) == {"missing": 2, "extra": 2}
-    (message,) = find_messages(result, "none of the 2 subscribers that the ledger knows is listed")
+    (message,) = result.find_messages("none of the 2 subscribers that the ledger knows is listed")
     assert "another account" in message
 
 
@@ -106,7 +103,7 @@ def test_a_reconciliation_may_compare_by_client_user_id(connector: Connector) ->
     result = reconcile(connector, job)
     assert find_differences(result) == {"extra": 2, "drifted": 1}
     assert list_lines(connector.folder) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
-    assert find_messages(result, "1 listed subscriber has no client_user_id")
+    assert result.find_messages("1 listed subscriber has no client_user_id")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +164,7 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
     result = reconcile(connector, job)
     assert (result.exit_code, result.report["differences"]) == (0, NO_DIFFERENCES), result.stdout
     assert result.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
-    assert find_messages(result, "2 of them have no identity")
+    assert result.find_messages("2 of them have no identity")
 
 
 def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> None:
@@ -181,7 +178,7 @@ def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> 
     result = reconcile(connector, job)
     assert result.report["certificate"]["reason"] == "total_count"
     assert result.report["differences"] == {**UNKNOWN_DIFFERENCES, "duplicated": 20, "drifted": 20}
-    (message,) = find_messages(result, "is not known to be complete")
+    (message,) = result.find_messages("is not known to be complete")
     assert "its missing, extra and vanished subscribers are not certain" in message
     accepted_result = reconcile(connector, job, "--ignore-total-count")
     assert accepted_result.report["differences"] == {**NO_DIFFERENCES, "duplicated": 20, "drifted": 20}
@@ -216,14 +213,14 @@ def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector) -
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(300)})
     sandbox.switch(latency_ms=100)
     with connector.start("import", "people.csv", "--job", job, "--max-concurrency", "2") as load_process:
-        wait_for(lambda: sandbox.stats()["subscribers"] >= 10)
+        connector.wait_for_subscribers(10)
         result = connector.run_json("reconcile", job)
         assert load_process.poll() is None
         sandbox.switch(latency_ms=0)
         load_process.communicate()
     assert load_process.returncode == 0
     assert result.exit_code == 1
-    assert find_messages(result, "is active, or was killed")
+    assert result.find_messages("is active, or was killed")
 
 
 def test_an_empty_source_is_refused(connector: Connector) -> None:

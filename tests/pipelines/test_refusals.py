@@ -8,8 +8,6 @@ from tests.pipelines.conftest import (
     NEWS_IMPORT_OPTIONS,
     CommandResult,
     Connector,
-    count_stored_emails,
-    has_stored_subscribers,
     wait_for,
     wait_for_result,
     write_addresses,
@@ -29,7 +27,7 @@ def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(c
     corrected_result = connector.import_file(path, "--quiet-period", "2100ms")
     assert corrected_result.rows == {"read": 50, "changed": 50}, corrected_result.stderr
     assert corrected_result.report["settled"] == {"found": rejected_count, "absent": 0}
-    assert set(count_stored_emails(sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_a_run_repeats_a_create_that_was_refused_because_of_the_account(connector: Connector) -> None:
@@ -40,7 +38,7 @@ def test_a_run_repeats_a_create_that_was_refused_because_of_the_account(connecto
     sandbox.switch(required="")
     other_path = write_csv(connector.folder / "other.csv", "email,first_name", "c@x.org,Cem")
     connector.import_file(other_path, "--on-unknown", "hold").expect(0, read=1, created=1)
-    assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
+    assert connector.count_creates_by_email() == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
 
 def test_a_retry_repeats_a_create_that_was_refused_because_of_the_account(connector: Connector) -> None:
@@ -55,7 +53,7 @@ def test_a_retry_repeats_a_create_that_was_refused_because_of_the_account(connec
     assert not any("Correct" in step for step in status_report["next"]), status_report["next"]
     sandbox.switch(required="")
     connector.run_json("retry", "--quiet-period", "100ms").expect(0, read=1, created=1)
-    assert count_stored_emails(sandbox) == {"a@x.org": 1, "b@x.org": 1}
+    assert connector.count_creates_by_email() == {"a@x.org": 1, "b@x.org": 1}
 
 
 def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_period(connector: Connector) -> None:
@@ -66,7 +64,7 @@ def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_peri
     result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
     result.expect(0, read=200, created=200)
     assert result.report["settled"] == {"found": 0, "absent": 3}
-    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_an_executed_first_create_with_a_429_is_sent_once_while_the_list_lags(connector: Connector) -> None:
@@ -75,14 +73,14 @@ def test_an_executed_first_create_with_a_429_is_sent_once_while_the_list_lags(co
     sandbox.switch(created_429=1, list_lag_ms=3_000, duplicates="accept", retry_after="none")
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "2500ms", "--output", "json")
     with connector.start(*arguments) as process:
-        wait_for(lambda: has_stored_subscribers(sandbox, 3002))
+        connector.wait_for_subscribers(3002)
         sandbox.switch(created_429=0)
         stdout, stderr = process.communicate(timeout=60)
     result = CommandResult(process.returncode, stdout, stderr)
     assert result.rows == {"read": 60, "created": 60}, stderr
     # On a loaded machine the look-up at the end of the run may come before the list shows the last new subscriber.
     assert result.exit_code == 0 or "the list does not show the last new subscriber" in stderr, stderr
-    assert set(count_stored_emails(sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_as_created(connector: Connector) -> None:
@@ -103,7 +101,7 @@ def test_a_token_that_is_revoked_during_a_run_rejects_no_row(connector: Connecto
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 300)
     sandbox.switch(latency_ms=20)
     with connector.start("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4", "--output", "json") as process:
-        wait_for(lambda: has_stored_subscribers(sandbox, 20))
+        connector.wait_for_subscribers(20)
         sandbox.switch(authorization="other {token}")
         result = wait_for_result(process)
     assert (result.exit_code, result.rows["unsent"] > 0) == (3, True), result.stderr
@@ -111,7 +109,7 @@ def test_a_token_that_is_revoked_during_a_run_rejects_no_row(connector: Connecto
     second_result = connector.import_file(path)
     assert second_result.exit_code == 0, second_result.stderr
     assert second_result.rows["created"] + second_result.rows["exists"] == 300
-    assert Counter(count_stored_emails(sandbox).values()) == {1: 300}
+    assert Counter(connector.count_creates_by_email().values()) == {1: 300}
 
 
 def test_the_rejects_file_has_the_order_of_the_source(connector: Connector) -> None:
@@ -132,7 +130,7 @@ def test_an_executed_create_with_a_refusal_counts_as_existing_in_the_next_run(co
     assert early_result.rows == {"read": 5, "rejected": 5}, early_result.stderr
     wait_until_listed(sandbox, 5)
     connector.import_file(path).expect(0, read=5, exists=5)
-    assert set(count_stored_emails(sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_a_refused_row_is_looked_up_by_one_later_run_only(connector: Connector) -> None:

@@ -4,7 +4,7 @@ import csv
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, list_stored_subscribers, write_csv
+from tests.pipelines.conftest import Connector, write_csv
 
 JOB = """\
 job: shop
@@ -94,8 +94,7 @@ def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Co
     assert faults == [invalid_row[1:3] for invalid_row in INVALID_ROWS]
     assert all(row["Note"] == " n " for row in reject_rows_before)
     connector.run_json("import", rejects_path, "--job", "job.yaml").expect(0, read=7, created=7)
-
-    subscribers = list_stored_subscribers(connector.sandbox)
+    subscribers = connector.list_created_subscribers()
     ann = subscribers["ann@x.org"]
     assert {name: ann[name] for name in EXPECTED_FIELDS if name != "Address"} | {
         "Address": {name: ann["Address"][name] for name in EXPECTED_FIELDS["Address"]}  # type: ignore[attr-defined] # a dict
@@ -118,11 +117,10 @@ def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Conne
     guarded_cells = [formula_row[name] for name in ("first_name", "phone", "custom_field1")]
     assert guarded_cells == ["'=1+1", "'+31301234567", "''=x"]
     assert ragged_row["_raw"] == "ragged,row"
-
     second_result = connector.import_file(rejects_path)
     assert second_result.rows == {"read": 2, "created": 1, "invalid": 1}
     assert second_result.report["unmapped_columns"] == []
-    subscriber = list_stored_subscribers(connector.sandbox)["a@x.org"]
+    subscriber = connector.list_created_subscribers()["a@x.org"]
     assert [subscriber[name] for name in ("FirstName", "Phone", "CustomField1")] == ["=1+1", "+31301234567", "=x"]
     (remaining_row,) = correct_rows(Path(second_result.report["rejects_file"]), lambda row_index, row: None)
     assert (remaining_row["_raw"], remaining_row["_code"], remaining_row["email"]) == ("ragged,row", "ragged", "")

@@ -7,7 +7,7 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-from tests.pipelines.conftest import Connector, list_stored_subscribers
+from tests.pipelines.conftest import Connector
 
 HEADER = ("Email", "Vorname", "Telefon", "PLZ", "Geburtstag", "=Notiz")
 ROWS: tuple[tuple[object, ...], ...] = (
@@ -49,12 +49,11 @@ def test_corrected_rejects_of_a_workbook_are_imported(connector: Connector, peop
     bob, cem = ([cell.value for cell in line] for line in lines)
     assert bob[:6] == ["bob at example.com", "=1+1", "+4930123", "00123", "1991-02-03", "'=x"]
     assert cem[:4] == ["cem at example.com", "Łukasz 🎂", "4930123", "2134"]
-
     for line in lines:
         line[0].value = str(line[0].value).replace(" at ", "@")
     workbook.save(path)
     connector.import_file(path).expect(0, read=2, created=2)
-    subscribers = list_stored_subscribers(connector.sandbox)
+    subscribers = connector.list_created_subscribers()
     assert subscribers["bob@example.com"]["FirstName"] == "=1+1"
     assert subscribers["bob@example.com"]["Phone"] == "+4930123"
     assert subscribers["cem@example.com"]["FirstName"] == "Łukasz 🎂"

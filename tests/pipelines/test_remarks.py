@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, find_messages, list_stored_subscribers
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector
 from tests.sources.files.people import build_xlsx
 from tests.sources.files.reading import write_file
 
@@ -38,7 +38,7 @@ def test_a_validation_reports_each_kind_of_cell_that_is_not_sent_unchanged(
     connector: Connector, lines: tuple[str, ...], options: tuple[str, ...], text: str, message_count: int
 ) -> None:
     result = connector.run_json("validate", connector.write_people(*lines), *options)
-    assert len(find_messages(result, text)) == message_count, result.report["messages"]
+    assert len(result.find_messages(text)) == message_count, result.report["messages"]
 
 
 def test_an_import_has_the_messages_of_a_validation_and_sends_the_changed_values(connector: Connector) -> None:
@@ -48,7 +48,7 @@ def test_an_import_has_the_messages_of_a_validation_and_sends_the_changed_values
     result = connector.run_json("import", path, *NEWS_IMPORT_OPTIONS)
     assert len(validation_result.report["messages"]) == 3
     assert set(validation_result.report["messages"]) <= set(result.report["messages"])
-    subscribers = list_stored_subscribers(connector.sandbox)
+    subscribers = connector.list_created_subscribers()
     names = ("FirstName", "LastName", "Birthday")
     values = [[subscribers[email].get(name) for name in names] for email in ("ann@x.org", "bob@x.org")]
     assert values == [["Ann & Bo", "Müller", None], [None, "Null", "1980-02-29"]]
@@ -59,8 +59,8 @@ def test_the_guessed_encoding_and_the_skipped_lines_are_reported(connector: Conn
     path.write_bytes("Everybody\n\nemail,first_name\nann@x.org,Ann\nbob@x.org,Bob\n".encode("utf-16-le"))
     result = connector.run_json("validate", path)
     assert "read as utf-16-le" in result.stderr
-    assert len(find_messages(result, "read as utf-16-le")) == 1
-    assert len(find_messages(result, "titles above its header were left out")) == 1
+    assert len(result.find_messages("read as utf-16-le")) == 1
+    assert len(result.find_messages("titles above its header were left out")) == 1
 
 
 def test_numbers_of_a_workbook_in_a_template_are_reported(connector: Connector) -> None:
@@ -70,6 +70,6 @@ def test_numbers_of_a_workbook_in_a_template_are_reported(connector: Connector) 
     fields = f"email: email, phone: {rule}, is_active: {{value: true}}"
     connector.write_job(source="file: {path: people.xlsx}", fields=fields)
     result = connector.run_json("validate", "job.yaml")
-    code_message, line_message = find_messages(result, "in the workbook")
+    code_message, line_message = result.find_messages("in the workbook")
     assert code_message.startswith("2 cells of the column code (phone) are numbers")
     assert line_message.startswith("1 cell of the column line (phone) is a number")

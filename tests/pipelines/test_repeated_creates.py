@@ -1,6 +1,6 @@
 """Creates that the service executes twice, for example because a proxy repeats a POST."""
 
-from tests.pipelines.conftest import Connector, count_stored_emails, write_addresses
+from tests.pipelines.conftest import Connector, write_addresses
 
 
 def test_creates_that_are_executed_twice_end_the_run_after_the_first_create(connector: Connector) -> None:
@@ -17,7 +17,7 @@ def test_a_few_creates_that_are_executed_twice_are_reported_at_the_end(connector
     assert connector.import_file(write_addresses(path, 5)).exit_code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
     result = connector.import_file(write_addresses(path, 60))
-    duplicate_count = sum(create_count == 2 for create_count in count_stored_emails(connector.sandbox).values())
+    duplicate_count = sum(create_count == 2 for create_count in connector.count_creates_by_email().values())
     assert (result.exit_code, duplicate_count > 1) == (1, True), result.stderr
     assert f"{duplicate_count} subscribers of this run are in the service twice" in result.stderr
 

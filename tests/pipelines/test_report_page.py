@@ -53,7 +53,6 @@ def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(conn
     invalid_rows = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
     path = write_csv(connector.folder / "<b>people & co.csv", "email,first_name", *rows, *invalid_rows)
     result = connector.import_file(path, "--report", "run.html", "--max-rate", "400")
-
     page_text = read_page(connector.folder / "run.html")
     report = result.report
     assert "<b>people" not in (connector.folder / "run.html").read_text(encoding="utf-8")
@@ -115,7 +114,6 @@ def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_
     assert connector.run("status", "--html", people_path.name).exit_code == 2
     assert connector.run("status", runs[0]["run_id"], "--html", "run.html").exit_code == 2
     assert connector.run("status", "--report", "all.html").exit_code == 2
-
     write_csv(people_path, "email", "ann@example.com", "nobody")
     connector.write_job(base="name: Jobs")
     run_id = connector.sync("job.yaml", "--report", "run.html").report["run_id"]

@@ -9,18 +9,7 @@ from pathlib import Path
 import pytest
 
 from connector.states import State
-from tests.pipelines.conftest import (
-    CommandResult,
-    Connector,
-    count_stored_emails,
-    find_messages,
-    has_stored_subscribers,
-    list_stored_subscribers,
-    wait_for,
-    wait_for_result,
-    write_addresses,
-    write_csv,
-)
+from tests.pipelines.conftest import CommandResult, Connector, wait_for_result, write_addresses, write_csv
 from tests.pipelines.leftovers import (
     create_elsewhere,
     leave_three_held_creates,
@@ -87,10 +76,10 @@ def test_a_retry_finishes_entries_without_their_source(
         create_elsewhere(connector, write_csv(connector.folder / "one.csv", "email", email_created_elsewhere))
     result = retry(connector, *options)
     assert (result.exit_code, result.rows, read_states(connector)) == (code, rows, states), result.stderr
-    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
     held_count = rows.get("unknown", 0)
     assert [row["_code"] for row in read_rejects(result)] == ["held"] * held_count if held_count else True
-    assert len(find_messages(result, "wait for your decision")) == bool(held_count)
+    assert len(result.find_messages("wait for your decision")) == bool(held_count)
 
 
 def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector) -> None:
@@ -145,7 +134,7 @@ def test_a_list_that_cannot_be_read_ends_the_retry(connector: Connector) -> None
     assert "The run ended before the retry of the entries of" in result.stderr
     connector.sandbox.switch(list_error=0)
     assert retry(connector, "--held", "resend").rows == {"read": 6, "created": 6}
-    assert set(count_stored_emails(connector.sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 # Decisions about held entries
@@ -177,7 +166,7 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     assert connector.run_json("import", rejects_path, "--job", job).rows == {"read": 1, "suppressed": 1}
     write_csv(connector.folder / "gone.csv", "address", "c@x.org")
     connector.run_json("import", rejects_path, "--job", job).expect(0, read=1, created=1)
-    subscribers = list_stored_subscribers(connector.sandbox)
+    subscribers = connector.list_created_subscribers()
     assert (subscribers["b@x.org"]["Phone"], subscribers["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
 
 
@@ -191,7 +180,7 @@ def test_a_stopped_retry_keeps_its_unsent_entries_in_the_ledger(connector: Conne
     sandbox.switch(required=[], latency_ms=100)
     options = ("--quiet-period", "200ms", "--max-concurrency", "1", "--output", "json")
     with connector.start("retry", "--rejected", *options) as process:
-        wait_for(lambda: has_stored_subscribers(sandbox, 5))
+        connector.wait_for_subscribers(5)
         process.send_signal(signal.SIGINT)
         stopped_result = wait_for_result(process)
     assert (stopped_result.exit_code, stopped_result.rows["read"]) == (130, 30)
@@ -199,7 +188,7 @@ def test_a_stopped_retry_keeps_its_unsent_entries_in_the_ledger(connector: Conne
     sandbox.switch(latency_ms=0)
     unsent_count = stopped_result.rows["unsent"]
     retry(connector, "--rejected").expect_rows(read=unsent_count, created=unsent_count)
-    assert set(count_stored_emails(sandbox).values()) == {1}
+    assert set(connector.count_creates_by_email().values()) == {1}
 
 
 # Suppression
@@ -224,15 +213,15 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_resent_only_with_t
     sandbox = connector.sandbox
     job = leave_unknown_entries_of_suppressing_job(connector)
     result = retry(connector).expect(1, read=3, unknown=3)
-    assert find_messages(result, "without the suppression list of the job")
-    assert not find_messages(result, "wait for your decision")
+    assert result.find_messages("without the suppression list of the job")
+    assert not result.find_messages("wait for your decision")
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
     namesake_result = connector.import_file(write_csv(connector.folder / "crm.csv", "email", "z@x.org"))
     assert namesake_result.report["job"] == "crm", "an import of a file is not a run of the job with the same name"
-    assert count_stored_emails(sandbox) == {"z@x.org": 1}
+    assert connector.count_creates_by_email() == {"z@x.org": 1}
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
     connector.run_json("retry", "--job", job).expect(0, read=3, suppressed=1, created=2)
-    assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
+    assert connector.count_creates_by_email() == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
     assert read_states(connector) == []
 
 
@@ -246,7 +235,7 @@ def test_a_retry_does_not_send_rejected_subscribers_who_are_suppressed_now(conne
     assert (result_without_option.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
     connector.run_json("retry", "--rejected", "--job", job).expect(0, read=3, suppressed=1, created=2)
-    assert count_stored_emails(sandbox) == {"person0@example.com": 1, "person2@example.com": 1}
+    assert connector.count_creates_by_email() == {"person0@example.com": 1, "person2@example.com": 1}
 
 
 def test_held_entries_of_a_job_with_a_suppression_list_are_resent_only_with_the_list(connector: Connector) -> None:

@@ -4,8 +4,7 @@ import json
 from typing import Any
 
 from connector.fields import SENT_FIELDS
-from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, list_stored_subscribers
+from tests.pipelines.conftest import Connector
 
 PERSON: dict[str, Any] = {
     "email": "Person+1@bücher.example",
@@ -30,9 +29,9 @@ PERSON: dict[str, Any] = {
 }
 
 
-def read_person(sandbox: SandboxProcess) -> dict[str, Any]:
+def read_person(connector: Connector) -> dict[str, Any]:
     """Return the values of the only subscriber."""
-    (subscriber,) = list_stored_subscribers(sandbox).values()
+    (subscriber,) = connector.list_created_subscribers().values()
     values: dict[str, Any] = {}
     for field in SENT_FIELDS:
         values[field.name] = subscriber
@@ -46,9 +45,9 @@ def test_an_import_and_an_import_of_its_export_keep_the_value_of_each_field(conn
     quoted_cells = ('"' + cell.replace('"', '""') + '"' for cell in cells)
     connector.write_people(",".join(PERSON), ",".join(quoted_cells))
     result = connector.run_json("import", "people.csv", "--base-name", "News")
-    assert (result.exit_code, read_person(connector.sandbox)) == (0, PERSON), result.stderr
+    assert (result.exit_code, read_person(connector)) == (0, PERSON), result.stderr
     assert connector.run_json("export", "out.csv").exit_code == 0
     connector.sandbox.reset()
     connector.environ["CONNECTOR_STATE_DIR"] = str(connector.folder / "other")
     result = connector.run_json("import", "out.csv", "--base-name", "Elsewhere")
-    assert (result.exit_code, read_person(connector.sandbox)) == (0, PERSON), result.stderr
+    assert (result.exit_code, read_person(connector)) == (0, PERSON), result.stderr

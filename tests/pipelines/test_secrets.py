@@ -71,19 +71,16 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
             wait_for(lambda: own_sandbox.stats()["requests"]["list"]["received"] > 0 or process.poll() is not None)
             assert not has_secret_in_process_list()
             process.communicate()
-
         words = f"no right with {TOKEN}"
         own_sandbox.switch(latency_ms=0, blocked_from=1, blocked_creates=1000, blocked_status=400, blocked_words=words)
         write_addresses(tmp_path / "people.csv", 5, first_index=100)
         assert run(good_connector, "import people.csv --base-name News --active") in (1, 3)
         rejects_text = max((tmp_path / "state" / "rejects").iterdir(), key=os.path.getmtime).read_text()
         assert "no right with" in rejects_text, "the rejects file has the message that repeated the token"
-
     wrong_connector = Connector(sandbox, tmp_path)
     wrong_connector.environ["CONNECTOR_TOKEN"] = TOKEN  # not the token of this sandbox
     for command in REQUEST_COMMANDS.values():
         run(wrong_connector, command)
-
     assert find_secrets(tmp_path) == []
     (tmp_path / "found").write_text(f"Authorization: {TOKEN}")
     assert find_secrets(tmp_path) == ["found"]

@@ -8,13 +8,12 @@ import os
 import random
 import signal
 import time
-from functools import partial
 
 import pytest
 
 from tests.ledger.places import run_sql
 from tests.ledger.test_postgres import SESSIONS_SQL
-from tests.pipelines.conftest import Connector, count_stored_emails, has_stored_subscribers, wait_for
+from tests.pipelines.conftest import Connector, wait_for
 from tests.pipelines.sharded import (
     ENGINE_FAULTS,
     IS_LONG_RUN,
@@ -63,7 +62,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
     print(f"{kill_count} kills, exit codes {[process.exit_code for process in results]}, {sum_rows(results)}")
     assert {process.exit_code for process in results} <= {0, 1}, [process.stderr for process in results]
     assert sum_rows(results)["read"] == KILL_TEST_PEOPLE_COUNT + 5
-    create_counts, rows = count_stored_emails(postgres_connector.sandbox), sum_rows(results)
+    create_counts, rows = postgres_connector.count_creates_by_email(), sum_rows(results)
     assert {address: create_count for address, create_count in create_counts.items() if create_count > 1} == {}
     assert len(create_counts) + rows.get("unknown", 0) + rows.get("rejected", 0) >= KILL_TEST_PEOPLE_COUNT
     assert kill_count > 0
@@ -75,7 +74,7 @@ def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(post
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
     paused_process = postgres_connector.start("sync", "job.yaml", "--output", "json", lease_s=8.0)
     for retry_after_s, created_count in ((1, 10), (5, 20)):  # a run looks up only the first create that gets a 429
-        wait_for(partial(has_stored_subscribers, postgres_connector.sandbox, created_count + 1))
+        postgres_connector.wait_for_subscribers(created_count + 1)
         refused_count = postgres_connector.sandbox.stats()["faults"].get("refuse", 0)
         postgres_connector.sandbox.switch(refuse=1, refuse_retry_after_s=retry_after_s)
         wait_for(lambda count=refused_count: postgres_connector.sandbox.stats()["faults"].get("refuse", 0) > count)  # type: ignore[misc]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.singer import run_tap, run_target
-from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, run_process, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, run_process, write_csv
 
 PROGRAM_FOLDER = Path(sys.executable).parent
 ROW_COUNT = int(os.environ.get("CONNECTOR_TEST_ADAPTER_ROWS", "120"))
@@ -79,7 +79,7 @@ def test_the_target_writes_no_state_if_its_run_fails(connector: Connector) -> No
     result = load_messages(connector, write_stream([1, 2]))
     assert result.exit_code != 0
     assert result.stdout == ""
-    assert count_stored_emails(connector.sandbox).total() == 0
+    assert connector.count_creates_by_email().total() == 0
 
 
 def test_a_killed_target_with_lost_answers_creates_nobody_twice(connector: Connector) -> None:
@@ -93,12 +93,12 @@ def test_a_killed_target_with_lost_answers_creates_nobody_twice(connector: Conne
         assert process.stdin is not None
         process.stdin.writelines(json.dumps(message) + "\n" for message in stream[:-1])
         process.stdin.flush()
-        while count_stored_emails(connector.sandbox).total() < 20:
+        while connector.count_creates_by_email().total() < 20:
             assert process.poll() is None
         process.kill()
     result = load_messages(connector, stream, batch_size_rows=BATCH_ROW_COUNT)
     assert (result.exit_code, read_lines(result.stdout)) == (0, [{"last": ROW_COUNT - 1}]), result.stderr
-    assert sorted(count_stored_emails(connector.sandbox).values()) == [1] * ROW_COUNT
+    assert sorted(connector.count_creates_by_email().values()) == [1] * ROW_COUNT
 
 
 def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Connector) -> None:
@@ -109,7 +109,7 @@ def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Co
     assert load_messages(connector, write_stream([1], stream="orders"), stream="orders").exit_code == 0
     # The name of a stream is not used as a path.
     assert load_messages(connector, write_stream([2], stream="../a/b")).exit_code == 0
-    assert count_stored_emails(connector.sandbox).total() == 2
+    assert connector.count_creates_by_email().total() == 2
 
 
 def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connector) -> None:

@@ -55,7 +55,6 @@ def test_help_and_usage_errors_import_no_library(connector: Connector) -> None:
 def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Connector) -> None:
     """JSON needs no library that draws reports."""
     connector.sandbox.seed(12_000, base_name="News")  # for a list of this length, the export gathers evidence
-
     exit_code, libraries = run_and_list_libraries(connector, "export", "out.parquet", "--output", "json")
     assert (exit_code, libraries) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])
 
@@ -63,7 +62,6 @@ def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Conne
 def test_an_import_of_plain_rows_imports_no_library_of_other_formats(connector: Connector) -> None:
     (connector.folder / "people.csv").write_text("email\nann@example.com\n", encoding="utf-8")
     options = ("--base-id", "1", "--active", "--quiet-period", "1ms")
-
     exit_code, libraries = run_and_list_libraries(connector, "import", "people.csv", *options)
     unused_libraries = {*OPTIONAL_LIBRARIES, *DIALECT_MODULES} - LIBRARIES_OF_ROWS
     assert (exit_code, unused_libraries & set(libraries)) == (0, set())

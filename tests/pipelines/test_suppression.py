@@ -10,15 +10,7 @@ from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.ledger.opening import open_ledger
 from connector.sources.files import open_file
 from connector.subscribers.identity_lists import Suppression
-from tests.pipelines.conftest import (
-    CommandResult,
-    Connector,
-    count_stored_emails,
-    find_messages,
-    wait_for_result,
-    write_addresses,
-    write_csv,
-)
+from tests.pipelines.conftest import CommandResult, Connector, wait_for_result, write_addresses, write_csv
 
 
 def write_active_people(connector: Connector, header: str, *rows: str) -> Path:
@@ -36,9 +28,9 @@ def test_a_subscriber_of_the_suppression_list_is_suppressed_and_never_sent(conne
     suppression_lines = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
     write_csv(connector.folder / "gone.csv", "address,since", *suppression_lines)
     result = connector.run_json("import", connector.folder / "people.csv", "--job", write_job(connector))
-    assert "is empty in 2 rows (row numbers 5, 6), so they suppress nobody" in find_messages(result, "gone.csv")[0]
+    assert "is empty in 2 rows (row numbers 5, 6), so they suppress nobody" in result.find_messages("gone.csv")[0]
     assert result.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
-    assert count_stored_emails(connector.sandbox) == {"ann@x.org": 1}
+    assert connector.count_creates_by_email() == {"ann@x.org": 1}
     assert result.report["requests"]["create"]["sent"] == 1
 
 
@@ -71,7 +63,7 @@ def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(c
     write_csv(connector.folder / "gone.csv", "key", "A1", "b1", "A2")
     job = write_job(connector, "{file: {path: gone.csv, column: key}, field: client_user_id}")
     connector.sync(job).expect_rows(read=4, suppressed=1, duplicate=1, created=2)
-    assert count_stored_emails(connector.sandbox) == {"b@x.org": 1, "c@x.org": 1}
+    assert connector.count_creates_by_email() == {"b@x.org": 1, "c@x.org": 1}
 
 
 def test_an_empty_suppression_list_is_refused_before_the_first_create(connector: Connector) -> None:
@@ -81,7 +73,7 @@ def test_an_empty_suppression_list_is_refused_before_the_first_create(connector:
         (connector.folder / "gone.csv").write_text(content, encoding="utf-8")
         for command in ("plan", "sync"):
             assert connector.run_json(command, job).is_refused, (command, content)
-    assert count_stored_emails(connector.sandbox).total() == 0
+    assert connector.count_creates_by_email().total() == 0
 
 
 def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connector: Connector) -> None:

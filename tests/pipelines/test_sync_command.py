@@ -1,6 +1,6 @@
 """`connector sync JOB…` loads the source of each job."""
 
-from tests.pipelines.conftest import Connector, list_stored_subscribers
+from tests.pipelines.conftest import Connector
 
 SOURCE = "sql: {url: 'sqlite:///crm.db', query: select * from customers where wanted = 1 order by mail}"
 FIELDS = (
@@ -21,7 +21,7 @@ def test_a_database_is_synced_by_its_job(connector: Connector) -> None:
     job = connector.write_job(source=SOURCE, fields=FIELDS)
     result = connector.sync(job).expect(1, read=3, invalid=1, created=2)
     assert result.report["command"] == "sync"
-    ann = list_stored_subscribers(connector.sandbox)["ann@x.org"]
+    ann = connector.list_created_subscribers()["ann@x.org"]
     assert (ann["Gender"], ann["Tags"], ann["Birthday"], ann["Address"]["Zip"], ann["IsActive"]) == (
         "female", ["a", "b"], "1980-02-29", "1012", True,
     )  # fmt: skip

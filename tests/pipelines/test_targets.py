@@ -42,13 +42,11 @@ def test_only_the_option_overwrite_replaces_a_file_of_another_program(filled_con
     path = filled_connector.folder / name
     path.write_bytes(FOREIGN_FILES.get(name, b""))
     content_before = FOREIGN_FILES[name] if name in FOREIGN_FILES else write_foreign_parquet(path)
-
     refused_result = filled_connector.run_json("export", name)
     assert (refused_result.exit_code, refused_result.report["status"]) == (2, "usage")
     assert "--overwrite" in refused_result.report["message"]
     assert path.read_bytes() == content_before
     assert "list" not in filled_connector.sandbox.stats()["requests"]
-
     if name in ("people.csv", "text.parquet"):
         assert filled_connector.run_json("export", name, "--overwrite").rows == {"read": 20, "written": 20}
         # An export wrote the file, so --overwrite is not needed.
@@ -93,7 +91,6 @@ def test_standard_output_gets_the_rows_and_stderr_the_report(filled_connector: C
     assert read_csv(filled_connector.folder / "out.csv").num_rows == 20
     assert "complete" in result.stderr
     assert json.loads((filled_connector.folder / "report.json").read_bytes())["rows"] == {"read": 20, "written": 20}
-
     json_result = filled_connector.run("export", "-", "--output", "json")
     assert json_result.exit_code == 2
     assert json.loads(json_result.stdout)["status"] == "usage"

@@ -5,17 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.pipelines.conftest import (
-    NEWS_IMPORT_OPTIONS,
-    CommandResult,
-    Connector,
-    count_stored_emails,
-    find_messages,
-    has_stored_subscribers,
-    wait_for,
-    wait_for_result,
-    write_addresses,
-)
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, wait_for_result, write_addresses
 from tests.pipelines.planned import count_requests
 
 TEXT = "this run did not create"
@@ -28,7 +18,7 @@ def import_during_another_import(connector: Connector, other_path: Path) -> tupl
     connector.sandbox.switch(latency_ms=20)
     options = (*NEWS_IMPORT_OPTIONS, "--max-rate", "20", "--output", "json")
     with connector.start("import", people_path, *options) as process:
-        wait_for(lambda: has_stored_subscribers(connector.sandbox, 9))
+        connector.wait_for_subscribers(9)
         os.kill(process.pid, signal.SIGSTOP)
         environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
         other_result = connector.import_file(other_path, environ=environ)
@@ -40,16 +30,16 @@ def test_a_load_reports_all_subscribers_that_another_program_created_meanwhile(c
     other_path = write_addresses(connector.folder / "other.csv", 10, first_index=43)
     result, other_result = import_during_another_import(connector, other_path)
     assert (result.rows, other_result.rows["created"]) == ({"read": 40, "created": 40}, 10)
-    assert sorted(count_stored_emails(connector.sandbox).values())[-3:] == [1, 2, 2]
-    (message,) = find_messages(result, TEXT)
+    assert sorted(connector.count_creates_by_email().values())[-3:] == [1, 2, 2]
+    (message,) = result.find_messages(TEXT)
     assert message.startswith("10 subscribers appeared in the base during this run")
 
 
 def test_a_load_without_another_program_reports_no_foreign_subscriber(connector: Connector) -> None:
     people_path = write_addresses(connector.folder / "people.csv", 30)
-    assert find_messages(connector.import_file(people_path), TEXT) == []
+    assert connector.import_file(people_path).find_messages(TEXT) == []
     write_addresses(people_path, 60)
-    assert find_messages(connector.import_file(people_path), TEXT) == []
+    assert connector.import_file(people_path).find_messages(TEXT) == []
     requests = count_requests(connector.sandbox, "list")
     connector.import_file(people_path)
     assert count_requests(connector.sandbox, "list") <= requests + 1  # one request of the account guard

@@ -71,7 +71,6 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
     assert bob.outbox_entry["tracking"] == dict.fromkeys(bob.outbox_entry["tracking"], False)
     assert sorted(email.message["X-Order"] for email in emails_by_recipient.values()) == ["17", "18", "19"]
     assert [email.attached_files for email in emails_by_recipient.values()] == [{"terms.txt": b"terms"}] * 3
-
     # The account is the canonical form of the base URL.
     respelt_url = mailer.sandbox.base_url.replace("http:", "HTTP:") + "//"
     mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": respelt_url}).expect(0, read=3, already_sent=3)
@@ -110,9 +109,7 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector) -
     preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert "row 5 is invalid: Email." in preview_result.stderr
     assert "Bcc" not in preview_result.stderr + preview_result.stdout
-
     result = mailer.run_json("mail", "mail.yaml")
-
     assert result.exit_code == 1
     assert result.rows == {"read": 5, "sent": 1, "invalid": 2, "duplicate": 1, "suppressed": 1}
     assert list_recipients(mailer.sandbox) == ["ann@example.net"]
@@ -135,7 +132,6 @@ def test_a_guard_stops_a_source_with_many_invalid_rows(
 
 def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     mailer.sandbox.switch(verified_domains="other.org")
-
     result = mailer.run_json("mail", "mail.yaml").expect(3, read=3, rejected=1, unsent=2)
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
     (reject,) = read_rejects(result)
@@ -144,7 +140,6 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     assert [cause["message"] for cause in result.report["causes"]] == [
         "400 SendEmail.Email.From.Email: the domain '…' is not registered and verified"
     ]
-
     mailer.sandbox.switch(verified_domains="*")
     mailer.run_json("mail", "mail.yaml").expect(1, read=3, sent=2, rejected=1)
     mailer.run_json("mail", "mail.yaml", "--rejected").expect(0, read=3, sent=1, already_sent=2)
@@ -153,14 +148,11 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
 def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector) -> None:
     write_many_people(mailer, 60)
     mailer.sandbox.switch(refuse=0.2, retry_after="none")
-
     result = mailer.run_json("mail", "mail.yaml")
-
     assert result.exit_code == 3
     assert result.rows["rejected"] >= 1
     assert {reject["_http_status"] for reject in read_rejects(result)} == {"429"}
     assert "retry_limited" in result.stderr
-
     write_job(mailer.folder, {"retry_limited": True, "campaign": "second"})
     result = mailer.run_json("mail", "mail.yaml").expect(0, read=60, sent=60)
     assert "sent them again" in result.stderr
@@ -178,7 +170,6 @@ def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector
 def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mailer: Connector) -> None:
     write_many_people(mailer, 60)
     mailer.sandbox.switch(error_before=1)
-
     mailer.run_json("mail", "mail.yaml").expect(3, read=60, unknown=3, unsent=57)
     mailer.sandbox.switch(error_before=0)
     result = mailer.run_json("mail", "mail.yaml").expect(1, read=60, sent=57, unknown=3)
@@ -200,7 +191,6 @@ def test_a_preview_writes_emails_and_sends_no_email(mailer: Connector) -> None:
     assert not (mailer.folder / "state").exists()
     assert mailer.sandbox.stats()["requests"] == {}
     assert mailer.run("mail", "mail.yaml", "--preview", "1").exit_code == 2
-
     mailer.run_json("mail", "mail.yaml", "--limit", "2")
     ledger_bytes = (mailer.folder / "state" / "ledger-emails.db").read_bytes()
     (mailer.folder / "preview").rename(mailer.folder / "earlier")
@@ -239,7 +229,6 @@ def test_a_campaign_of_another_account_is_refused_without_the_option_new_account
         refused_result = mailer.run_json(*arguments)
         assert (refused_result.exit_code, "--new-account" in refused_result.stderr) == (2, True)
     assert mailer.sandbox.stats()["emails"] == 3
-
     assert mailer.run_json("mail", "mail.yaml", "--new-account").rows == {"read": 3, "sent": 3}
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "already_sent": 3}
 
@@ -251,19 +240,16 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
     write_job(mailer.folder, {"campaign": "begun after the backup"})
     mailer.run_json("mail", "mail.yaml")
     assert mailer.sandbox.stats()["emails"] == 6
-
     for path in (mailer.folder / "state").glob("ledger*"):
         path.unlink()
     result = mailer.run_json("ledger", "restore", "copy.db")
     assert (result.exit_code, result.report["emails"], "--reopen" in result.stderr) == (0, 1, True)
-
     for campaign in ("begun after the backup", "welcome"):
         write_job(mailer.folder, {"campaign": campaign})
         for arguments in (("mail", "mail.yaml"), ("mail", "mail.yaml", "--preview", "1")):
             refused_result = mailer.run_json(*arguments)
             assert (refused_result.exit_code, "--reopen" in refused_result.stderr) == (2, True)
     assert mailer.sandbox.stats()["emails"] == 6
-
     mailer.write_people("email,first,order", "ann@example.net,Ann,17", "new@example.net,New,20")
     mailer.run_json("mail", "mail.yaml", "--reopen").expect(0, read=2, sent=1, already_sent=1)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 2, "already_sent": 2}
@@ -275,7 +261,6 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None
     addresses = write_many_people(mailer, recipient_count)
     write_job(mailer.folder, {"html": None, "text": {"content": "Hello {{ first }}"}})
     mailer.sandbox.switch(drop_after=0.02)
-
     for index in range(KILL_COUNT):
         with mailer.start("mail", "mail.yaml", "--output", "json") as process:
             target_count = mailer.sandbox.stats()["emails"] + 7 * index
@@ -284,7 +269,6 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None
             process.kill()  # the process may have just ended
             process.communicate()
     result = mailer.run_json("mail", "mail.yaml")
-
     counts_by_recipient = Counter(list_recipients(mailer.sandbox))
     assert set(counts_by_recipient.values()) == {1}
     assert result.exit_code == 1
@@ -323,7 +307,6 @@ def test_a_campaign_is_refused_while_an_older_copy_of_the_ledger_is_in_use(maile
     for path in (mailer.folder / "state").glob("ledger*"):
         path.unlink()
     shutil.copytree(mailer.folder / "copy", mailer.folder / "state", dirs_exist_ok=True)
-
     for options in ((), ("--preview", "1", "--preview-dir", "out")):
         refused_result = mailer.run_json("mail", "mail.yaml", *options)
         assert refused_result.is_refused
@@ -363,8 +346,6 @@ def test_send_creates_no_ledger(mailer: Connector) -> None:
     assert mailer.run_json("mail", "mail.yaml").exit_code == 3
     send_options = ("--from", "a@example.com", "--to", "b@example.net", "--subject", "S", "--html", "welcome.html")
     assert mailer.run("send", *send_options).exit_code == 0
-
     result = mailer.run_json("mail", "mail.yaml")
-
     assert (result.exit_code, "there is no ledger at" in result.stderr) == (3, True)
     assert list_recipients(mailer.sandbox) == ["b@example.net"]

@@ -27,7 +27,6 @@ def mailer(connector: Connector, tmp_path: Path) -> Connector:
 
 def test_an_email_of_options_is_sent_and_its_answer_is_recorded(mailer: Connector) -> None:
     result = mailer.run_json("send", *ARGUMENTS)
-
     (sent_email,) = read_outbox(mailer.sandbox)
     result.expect(0, read=1, sent=1)
     ids = {"request_id": sent_email.outbox_entry["request_id"], "message_id": sent_email.message["Message-ID"]}
@@ -59,9 +58,7 @@ def test_every_field_of_the_interface_arrives(mailer: Connector) -> None:
         "settings": {"use_dkim": False, "use_dkim_selector": "s1"},
     }
     (mailer.folder / "message.yaml").write_text(yaml.safe_dump(message, allow_unicode=True), encoding="utf-8")
-
     result = mailer.run_json("send", "message.yaml")
-
     assert result.exit_code == 0, result.stderr
     (sent_email,) = read_outbox(mailer.sandbox)
     recipients = [(address.display_name, address.addr_spec) for address in sent_email.message["To"].addresses]
@@ -87,7 +84,6 @@ def test_every_field_of_the_interface_arrives(mailer: Connector) -> None:
 def test_a_dry_run_writes_the_email_and_sends_no_email(mailer: Connector) -> None:
     (mailer.folder / "a.bin").write_bytes(PNG)
     result = mailer.run_json("send", *ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
-
     assert (result.exit_code, mailer.sandbox.outbox()) == (0, [])
     (attachment,) = result.report["request"]["SendEmail"]["Email"]["Attachments"]
     assert attachment == {"Disposition": "attachment", "Filename": "a.bin", "Type": "application/octet-stream"}
@@ -107,10 +103,8 @@ def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Conn
         "html: {content: <p>Old</p>}\ntext: {content: Old}\nheaders: {X-A: b}\nattach: [a.bin]\n"
     )
     (mailer.folder / "new.html").write_text("<p>Something else</p>", encoding="utf-8")
-
     options = ("--to", "ann@example.net", "--subject", "Another", "--html", "new.html", "--attach", "b.bin")
     result = mailer.run_json("send", "message.yaml", *options)
-
     assert result.exit_code == 0, result.stderr
     (sent_email,) = read_outbox(mailer.sandbox)
     assert (sent_email.message["To"], sent_email.message["Cc"]) == ("ann@example.net", "cleo@example.net")
@@ -128,9 +122,7 @@ def test_an_email_without_a_certain_answer_is_not_sent_again(
     mailer: Connector, faults: dict[str, object], state: str, exit_code: int, sent_count: int
 ) -> None:
     mailer.sandbox.switch(**faults)
-
     result = mailer.run_json("send", *ARGUMENTS)
-
     assert (result.exit_code, result.report["email"]["state"]) == (exit_code, state)
     assert len(mailer.sandbox.outbox()) == sent_count
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
@@ -148,7 +140,6 @@ def test_an_email_that_was_not_sent_is_unsent(mailer: Connector, sandbox: Sandbo
     result = mailer.run_json(
         "send", *ARGUMENTS, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, clock=skip_waits()
     )
-
     assert (result.exit_code, result.report["email"]["state"], result.rows) == (3, "unsent", {"read": 1, "unsent": 1})
     status_line = mailer.run("status").stdout.splitlines()[-1]
     assert status_line.endswith("was aborted, and the email was not sent. Run the same command again.")
@@ -159,7 +150,6 @@ def test_a_second_signal_leaves_the_email_unknown(mailer: Connector) -> None:
     with mailer.start("send", *ARGUMENTS, "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] == 1)
         stdout, stderr = interrupt_twice(process)
-
     assert process.returncode == 130
     report = json.loads(stdout)
     assert (report["status"], report["email"]["state"], report["rows"]["unknown"]) == ("stopped", "unknown", 1)

@@ -25,7 +25,6 @@ def test_the_test_email_is_sent_at_once_and_is_not_recorded(mailer: Connector) -
     assert sent_email.text.strip() == "Order 17"
     assert "X-Sandbox-Send-At" not in sent_email.message
     assert mailer.run_json("status").report["runs"] == []
-
     mailer.run_json("mail", "mail.yaml").expect_rows(read=3, sent=2, invalid=1)
     assert list_recipients(mailer.sandbox) == ["me@example.com", "ann@example.net", "bob@example.net"]
 
