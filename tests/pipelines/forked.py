@@ -79,7 +79,7 @@ class ForkedProcess:
 
     @property
     def returncode(self) -> int | Any:
-        """The exit code, the negative number of the signal that killed it, or None while it runs."""
+        """The exit code, the negative number of the signal that killed the process, or None while it runs."""
         return self._process.exitcode
 
     def poll(self) -> int | None:
@@ -247,7 +247,7 @@ def _run_program(
     try:
         program()
     finally:
-        atexit._run_exitfuncs()  # a forked process does not run them by itself
+        atexit._run_exitfuncs()  # a forked process does not run its exit handlers by itself
 
 
 def _drop_rights_of_root() -> None:

@@ -47,7 +47,7 @@ def run_in_process(
 @contextmanager
 def _replace_state(arguments: list[str], environ: Mapping[str, str]) -> Iterator[None]:
     """Set the arguments and the environment of the process, and remove the log handlers of pytest. Afterwards restore
-    them, and also the settings of a process that a command changes: standard input, logging, the temporary folder and
+    their old values, and also the settings that a command changes: standard input, logging, the temporary folder and
     the thresholds of the garbage collector."""
     root_logger, thresholds = logging.getLogger(), gc.get_threshold()
     saved_state = dict(os.environ), sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, root_logger.handlers

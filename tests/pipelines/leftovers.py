@@ -45,7 +45,7 @@ def read_states(connector: Connector) -> list[State]:
 
 
 def record_lag_of_list(connector: Connector, lag_s: float) -> None:
-    """Record this lag of the list in the ledger, as a run does that has measured the lag."""
+    """Record this lag of the list in the ledger, as a run does after it has measured the lag."""
     with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
         record_lag(connection, connector.sandbox.base_url, lag_s)
 

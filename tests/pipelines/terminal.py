@@ -27,7 +27,7 @@ def run_on_terminal(
     controller, terminal = pty.openpty()
     if early_input:
         attributes = termios.tcgetattr(terminal)
-        attributes[3] &= ~termios.ECHO  # otherwise the echo would look like output of the command
+        attributes[3] &= ~termios.ECHO  # an echo would look like output of the command
         termios.tcsetattr(terminal, termios.TCSANOW, attributes)
         os.write(controller, early_input.encode())
     environ = connector.build_environ({"COLUMNS": str(columns), "TERM": term})

@@ -18,39 +18,20 @@ from tests.pipelines.conftest import Connector
 BASE_FIELDS: dict[str, object] = {"base_name": "News"}
 PEOPLE: tuple[dict[str, object], ...] = (
     {
-        "email": "ann@example.com",
-        "is_active": True,
-        "first_name": "=1+1",
-        "last_name": "+SUM(A1)",
-        "phone": "+4930123",
-        "tags": ["vip", "a,b; c"],
-        "client_user_id": "00123",
-        "custom_field1": "-5",
-        "custom_field2": "@x",
-        "custom_field3": "1e5",
-        "address_country": "DE",
-        "address_city": "München 🎂",
-        "address_zip": 2134,
-        "birthday": "1990-01-31",
+        "email": "ann@example.com", "is_active": True, "first_name": "=1+1", "last_name": "+SUM(A1)",
+        "phone": "+4930123", "tags": ["vip", "a,b; c"], "client_user_id": "00123", "custom_field1": "-5",
+        "custom_field2": "@x", "custom_field3": "1e5", "address_country": "DE", "address_city": "München 🎂",
+        "address_zip": 2134, "birthday": "1990-01-31",
     },
     {
-        "email": "bob@example.com",
-        "is_active": False,
-        "first_name": "  Bob  ",
-        "last_name": "a\nb\r\nc\rd",
-        "phone": "004912",
-        "tags": ["x|y", "z"],
-        "client_user_id": "12345678901234567890",
-        "custom_field1": "_x0041_",
-        "custom_field2": "<&>\"'",
-        "custom_field3": "true",
-        "birthday": "1900-01-15",
-        "address_line1": "\t1",
+        "email": "bob@example.com", "is_active": False, "first_name": "  Bob  ", "last_name": "a\nb\r\nc\rd",
+        "phone": "004912", "tags": ["x|y", "z"], "client_user_id": "12345678901234567890", "birthday": "1900-01-15",
+        "custom_field1": "_x0041_", "custom_field2": "<&>\"'", "custom_field3": "true", "address_line1": "\t1",
         "address_line2": "2020-01-31",
     },
     {"email": "cem@example.com", "is_active": True, "tags": ["[1]"], "first_name": "'tis", "birthday": "1904-02-29"},
     {"email": "dov@example.com", "is_active": True, "tags": [], "custom_field1": "00"},
-)
+)  # fmt: skip
 
 
 @pytest.fixture

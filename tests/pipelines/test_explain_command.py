@@ -158,7 +158,7 @@ def test_each_state_of_the_ledger_is_explained(connector: Connector, tmp_path: P
 
 
 def add_entry(ledger: Ledger, base: Base, run_key: int, entry_case: str) -> None:
-    """Add a subscriber whose id is the name of the case, in the state of the case."""
+    """Add an entry whose client_user_id is the name of the case, in the state of the case."""
     digest = digest_identity("client_user_id", entry_case)
     if entry_case == "listed":
         ledger.record_listed_subscribers(base, "client_user_id", [(digest, 9)])

@@ -97,7 +97,7 @@ def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector) -
     job = connector.write_job("guard: {max_creates: 5}", source=CURSOR_SOURCE)
     assert connector.sync(job).rows == {"read": 5, "created": 5}
     add_people(connector, 6)
-    second_result = connector.sync(job)  # far fewer rows than the previous run, as expected
+    second_result = connector.sync(job)  # the run reads far fewer rows than the previous run
     assert second_result.rows == {"read": 2, "exists": 1, "created": 1}
     assert "the cursor stands at 6 now" in second_result.report["messages"]
 

@@ -30,7 +30,7 @@ _CONNECTION_COUNT_QUERY = (
 
 @contextmanager
 def open_impatient_database(database_kind: str) -> Iterator[Database]:
-    """Open a database with rows. It soon closes the connection of a client that holds a result without reading."""
+    """Open a database with rows, which soon closes the connection of a client that holds a result without reading."""
     with DATABASE_OPENER_BY_KIND[database_kind]() as database:
         if database_kind == "postgresql":
             name = database.url.rpartition("/")[2].partition("?")[0]

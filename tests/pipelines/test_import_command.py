@@ -39,11 +39,9 @@ def test_each_row_of_a_faulty_file_has_one_outcome_and_its_faults_in_the_rejects
     assert list(reject_rows[0]) == [*INVALID_LINES[0].split(","), *ADDED_COLUMNS]
     faults_by_row = {row["_row"]: (row["_outcome"], row["_field"], row["Colour"]) for row in reject_rows}
     assert faults_by_row == {
-        "3": ("invalid", "email", "blue"),
-        "4": ("invalid", "email; birthday", ""),
-        "5": ("invalid", "", ""),
-        "7": ("duplicate", "email", ""),
-    }
+        "3": ("invalid", "email", "blue"), "4": ("invalid", "email; birthday", ""),
+        "5": ("invalid", "", ""), "7": ("duplicate", "email", ""),
+    }  # fmt: skip
     reject = next(row for row in reject_rows if row["_row"] == "5")
     assert reject["_raw"] == "dan@example.com,Dan"
     assert "line 5" in reject["_message"]

@@ -15,7 +15,7 @@ DATE = "2026-11-20"
 def write_job(
     connector: Connector, *, rows: str = "table: people", start: str = "2000-01-01T00:00:00", **values: str
 ) -> Path:
-    """Write a job of rows that have a new value of updated_at. `start` may also have other keys of the cursor."""
+    """Write a job with a cursor on updated_at. `start` may end with other keys of the cursor."""
     cursor = f"{{column: updated_at, start: {start}}}"
     return connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', {rows}, cursor: {cursor}}}", **values)
 
@@ -27,7 +27,7 @@ def write_people(connector: Connector, *rows: tuple[object, object]) -> None:
 
 
 def list_people_of_hours(*day_hours: int) -> list[tuple[object, object]]:
-    """Return one person for each hour of a day."""
+    """Return a person (name, updated_at) for each of these hours of a day."""
     return [(f"p{hour}", f"{DATE} {hour:02}:00:00") for hour in day_hours]
 
 

@@ -8,16 +8,10 @@ from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.virtual_time import skip_waits
 
 PERSONAL_VALUES = {
-    "email": "ann.lee@x.org",
-    "first_name": "Annabel",
-    "last_name": "Müller-Lüdenscheidt",
-    "phone": "+31612345678",
-    "address_line1": "Keizersgracht",
-    "address_zip": "10117",
-    "birthday": "1980-02-29",
-    "tags": "vip-guests",
+    "email": "ann.lee@x.org", "first_name": "Annabel", "last_name": "Müller-Lüdenscheidt", "phone": "+31612345678",
+    "address_line1": "Keizersgracht", "address_zip": "10117", "birthday": "1980-02-29", "tags": "vip-guests",
     "client_user_id": "crm-4711",
-}
+}  # fmt: skip
 SEND_COMMAND = "send --to ann.lee@x.org --from a@example.com --subject vip-guests --text people.csv"
 
 

@@ -77,7 +77,7 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
 
 
 def test_an_inactive_row_of_an_existing_subscriber_is_an_opt_out_in_the_first_run(connector: Connector) -> None:
-    connector.sandbox.seed(1010, base_id=7)  # so many that the run looks up each row
+    connector.sandbox.seed(1010, base_id=7)  # for a list of this length, the run looks up each row
     sync_lines(connector, "known@x.org,Kay,yes")
     set_activity(connector, "ann@x.org", is_active=True, FirstName="Ann")
     for _ in range(2):
@@ -152,7 +152,10 @@ def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector) -> Non
     sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     job = write_files(connector, "bob@x.org,Bob,no", "cem@x.org,Cem,yes")
     plan_result = plan(connector, job, "--rows", connector.folder / "rows.csv")
-    assert (plan_result.exit_code, plan_result.report["opt_outs"]) == (1, 2)  # ann from the ledger, bob from his row
+    assert (plan_result.exit_code, plan_result.report["opt_outs"]) == (
+        1,
+        2,
+    )  # the ledger has the opt-out of ann, and the row has the opt-out of bob
     assert [row["_code"] for row in read_rows(connector.folder / "rows.csv")] == ["opted_out", ""]
     assert plan(connector, job).report["opt_outs"] == 2
 

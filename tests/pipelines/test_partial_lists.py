@@ -25,7 +25,7 @@ HEADER = "email,client_user_id,gender,is_active"
 
 
 def build_rows(gender: str = "", is_active: bool = True, count: int = 5, name: str = "p", first: int = 0) -> list[str]:
-    """Return rows of people of one class."""
+    """Return rows of people with this gender and activity."""
     indexes = range(first, first + count)
     return [f"{name}{index}@x.org,{index + 100},{gender},{str(is_active).lower()}" for index in indexes]
 
@@ -53,7 +53,7 @@ def add_other_people(connector: Connector, count: int) -> None:
 
 
 def count_creates_of_each(connector: Connector) -> set[int]:
-    """Return the numbers of creates that an address may have had."""
+    """Return the set of the numbers of creates of all addresses."""
     return set(connector.count_creates_by_email().values())
 
 
@@ -62,7 +62,7 @@ def count_creates_of_each(connector: Connector) -> set[int]:
 
 @dataclass(frozen=True)
 class Case:
-    """The people in the base, and switches for what the list shows of them and of people in another base."""
+    """The rows of the people in the base, the switches of the sandbox, and the number of people in another base."""
 
     rows: Sequence[str]
     switches: Mapping[str, Any]
@@ -338,7 +338,7 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
     result = connector.run_json("reconcile", people.parent / "job.yaml")
     assert result.report["certificate"]["reason"] == "cut_off"
     new_people = write_csv(people.parent / "new.csv", "email,name", *(f"new{n}@x.org,Ann" for n in range(30)))
-    result = import_with_new_ledger(connector, new_people)  # each row is looked up, and then created
+    result = import_with_new_ledger(connector, new_people)  # the run looks up each row, and then creates it
     result.expect(0, read=30, created=30)
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
     result = import_with_new_ledger(connector, people).expect(3, read=WINDOW_COUNT, unsent=WINDOW_COUNT)

@@ -54,7 +54,7 @@ def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Con
 
 
 def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector: Connector) -> None:
-    """The service names the field, so that the refusal is about the row."""
+    """The message names the field, so the refusal is about the row."""
     connector.sandbox.switch(required="FirstName", **SLOW_SWITCHES)
     rows = [f"a{index}@x.org,{'Ann' if index < 30 or index > 90 else ''}" for index in range(120)]
     path = connector.write_people("email,first_name", *rows)

@@ -118,14 +118,9 @@ def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector) 
 
 
 FIELD_BY_COLUMN = {
-    "Vorname2": "first_name",
-    "Vorname 2": "first_name",
-    "phone_mobile": "phone",
-    "WorkPhone": "phone",
-    "home city": "address_city",
-    "kunde-strasse": "address_line1",
-    "Contact Birthday": "birthday",
-}
+    "Vorname2": "first_name", "Vorname 2": "first_name", "phone_mobile": "phone", "WorkPhone": "phone",
+    "home city": "address_city", "kunde-strasse": "address_line1", "Contact Birthday": "birthday",
+}  # fmt: skip
 
 
 def test_unused_columns_that_look_like_fields_are_named(connector: Connector) -> None:

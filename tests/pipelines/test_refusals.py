@@ -42,7 +42,7 @@ def test_a_run_repeats_a_create_that_was_refused_because_of_the_account(connecto
 
 
 def test_a_retry_repeats_a_create_that_was_refused_because_of_the_account(connector: Connector) -> None:
-    """`status` counts such a create as unresolved, and does not ask for a correction of its row."""
+    """`status` counts the create as unresolved, and does not ask for a correction of its row."""
     sandbox = connector.sandbox
     sandbox.switch(required="FirstName", error_status=403)
     path = connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,")
@@ -57,8 +57,8 @@ def test_a_retry_repeats_a_create_that_was_refused_because_of_the_account(connec
 
 
 def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_period(connector: Connector) -> None:
-    """Three of 200 creates get a 429, and the list has several pages. Two readings of the list prove these
-    three absent."""
+    """Three of 200 creates get a 429, and the list has several pages. Two readings of the list prove the
+    three creates absent."""
     connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
     path = write_addresses(connector.folder / "people.csv", 200)
     result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")

@@ -33,18 +33,10 @@ VALID_ROW = (
     "ANN@x.org", "ann mary lee", "V", "030 1234567", "a | b", "7", " n ", "", "Utrecht", "Main", "5", "31-01-1990"
 )  # fmt: skip
 EXPECTED_FIELDS = {
-    "Email": "ann@x.org",
-    "IsActive": True,
-    "FirstName": "Ann Mary",
-    "LastName": "Lee",
-    "Gender": "female",
-    "Phone": "+31301234567",
-    "Tags": ["a", "b"],
-    "CustomField1": "a. (7)",
-    "CustomField2": " n ",
-    "Address": {"Country": "NL", "City": "Utrecht", "Line1": "Main 5"},
-    "Birthday": "1990-01-31",
-}
+    "Email": "ann@x.org", "IsActive": True, "FirstName": "Ann Mary", "LastName": "Lee", "Gender": "female",
+    "Phone": "+31301234567", "Tags": ["a", "b"], "CustomField1": "a. (7)", "CustomField2": " n ",
+    "Address": {"Country": "NL", "City": "Utrecht", "Line1": "Main 5"}, "Birthday": "1990-01-31",
+}  # fmt: skip
 # The wrong cells of a row, the fields and codes in the rejects file, and the corrected cells.
 INVALID_ROWS: tuple[tuple[dict[str, str], str, str, dict[str, str]], ...] = (
     ({"Mail": "bob@"}, "email", "email", {"Mail": "Bob@x.org"}),
@@ -53,12 +45,8 @@ INVALID_ROWS: tuple[tuple[dict[str, str], str, str, dict[str, str]], ...] = (
     ({"Mail": "eve@x.org", "Land": "Narnia"}, "address_country", "country", {"Land": "Deutschland"}),
     ({"Mail": "fay@x.org", "Born": "31-02-1990"}, "birthday", "date", {"Born": "1990-02-03"}),
     ({"Mail": "gus@x.org", "Name": ""}, "first_name; custom_field1", "required; template", {"Name": "gus"}),
-    (
-        {"Mail": "", "Sex": "?", "Born": "30-30-1990"},
-        "email; gender; birthday",
-        "required; gender; date",
-        {"Mail": "hal@x.org", "Sex": "", "Born": ""},
-    ),
+    ({"Mail": "", "Sex": "?", "Born": "30-30-1990"}, "email; gender; birthday", "required; gender; date",
+     {"Mail": "hal@x.org", "Sex": "", "Born": ""}),
 )  # fmt: skip
 
 

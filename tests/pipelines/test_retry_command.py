@@ -23,8 +23,6 @@ from tests.pipelines.virtual_time import skip_waits
 
 SUPPRESS_LINE = "suppress: {file: {path: gone.csv, column: address}}"
 
-# A retry finishes a run that was lost or killed, without the source of the run
-
 
 def leave_lost_creates(connector: Connector, path: Path, first_index: int = 0, base: str = "News") -> CommandResult:
     people_path = write_addresses(path, 3, first_index)
@@ -112,9 +110,6 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
     assert read_states(connector) == [State.UNKNOWN] * (unknown_count - 3)
 
 
-# Other reports
-
-
 def test_open_entries_of_another_account_are_reported(connector: Connector) -> None:
     leave_lost_creates(connector, connector.folder / "people.csv")
     result = connector.run_json("retry", "--job", connector.write_job("service: {account: other}"))
@@ -137,9 +132,6 @@ def test_a_list_that_cannot_be_read_ends_the_retry(connector: Connector) -> None
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-# Decisions about held entries
-
-
 def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connector) -> None:
     sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
     leave_three_held_creates(connector, path)
@@ -148,9 +140,6 @@ def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connecto
     assert connector.import_file(path).rows == {"read": 3, "rejected": 3}
     path.write_text(path.read_text(encoding="utf-8").replace("Ann 1,", "Ann B,"), encoding="utf-8")
     assert connector.import_file(path).rows == {"read": 3, "created": 1, "rejected": 2}
-
-
-# Rejected entries
 
 
 def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector) -> None:
@@ -189,9 +178,6 @@ def test_a_stopped_retry_keeps_its_unsent_entries_in_the_ledger(connector: Conne
     unsent_count = stopped_result.rows["unsent"]
     retry(connector, "--rejected").expect_rows(read=unsent_count, created=unsent_count)
     assert set(connector.count_creates_by_email().values()) == {1}
-
-
-# Suppression
 
 
 def write_suppressing_job(connector: Connector) -> Path:

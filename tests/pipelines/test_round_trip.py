@@ -7,26 +7,13 @@ from connector.fields import SENT_FIELDS
 from tests.pipelines.conftest import Connector
 
 PERSON: dict[str, Any] = {
-    "email": "Person+1@bücher.example",
-    "is_active": False,
-    "first_name": 'Łukasz "Lu"',
-    "last_name": "van der Ray, 🎂",
-    "gender": "female",
-    "phone": "+49 (030) 123-4567",
-    "tags": ["a|b", 'news, "vip"'],
-    "client_user_id": "00042",
-    "custom_field1": "null and void",
-    "custom_field2": "-1",
-    "custom_field3": "100%; \\ and '",
-    "address_country": "NL",
-    "address_city": "São Paulo",
-    "address_state": "ＳＰ",
-    "address_zip": "10115",
-    "address_line1": "Straße 5",
-    "address_line2": "c/o Ἀθηνᾶ",
-    "address_line3": "3rd floor",
-    "birthday": "1980-02-29",
-}
+    "email": "Person+1@bücher.example", "is_active": False, "first_name": 'Łukasz "Lu"',
+    "last_name": "van der Ray, 🎂", "gender": "female", "phone": "+49 (030) 123-4567",
+    "tags": ["a|b", 'news, "vip"'], "client_user_id": "00042", "custom_field1": "null and void",
+    "custom_field2": "-1", "custom_field3": "100%; \\ and '", "address_country": "NL", "address_city": "São Paulo",
+    "address_state": "ＳＰ", "address_zip": "10115", "address_line1": "Straße 5", "address_line2": "c/o Ἀθηνᾶ",
+    "address_line3": "3rd floor", "birthday": "1980-02-29",
+}  # fmt: skip
 
 
 def read_person(connector: Connector) -> dict[str, Any]:

@@ -40,11 +40,9 @@ def read_workflow() -> tuple[dict[str, str], str]:
     """Return the environment and the steps of the workflow's job, without the installation."""
     job = yaml.safe_load((CONFIGS_FOLDER / "github-actions.yml").read_text())["jobs"]["sync"]
     secrets = {
-        "CONNECTOR_BASE_URL": "https://api.example.com",
-        "CONNECTOR_TOKEN": "sandbox",
-        "CONNECTOR_LEDGER": "sqlite:////var/lib/connector/ledger.db",
-        "CRM_URL": "sqlite:////srv/crm.db",
-    }
+        "CONNECTOR_BASE_URL": "https://api.example.com", "CONNECTOR_TOKEN": "sandbox",
+        "CONNECTOR_LEDGER": "sqlite:////var/lib/connector/ledger.db", "CRM_URL": "sqlite:////srv/crm.db",
+    }  # fmt: skip
     environ = {name: secrets[re.sub(r"\W|secrets", "", value)] for name, value in job["env"].items()}
     steps = [step["run"] for step in job["steps"] if "run" in step and step["name"] != "Install"]
     return environ | {"PATH": "/opt/connector/bin:/usr/bin:/bin"}, "set -e\ncd /\n" + "\n".join(steps)

@@ -21,14 +21,14 @@ from connector.runs.run_log import list_runs, record_run
 from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, run_process, write_addresses, write_csv
 
 RUN_ID = "20261123T080000-0a1b2c"
+RUNNING_RUN = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
 
 
 def write_run_file(state_dir: Path, run_id: str = RUN_ID, **values: object) -> Path:
     """Write the file of a run. By default, the run was killed."""
-    run = {"run_id": run_id, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
     path = state_dir / "runs" / f"{run_id}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**run, "status": "running", **values}))
+    path.write_text(json.dumps({**RUNNING_RUN, "run_id": run_id, "status": "running", **values}))
     return path
 
 
@@ -152,9 +152,6 @@ def test_only_files_of_runs_are_read_and_deleted(connector: Connector) -> None:
     assert [run["run_id"] for run in connector.run_json("status").report["runs"]] == [RUN_ID]
     assert connector.run_json("prune").report["deleted"] == []
     assert all(path.exists() for path in foreign_files)
-
-
-RUNNING_RUN = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
 
 
 def test_files_of_a_run_that_has_not_ended_are_kept_at_any_age(connector: Connector) -> None:

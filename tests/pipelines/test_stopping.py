@@ -74,7 +74,9 @@ def test_two_signals_while_postgresql_waits_for_a_lock_leave_the_table_unchanged
     with open_postgres() as database:
         first_result = connector.run_json("export", database.url)
         assert first_result.exit_code == 0
-        connector.sandbox.switch(latency_ms=1500)  # time to lock the table after the export has checked the table
+        connector.sandbox.switch(
+            latency_ms=1500
+        )  # leaves time to lock the table after the export has checked the table
         list_request_count = count_requests(connector.sandbox, "list")
         with (
             database.begin() as other_connection,

@@ -272,7 +272,7 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None
     counts_by_recipient = Counter(list_recipients(mailer.sandbox))
     assert set(counts_by_recipient.values()) == {1}
     assert result.exit_code == 1
-    rows = result.report["rows"]  # includes rows that are 0
+    rows = result.report["rows"]  # includes counts that are 0
     assert rows["read"] == recipient_count == rows["sent"] + rows["already_sent"] + rows["unknown"]
     unknown_recipients = {reject["email"] for reject in read_rejects(result)}
     assert len(unknown_recipients) == rows["unknown"] > recipient_count // 200
@@ -280,9 +280,6 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None
     recipients_without_answer = {event["email"]["to"][0] for event in sent_events if event["answered"] != "answered"}
     assert recipients_without_answer | (set(addresses) - set(counts_by_recipient)) <= unknown_recipients
     assert len(unknown_recipients) <= len(recipients_without_answer) + KILL_COUNT * 2 * MAX_EMAILS_PER_COMMIT
-
-
-# Interrupted runs
 
 
 def test_sent_emails_are_not_reported_as_unsent_after_a_second_signal(mailer: Connector) -> None:

@@ -42,21 +42,14 @@ def test_every_field_of_the_interface_arrives(mailer: Connector) -> None:
     (mailer.folder / "übersicht.pdf").write_bytes(b"%PDF-1.7 \x00\xff" * 999)
     (mailer.folder / "hi.html").write_text('<p>Hallo <b>Änne</b> <img src="cid:stamp"></p>', "utf-8")
     message = {
-        "from": "Größe & Söhne <hello@example.com>",
+        "from": "Größe & Söhne <hello@example.com>", "cc": "cleo@example.net", "bcc": ["Клео <dan@example.net>"],
         "to": ["Änne Ö <ann@example.net>", {"email": "bob@example.net", "name": "Lee, Bob"}],
-        "cc": "cleo@example.net",
-        "bcc": ["Клео <dan@example.net>"],
-        "reply_to": "help@example.com",
-        "subject": "Frühling 🌷 für alle",
-        "html": "hi.html",
-        "text": {"content": "Hallo Änne\n"},
-        "attach": ["übersicht.pdf"],
-        "inline": [{"path": "logo.png", "id": "stamp"}],
-        "headers": {"X-Campaign": "Frühling"},
-        "at": "2099-12-24T09:00+01:00",
+        "reply_to": "help@example.com", "subject": "Frühling 🌷 für alle", "headers": {"X-Campaign": "Frühling"},
+        "html": "hi.html", "text": {"content": "Hallo Änne\n"}, "attach": ["übersicht.pdf"],
+        "inline": [{"path": "logo.png", "id": "stamp"}], "at": "2099-12-24T09:00+01:00",
         "tracking": {"track_links": True, "track_open": None},
         "settings": {"use_dkim": False, "use_dkim_selector": "s1"},
-    }
+    }  # fmt: skip
     (mailer.folder / "message.yaml").write_text(yaml.safe_dump(message, allow_unicode=True), encoding="utf-8")
     result = mailer.run_json("send", "message.yaml")
     assert result.exit_code == 0, result.stderr
