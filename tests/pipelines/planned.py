@@ -39,7 +39,7 @@ def count_requests(sandbox: SandboxProcess, operation: str) -> int:
     return int(request_counts["received"])
 
 
-def plan(connector: Connector, job_or_file: Path, *options: str | Path) -> CommandResult:
+def plan(connector: Connector, job_or_file: str | Path, *options: str | Path) -> CommandResult:
     """Run a plan, and check that the plan sends no create and leaves the state folder unchanged."""
     state_folder, create_count = connector.folder / "state", count_creates(connector.sandbox)
     states_before = read_file_states(state_folder) if state_folder.exists() else None

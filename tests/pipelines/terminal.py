@@ -19,7 +19,7 @@ def run_on_terminal(
     before_answer: Callable[[], object] = tuple,
     early_input: str = "",
     columns: int = 80,
-    term: str = "dumb",
+    terminal_type: str = "dumb",
 ) -> tuple[int, str]:
     """Run a command whose standard input, output and error are a terminal; return its exit code and
     its output. If the command asks a question, call `before_answer` and send `answer`. `early_input` is typed before
@@ -30,7 +30,7 @@ def run_on_terminal(
         attributes[3] &= ~termios.ECHO  # an echo would look like output of the command
         termios.tcsetattr(terminal, termios.TCSANOW, attributes)
         os.write(controller, early_input.encode())
-    environ = connector.build_environ({"COLUMNS": str(columns), "TERM": term})
+    environ = connector.build_environ({"COLUMNS": str(columns), "TERM": terminal_type})
     process = ForkedProcess(list(map(str, arguments)), environ, connector.folder, terminal=os.ttyname(terminal))
     wait_for(lambda: process.poll() is not None or select.select([controller], [], [], 0)[0] != [])
     os.close(terminal)

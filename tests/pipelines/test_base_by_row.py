@@ -14,8 +14,8 @@ TOO_LARGE_ID = 2**53  # the sandbox has no subscriber or base with this id
 
 def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connector) -> None:
     rows = ("ann@x.org,news", "ann@x.org, shop ", "bob@x.org,club", "cem@x.org,news", "ANN@x.org,news")
-    job = write_lists(connector, *rows, "dan@x.org,nwes", "eve@x.org,", "fay,nwes")
-    first_result = connector.sync(job).expect(1, read=8, created=4, duplicate=1, invalid=3)
+    write_lists(connector, *rows, "dan@x.org,nwes", "eve@x.org,", "fay,nwes")
+    first_result = connector.sync().expect(1, read=8, created=4, duplicate=1, invalid=3)
     expected_creates = [(7, "ann@x.org"), (7, "cem@x.org"), (9, "ann@x.org"), (11, "bob@x.org")]
     assert count_by_base(connector.sandbox) == Counter(expected_creates)
     assert "created in Base 7 (id 7): 2, Base 9 (id 9): 1, Base 11 (id 11): 1" in first_result.report["messages"]
@@ -25,19 +25,19 @@ def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connecto
         ("fay", "base_id; email", "base; email"),
     ]  # fmt: skip
     assert "must hold one of news, shop, club" in read_rejects(first_result)[0]["_message"]
-    second_result = connector.sync(job)
+    second_result = connector.sync()
     assert second_result.rows == {"read": 8, "exists": 4, "duplicate": 1, "invalid": 3}
     assert second_result.report["requests"]["create"]["sent"] == 0
     rejects_path = Path(first_result.report["rejects_file"])
     rejects_path.write_text(rejects_path.read_text(encoding="utf-8").replace("nwes", "shop"), encoding="utf-8")
-    connector.run_json("import", rejects_path, "--job", job).expect_rows(read=3, created=1, invalid=2)
+    connector.run_json("import", rejects_path, "--job", "job.yaml").expect_rows(read=3, created=1, invalid=2)
     assert count_by_base(connector.sandbox) == Counter([*expected_creates, (9, "dan@x.org")])
 
 
 def test_cells_are_names_of_bases_if_the_job_maps_no_values(connector: Connector) -> None:
-    job = write_lists(connector, "ann@x.org,News", "ann@x.org,Shop", "bob@x.org,Shop", base="")
-    assert connector.sync(job).rows == {"read": 3, "created": 3}
-    assert connector.sync(job).rows == {"read": 3, "exists": 3}
+    write_lists(connector, "ann@x.org,News", "ann@x.org,Shop", "bob@x.org,Shop", base="")
+    assert connector.sync().rows == {"read": 3, "created": 3}
+    assert connector.sync().rows == {"read": 3, "exists": 3}
     assert {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]} == {"News", "Shop"}
 
 
@@ -52,15 +52,15 @@ def test_two_cells_may_mean_one_base_and_a_suppressed_subscriber_is_created_in_n
     write_csv(connector.folder / "gone.csv", "address", "eve@x.org")
     rows = ("ann@x.org,news", "ann@x.org,letter", "bob@x.org,letter", "eve@x.org,news", "eve@x.org,shop")
     suppress_line = "suppress: {file: {path: gone.csv, column: address}}"
-    job = write_lists(connector, *rows, base="news: 7, letter: 7, shop: 9", job_lines=[suppress_line])
-    assert connector.sync(job).rows == {"read": 5, "created": 2, "duplicate": 1, "suppressed": 2}
+    write_lists(connector, *rows, base="news: 7, letter: 7, shop: 9", job_lines=[suppress_line])
+    assert connector.sync().rows == {"read": 5, "created": 2, "duplicate": 1, "suppressed": 2}
 
 
 def test_a_base_with_only_refused_creates_ends_the_run_and_is_named(connector: Connector) -> None:
     rows = [f"person{index}@x.org,{'news' if index % 5 == 0 else 'old'}" for index in range(50)]
     base = f"news: 7, old: {TOO_LARGE_ID}, shop: 9"
-    job = write_lists(connector, *rows, "last@x.org,shop", "more@x.org,shop", base=base)
-    result = connector.sync(job).expect(3, read=52, created=10, rejected=20, unsent=22)
+    write_lists(connector, *rows, "last@x.org,shop", "more@x.org,shop", base=base)
+    result = connector.sync().expect(3, read=52, created=10, rejected=20, unsent=22)
     assert result.report["messages"][0].startswith(f"base {TOO_LARGE_ID}: the service refused each")
 
 
@@ -78,8 +78,8 @@ def test_the_guard_of_rejected_rows_counts_the_rows_of_all_bases(connector: Conn
 
 
 def test_a_column_with_more_than_1000_bases_ends_the_run_before_the_first_create(connector: Connector) -> None:
-    job = write_lists(connector, *(f"p{index}@x.org,{index + 1}" for index in range(1001)), base="")
-    result = connector.sync(job).expect(3, read=1001, unsent=1001)
+    write_lists(connector, *(f"p{index}@x.org,{index + 1}" for index in range(1001)), base="")
+    result = connector.sync().expect(3, read=1001, unsent=1001)
     assert "subscriber.base.values" in result.report["messages"][0]
 
 
@@ -111,8 +111,8 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector)
     sandbox = connector.sandbox
     sandbox.switch(latency_ms=100, list_lag_ms=300)
     rows = [f"person{index}@x.org,{base}" for index in range(15) for base in range(1, 9)]
-    job = write_lists(connector, *rows, base="", load="quiet_period: 600ms, max_concurrency: 8")
-    with connector.start("sync", job, "--output", "json") as process:
+    write_lists(connector, *rows, base="", load="quiet_period: 600ms, max_concurrency: 8")
+    with connector.start("sync", "job.yaml", "--output", "json") as process:
         wait_for(lambda: len({base for base, _ in count_by_base(sandbox)}) == 8)  # until each base has a subscriber
         sandbox.switch(drop_before=0.1, drop_after=0.1)
         result = wait_for_result(process)
@@ -125,9 +125,9 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector)
 
 
 def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connector) -> None:
-    job = write_lists(connector, "ann@x.org,shop")
+    write_lists(connector, "ann@x.org,shop")
     connector.sandbox.switch(hang_after=1)
-    with connector.start("sync", job) as process:
+    with connector.start("sync", "job.yaml") as process:
         connector.wait_for_subscribers(1)
         process.kill()
     connector.sandbox.switch(hang_after=0)
@@ -155,8 +155,8 @@ def test_the_report_names_each_base_that_has_duplicates(connector: Connector, tm
     """Both bases have the same number of duplicates."""
     rows = ("ann@x.org,news", "ann@x.org,shop")
     for index in range(2):
-        job = write_lists(connector, *rows, load="look: none")
-        connector.sync(job, environ={"CONNECTOR_STATE_DIR": str(tmp_path / f"state{index}")})
+        write_lists(connector, *rows, load="look: none")
+        connector.sync(environ={"CONNECTOR_STATE_DIR": str(tmp_path / f"state{index}")})
     result = connector.sync(write_lists(connector, *rows, "eve@x.org,news", "eve@x.org,shop"))
     duplicate_messages = [message for message in result.report["messages"] if "more than once already: 1" in message]
     assert [message.partition(" more")[0][-4:] for message in duplicate_messages] == ["id 7", "id 9"], result.stderr

@@ -39,11 +39,11 @@ def test_a_base_name_that_the_service_may_confuse_with_another_is_refused(connec
 
 
 def test_the_name_of_two_bases_is_refused_and_the_id_is_accepted(connector: Connector, tmp_path: Path) -> None:
-    first_file = write_addresses(tmp_path / "one.csv", 3)
-    second_file = write_addresses(tmp_path / "other.csv", 3, first_index=2)
-    connector.run_json("import", first_file, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1
-    connector.run_json("import", second_file, "--base-id", "2")  # a second base, which the sandbox also calls "Base 2"
-    result_of_base_name = connector.run_json("import", first_file, "--base-name", "Base 2")
+    first_path = write_addresses(tmp_path / "one.csv", 3)
+    second_path = write_addresses(tmp_path / "other.csv", 3, first_index=2)
+    connector.run_json("import", first_path, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1
+    connector.run_json("import", second_path, "--base-id", "2")  # a second base, which the sandbox also calls "Base 2"
+    result_of_base_name = connector.run_json("import", first_path, "--base-name", "Base 2")
     assert result_of_base_name.is_refused
     assert "ids 1, 2" in result_of_base_name.stderr
-    import_people(connector, first_file, "fresh", "--base-id", "2").expect_rows(read=3, exists=1, created=2)
+    import_people(connector, first_path, "fresh", "--base-id", "2").expect_rows(read=3, exists=1, created=2)

@@ -49,9 +49,9 @@ def test_a_file_that_changes_during_its_reading_is_refused(
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_file_that_is_replaced_or_deleted_is_read_to_its_end(tmp_path: Path, name: str) -> None:
     file_path = write_file(tmp_path, name, BUILD_FILE_BY_NAME[name]())
-    other_file = write_file(tmp_path, f"other.{name}", b"a")
+    other_file_path = write_file(tmp_path, f"other.{name}", b"a")
     with open_file(file_path) as source:
-        other_file.replace(file_path)
+        other_file_path.replace(file_path)
         row_count = sum(len(chunk.frame) for chunk in source.read_chunks())
         file_path.unlink()
         assert sum(len(chunk.frame) for chunk in source.read_chunks()) == row_count == len(PEOPLE)

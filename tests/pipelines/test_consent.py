@@ -9,19 +9,19 @@ from tests.pipelines.leftovers import read_rejects
 
 
 def test_an_import_with_an_unmapped_column_of_unsubscriptions_is_refused(connector: Connector) -> None:
-    people = connector.write_people("email,status", "ann@x.org,unsubscribed", "bob@x.org,subscribed")
-    result = connector.run_json("import", people, "--base-id", "7", "--active")
+    people_path = connector.write_people("email,status", "ann@x.org,unsubscribed", "bob@x.org,subscribed")
+    result = connector.run_json("import", people_path, "--base-id", "7", "--active")
     assert (result.exit_code, connector.list_created_subscribers()) == (2, {}), result.stderr
     assert "--map is_active=status" in result.stderr
     assert "--ignore status" in result.stderr
-    mapped_result = connector.run_json("import", people, "--base-id", "7", "--map", "is_active=status")
+    mapped_result = connector.run_json("import", people_path, "--base-id", "7", "--map", "is_active=status")
     assert mapped_result.exit_code == 0, mapped_result.stderr
     assert connector.list_activity() == {"ann@x.org": False, "bob@x.org": True}
 
 
 def test_an_ignored_column_fills_no_field(connector: Connector) -> None:
-    people = connector.write_people("email,unsubscribed,first_name,phone", "ann@x.org,ja,Ann,+4930123456")
-    arguments = ("import", people, "--base-id", "7", "--active")
+    people_path = connector.write_people("email,unsubscribed,first_name,phone", "ann@x.org,ja,Ann,+4930123456")
+    arguments = ("import", people_path, "--base-id", "7", "--active")
     misspelt_result = connector.run(*arguments, "--ignore", "unsubscribd")
     assert misspelt_result.exit_code == 2
     assert "Did you mean unsubscribed?" in misspelt_result.stderr
@@ -52,11 +52,11 @@ def test_a_sync_without_a_certain_value_of_is_active_is_refused_and_a_plan_warns
     connector: Connector, tmp_path: Path, header: str, fields: str, expected_message: str, advice: str
 ) -> None:
     connector.write_people(header, "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")
-    job = connector.write_job(fields=fields)
-    result = connector.run("sync", job)
+    connector.write_job(fields=fields)
+    result = connector.run("sync", "job.yaml")
     assert (result.exit_code, connector.sandbox.stats()["subscribers"], advice in result.stderr) == (2, 0, True)
     for command in ("plan", "validate"):
-        result = connector.run_json(command, job)
+        result = connector.run_json(command, "job.yaml")
         assert (result.exit_code, result.report["status"]) == (1, "partial")
         assert any(message.startswith(expected_message) for message in result.report["messages"])
 
@@ -67,14 +67,13 @@ def test_init_maps_the_column_of_unsubscriptions_and_a_job_may_ignore_the_column
     assert init_result.exit_code == 0, init_result.stderr
     assert connector.sync("drafted.yaml").rows == {"read": 3, "created": 3}
     assert connector.list_activity() == {"ann@x.org": False, "bob@x.org": True, "eve@x.org": True}
-    job = connector.write_job("ignore: [unsubscribed]", base="id: 7")
-    assert connector.run_json("plan", job).report["messages"] == ["columns not used: unsubscribed"]
+    connector.write_job("ignore: [unsubscribed]", base="id: 7")
+    assert connector.run_json("plan", "job.yaml").report["messages"] == ["columns not used: unsubscribed"]
 
 
 def test_an_unsubscription_in_a_late_row_ends_the_load_before_the_first_create(connector: Connector) -> None:
-    expected_row_counts = [f"p{index}@x.org,customer" for index in range(32_000)]
-    expected_row_counts[31_000] = "p31000@x.org,unsubscribed"
-    people_path = connector.write_people("email,status", *expected_row_counts)
+    rows = [f"p{index}@x.org,{'unsubscribed' if index == 31_000 else 'customer'}" for index in range(32_000)]
+    people_path = connector.write_people("email,status", *rows)
     result = connector.run_json("import", people_path, "--base-id", "7", "--active", "--limit", "32000")
     assert result.is_refused
     assert "the column status" in result.stderr
@@ -101,6 +100,6 @@ def test_an_empty_cell_of_is_active_is_invalid_unless_the_mapping_has_a_default(
 
 
 def test_an_import_reads_yes_and_no_in_the_language_of_the_header(connector: Connector) -> None:
-    people = connector.write_people("email,Abonné", "ann@x.org,OUI", "bob@x.org,non")
-    assert connector.run_json("import", people, "--base-id", "7").rows == {"read": 2, "created": 2}
+    people_path = connector.write_people("email,Abonné", "ann@x.org,OUI", "bob@x.org,non")
+    assert connector.run_json("import", people_path, "--base-id", "7").rows == {"read": 2, "created": 2}
     assert connector.list_activity() == {"ann@x.org": True, "bob@x.org": False}

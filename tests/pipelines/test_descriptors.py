@@ -22,16 +22,16 @@ def run_limited(
 
 
 def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 200)
+    people_path = write_addresses(tmp_path / "people.csv", 200)
     connector.sandbox.switch(latency_ms=100)
-    result = run_limited(connector, 38, 64, "import", people, *NEWS_IMPORT_OPTIONS)
+    result = run_limited(connector, 38, 64, "import", people_path, *NEWS_IMPORT_OPTIONS)
     assert (result.returncode, "fault of the program" in result.stderr) == (0, False), result.stderr
     assert sorted(connector.count_creates_by_email().values()) == [1] * 200
 
 
 def test_mail_is_complete_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
-    people = write_addresses(tmp_path / "people.csv", 120)
-    assert connector.import_file(people).exit_code == 0
+    people_path = write_addresses(tmp_path / "people.csv", 120)
+    assert connector.import_file(people_path).exit_code == 0
     mail = {"to": "email", "subject": "Hi", "html": {"content": "Hello"}}
     write_mail_job(tmp_path, mail, load={"max_rate": 2000, "max_concurrency": 500})
     connector.sandbox.switch(latency_ms=100)

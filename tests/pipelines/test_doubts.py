@@ -9,8 +9,8 @@ from tests.pipelines.leftovers import leave_three_unknown_creates
 def test_unknown_creates_are_settled_by_the_identity_field_of_their_run(connector: Connector, tmp_path: Path) -> None:
     path = write_csv(tmp_path / "ids.csv", "client_user_id,email", *(f"A{index},a{index}@x.org" for index in range(3)))
     leave_three_unknown_creates(connector, path, "--identity", "client_user_id", drop_after=1)
-    second_file = write_csv(tmp_path / "new.csv", "email", "z@x.org", "a1@x.org")
-    result = connector.import_file(second_file)
+    second_path = write_csv(tmp_path / "new.csv", "email", "z@x.org", "a1@x.org")
+    result = connector.import_file(second_path)
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
     assert result.report["settled"] == {"found": 3, "absent": 0}
     assert set(connector.count_creates_by_email().values()) == {1}

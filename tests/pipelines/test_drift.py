@@ -178,10 +178,10 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
 def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector: Connector) -> None:
     sandbox = connector.sandbox
     sync_lines(connector, "ann@x.org,Ann,,")
-    job = write_files(connector, "ann@x.org,Anna,,")
+    write_files(connector, "ann@x.org,Anna,,")
     request_count = count_requests(sandbox, "list")
     sandbox.switch(latency_ms=2000)
-    with connector.start("sync", job, "--output", "json") as process:
+    with connector.start("sync", "job.yaml", "--output", "json") as process:
         wait_for(lambda: count_requests(sandbox, "list") > request_count)  # the account guard has sent its request
         sandbox.switch(latency_ms=0, authorization="no longer {token}")
         result = wait_for_result(process)

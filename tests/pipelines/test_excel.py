@@ -93,7 +93,7 @@ def test_an_import_of_an_export_creates_the_exported_values(exporter: Connector,
 def _trim_texts(value: Any) -> Any:
     """Trim texts like an import does."""
     if isinstance(value, dict):
-        return {name: _trim_texts(item) for name, item in value.items()}
+        return {name: _trim_texts(inner_value) for name, inner_value in value.items()}
     return value.strip() if isinstance(value, str) else value or []
 
 

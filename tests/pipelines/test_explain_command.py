@@ -98,10 +98,10 @@ def test_a_subscriber_whose_rows_were_always_invalid_is_explained_by_its_problem
 def test_the_next_step_names_the_job_that_owns_the_entry(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422)
     connector.write_people("email,birthday", f"{ANN},")
-    job = connector.write_job(fields=FIELDS)
-    run = connector.sync(job).report
+    job_path = connector.write_job(fields=FIELDS)
+    run = connector.sync().report
     (entry,) = explain(connector).report["entries"]
-    assert entry["next_step"].endswith(f"connector retry --rejected --job {job}")
+    assert entry["next_step"].endswith(f"connector retry --rejected --job {job_path}")
     assert entry["run"]["rejects_file"] == run["rejects_file"]
     Path(run["rejects_file"]).unlink()
     assert explain(connector).report["entries"][0]["run"]["rejects_file"] is None

@@ -56,7 +56,10 @@ def read_people(path: Path) -> list[dict[str, object]]:
             )
             assert (validated_rows.faults, chunk.malformed_rows) == ((), ())
             rows = validated_rows.subscribers.astype(object).where(validated_rows.subscribers.notna(), None)
-            people += [{str(k): v for k, v in row.items() if v is not None} for row in rows.to_dict("records")]
+            people += [
+                {str(name): value for name, value in row.items() if value is not None}
+                for row in rows.to_dict("records")
+            ]
     return people
 
 

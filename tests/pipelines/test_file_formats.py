@@ -37,8 +37,8 @@ def test_standard_input_is_imported_like_a_file(connector: Connector) -> None:
 
 def test_options_and_a_job_describe_the_format_of_standard_input(connector: Connector) -> None:
     content = build_csv(";").decode().encode("cp1252")
-    job = connector.write_job(source='file: {path: none.csv, delimiter: ";", encoding: cp1252}', fields="")
-    connector.run_json("import", "-", "--job", job, stdin=content).expect_rows(read=3, invalid=1, created=2)
+    connector.write_job(source='file: {path: none.csv, delimiter: ";", encoding: cp1252}', fields="")
+    connector.run_json("import", "-", "--job", "job.yaml", stdin=content).expect_rows(read=3, invalid=1, created=2)
     format_options = ("--encoding", "cp1252", "--delimiter", ";")
     result = connector.run_json("import", "-", "--base-name", "News", *format_options, stdin=content)
     result.expect_rows(read=3, invalid=1, exists=2)
@@ -47,8 +47,8 @@ def test_options_and_a_job_describe_the_format_of_standard_input(connector: Conn
 def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:
     path = write_file(tmp_path, "a.xlsx", build_xlsx(sheet="Other people"))
     assert connector.run_json("import", path, "--base-name", "News", "--sheet", "Other people").rows["created"] == 2
-    job = connector.write_job(source="file: {path: a.xlsx, format: excel, sheet: 1}", fields="")
-    assert connector.sync(job).rows == {"read": 3, "invalid": 1, "exists": 2}
+    connector.write_job(source="file: {path: a.xlsx, format: excel, sheet: 1}", fields="")
+    assert connector.sync().rows == {"read": 3, "invalid": 1, "exists": 2}
 
 
 GZIPPED_CONTENT = b"email;name;colour;is_active\nann@x.org;Ann;red;true\nnobody;Ann;blue;true\n"
@@ -62,8 +62,8 @@ def write_inbox(folder: Path) -> None:
 
 def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector, tmp_path: Path) -> None:
     write_inbox(tmp_path)
-    job = connector.write_job(source="file: {path: 'inbox/*'}", fields="")
-    result = connector.sync(job)
+    connector.write_job(source="file: {path: 'inbox/*'}", fields="")
+    result = connector.sync()
     assert result.rows == {"read": 5, "invalid": 3, "created": 2}
     assert set(connector.count_creates_by_email()) == {"ann@x.org", "bob@x.org"}
     inbox_folder = tmp_path / "inbox"
@@ -75,5 +75,5 @@ def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector
         (str(inbox_folder / "2026-02.csv"), "3", "", "", ""),
         (str(inbox_folder / "2026-02.csv"), "4", "nobody", "Cem", ""),
     ]
-    limited_result = connector.sync(job, "--limit", "4")
+    limited_result = connector.sync("job.yaml", "--limit", "4")
     assert limited_result.rows == {"read": 4, "invalid": 2, "exists": 2}, "the limit counts the records of all files"

@@ -72,10 +72,12 @@ def test_a_subscriber_is_forgotten_in_every_base_unless_an_option_names_a_base(c
     result = forget(connector, ANN)
     assert (result.report["forgotten"], list_forgotten_base_ids(result)) == (2, [8, 9])
     write_addresses(connector.folder / "people.csv", 1)
-    job = connector.write_job("service: {account: abroad}")
+    connector.write_job("service: {account: abroad}")
     # The job names the account, so the command needs no address of the service.
     environ_without_service = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
-    assert connector.run_json("forget", ANN, "--job", job, environ=environ_without_service).report["forgotten"] == 1
+    assert (
+        connector.run_json("forget", ANN, "--job", "job.yaml", environ=environ_without_service).report["forgotten"] == 1
+    )
 
 
 def import_ann(connector: Connector) -> CommandResult:

@@ -32,47 +32,47 @@ def has_guard_stopped_run(result: CommandResult, expected_text: str) -> bool:
 
 
 def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector) -> None:
-    job = write_job(connector, "guard: {max_invalid: 10%}")
+    write_job(connector, "guard: {max_invalid: 10%}")
     write_people(connector, 89, *INVALID_ROWS)
-    result = connector.sync(job)
+    result = connector.sync()
     assert has_guard_stopped_run(result, "guard.max_invalid: 11 of 100 rows are invalid (11 %), and 10 % are allowed")
     assert result.rows == {"read": 100, "invalid": 11, "unsent": 89}
     assert [row["_outcome"] for row in read_rejects(result)] == ["invalid"] * 11
     assert count_creates(connector.sandbox) == 0
     write_people(connector, 90, *INVALID_ROWS[:10])
-    second_result = connector.sync(job).expect(1, read=100, invalid=10, created=90)
+    second_result = connector.sync().expect(1, read=100, invalid=10, created=90)
     # The rejects have each row once, although the survey also reads the rows.
     assert [row["_row"] for row in read_rejects(second_result)] == [str(index) for index in range(92, 102)]
 
 
 def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(connector: Connector) -> None:
-    job = write_job(connector, "guard: {max_creates: 3}")
+    write_job(connector, "guard: {max_creates: 3}")
     write_people(connector, 4)
-    plan_result = plan(connector, job).expect(3, read=4, created=4)
-    for result in (plan_result, connector.sync(job)):
+    plan_result = plan(connector, "job.yaml").expect(3, read=4, created=4)
+    for result in (plan_result, connector.sync()):
         assert "guard.max_creates: 4 subscribers would be created, and 3 are allowed" in result.stderr
     assert count_creates(connector.sandbox) == 0
     write_people(connector, 3)
-    assert connector.sync(job).rows == {"read": 3, "created": 3}
+    assert connector.sync().rows == {"read": 3, "created": 3}
     write_people(connector, 6)
-    assert connector.sync(job).rows == {"read": 6, "exists": 3, "created": 3}
+    assert connector.sync().rows == {"read": 6, "exists": 3, "created": 3}
     assert connector.sandbox.truth()["subscribers"] == 6
 
 
 def test_a_shrunken_source_stops_the_run(connector: Connector) -> None:
     write_people(connector, 200)
     connector.sync(write_job(connector))  # the guard also compares with a run without guards
-    job = write_job(connector, "guard: {}")
+    write_job(connector, "guard: {}")
     write_people(connector, 99, "new@x.org,N")
-    assert connector.sync(job).rows == {"read": 100, "exists": 99, "created": 1}
+    assert connector.sync().rows == {"read": 100, "exists": 99, "created": 1}
     write_people(connector, 40)
-    result = connector.sync(job)
+    result = connector.sync()
     assert has_guard_stopped_run(result, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
     # The guard does not compare with the row count of a stopped run.
-    assert has_guard_stopped_run(connector.sync(job), "guard.max_shrink")
-    assert connector.sync(job, "--limit", "2").rows == {"read": 2, "exists": 2}
+    assert has_guard_stopped_run(connector.sync(), "guard.max_shrink")
+    assert connector.sync("job.yaml", "--limit", "2").rows == {"read": 2, "exists": 2}
     # The guard does not compare with the row count of a run with a limit.
-    assert has_guard_stopped_run(connector.sync(job), "guard.max_shrink")
+    assert has_guard_stopped_run(connector.sync(), "guard.max_shrink")
     job_with_higher_limit = write_job(connector, "guard: {max_shrink: 60%}")
     assert connector.sync(job_with_higher_limit).rows == {"read": 40, "exists": 40}
 
@@ -83,9 +83,9 @@ def test_a_source_without_rows_stops_the_run_unless_the_source_has_a_cursor(conn
     assert connector.sync(connector.write_job(source=source)).exit_code == 0
     assert has_guard_stopped_run(connector.sync(connector.write_job("guard: {}", source=source)), "the source is empty")
     source = source.replace("> 1'", "> :cursor', cursor: {column: number, start: '0'}")
-    job = connector.write_job("guard: {}", source=source)
-    assert connector.sync(job).rows == {"read": 1, "created": 1}
-    unchanged_result = connector.sync(job)  # no row is newer than the cursor
+    connector.write_job("guard: {}", source=source)
+    assert connector.sync().rows == {"read": 1, "created": 1}
+    unchanged_result = connector.sync()  # no row is newer than the cursor
     unchanged_result.expect(0)
 
 
@@ -94,28 +94,28 @@ def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector) -
     result = connector.sync(connector.write_job("guard: {max_creates: 4}", source=CURSOR_SOURCE))
     assert has_guard_stopped_run(result, "guard.max_creates")
     assert "no cursor is kept: the run did not finish, and the next run reads all rows again" in result.stderr
-    job = connector.write_job("guard: {max_creates: 5}", source=CURSOR_SOURCE)
-    assert connector.sync(job).rows == {"read": 5, "created": 5}
+    connector.write_job("guard: {max_creates: 5}", source=CURSOR_SOURCE)
+    assert connector.sync().rows == {"read": 5, "created": 5}
     add_people(connector, 6)
-    second_result = connector.sync(job)  # the run reads far fewer rows than the previous run
+    second_result = connector.sync()  # the run reads far fewer rows than the previous run
     assert second_result.rows == {"read": 2, "exists": 1, "created": 1}
     assert "the cursor stands at 6 now" in second_result.report["messages"]
 
 
 def test_a_guard_surveys_standard_input_before_the_load(connector: Connector) -> None:
-    job = write_job(connector, "guard: {max_creates: 2}")
+    write_job(connector, "guard: {max_creates: 2}")
     csv_text = "email,name\na@x.org,A\nb@x.org,B\n"
-    connector.run_json("import", "-", "--job", job, stdin=csv_text).expect(0, read=2, created=2)
+    connector.run_json("import", "-", "--job", "job.yaml", stdin=csv_text).expect(0, read=2, created=2)
     csv_text = "email,name\nc@x.org,C\nd@x.org,D\ne@x.org,E\n"
-    refused_result = connector.run_json("import", "-", "--job", job, stdin=csv_text)
+    refused_result = connector.run_json("import", "-", "--job", "job.yaml", stdin=csv_text)
     assert has_guard_stopped_run(refused_result, "guard.max_creates: 3 subscribers would be created")
 
 
 def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName")
     connector.write_people("email,name", *(f"p{index}@x.org,{'' if index % 5 == 4 else 'Ann'}" for index in range(900)))
-    job = write_job(connector, "guard: {max_rejected: 10%}", load="quiet_period: 200ms, max_concurrency: 4")
-    result = connector.sync(job)
+    write_job(connector, "guard: {max_rejected: 10%}", load="quiet_period: 200ms, max_concurrency: 4")
+    result = connector.sync()
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "guard.max_rejected" in result.report["messages"][0]
     assert 0 < result.rows["rejected"] < 100
@@ -142,13 +142,13 @@ def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector:
 def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_path: Path) -> None:
     """If the values were recorded, all rows would count as changed when the correct source is read."""
     write_people(connector, 3)
-    job = write_job(connector, "guard: {max_creates: 1}")
+    write_job(connector, "guard: {max_creates: 1}")
     create_elsewhere(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
     connector.write_people("email,name", *(f"p{index}@x.org,Wrong" for index in range(6)))
-    assert has_guard_stopped_run(connector.sync(job), "guard.max_creates: 3 subscribers would be created")
+    assert has_guard_stopped_run(connector.sync(), "guard.max_creates: 3 subscribers would be created")
     write_people(connector, 3)
-    assert connector.sync(job).rows == {"read": 3, "exists": 3}
-    assert connector.sync(job).rows == {"read": 3, "exists": 3}
+    assert connector.sync().rows == {"read": 3, "exists": 3}
+    assert connector.sync().rows == {"read": 3, "exists": 3}
 
 
 @pytest.mark.parametrize(
@@ -173,13 +173,13 @@ def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector
 def test_a_survey_that_cannot_write_its_rejects_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(required="FirstName")
     write_people(connector, 1, "bob@x.org,")
-    job = write_job(connector, "guard: {}")
-    assert connector.sync(job).rows == {"read": 2, "created": 1, "rejected": 1}
+    write_job(connector, "guard: {}")
+    assert connector.sync().rows == {"read": 2, "created": 1, "rejected": 1}
     shutil.rmtree(tmp_path / "state" / "rejects")
     (tmp_path / "state" / "rejects").write_text("in its place")
     create_count = count_creates(connector.sandbox)
     write_people(connector, 2, "bob@x.org,")
-    result = connector.sync(job).expect(3, read=3, exists=1, rejected=1, unsent=1)
+    result = connector.sync().expect(3, read=3, exists=1, rejected=1, unsent=1)
     assert "rejects file" in result.report["messages"][0]
     assert count_creates(connector.sandbox) == create_count
 

@@ -71,8 +71,8 @@ def write_job(connector: Connector, database: Database, guard_line: str = "") ->
 @pytest.mark.parametrize(("database_kind", "guard_line"), [("postgresql", ""), ("sqlite", "guard: {max_invalid: 10%}")])
 def test_a_slow_load_holds_no_connection_and_no_lock(connector: Connector, database_kind: str, guard_line: str) -> None:
     with open_impatient_database(database_kind) as database:
-        job = write_job(connector, database, guard_line)
-        with connector.start("sync", job, "--output", "json") as process:
+        write_job(connector, database, guard_line)
+        with connector.start("sync", "job.yaml", "--output", "json") as process:
             wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 5 or process.poll() is not None)
             assert count_readers(database) == 0
             if database_kind == "sqlite":  # another program does not wait for a lock at all
@@ -100,9 +100,9 @@ def test_a_campaign_closes_its_source_before_the_first_email(connector: Connecto
 
 def test_a_reconciliation_holds_no_source_while_it_reads_the_list(connector: Connector) -> None:
     with open_impatient_database("sqlite") as database:
-        job = write_job(connector, database)
+        write_job(connector, database)
         connector.sandbox.switch(latency_ms=700)
-        with connector.start("reconcile", job, "--output", "json") as process:
+        with connector.start("reconcile", "job.yaml", "--output", "json") as process:
             wait_for(lambda: "list" in connector.sandbox.stats()["requests"] or process.poll() is not None)
             assert count_readers(database) == 0
             result = wait_for_result(process)

@@ -81,14 +81,14 @@ def test_a_column_with_a_reserved_name_stays_in_the_rejects(connector: Connector
 def test_a_rejects_file_is_not_read_in_the_file_format_of_the_job(connector: Connector, tmp_path: Path) -> None:
     source = "file: {path: old.csv, encoding: cp1252, delimiter: ';'}"
     fields = "email: Adresse, first_name: Prénom, is_active: {value: true}"
-    job = connector.write_job(source=source, base="id: 7", fields=fields)
+    connector.write_job(source=source, base="id: 7", fields=fields)
     path = tmp_path / "new.csv"
     path.write_bytes("Adresse;Prénom\na@x.org;Zoë\nb@;Noë\n".encode("cp1252"))
-    first_result = connector.run_json("import", path, "--job", job)
+    first_result = connector.run_json("import", path, "--job", "job.yaml")
     assert first_result.rows == {"read": 2, "created": 1, "invalid": 1}
     rejects_path = Path(first_result.report["rejects_file"])
     rejects_path.write_text(rejects_path.read_text(encoding="utf-8").replace("b@,", "b@x.org,"), encoding="utf-8")
-    assert connector.run_json("import", rejects_path, "--job", job).rows == {"read": 1, "created": 1}
+    assert connector.run_json("import", rejects_path, "--job", "job.yaml").rows == {"read": 1, "created": 1}
 
 
 def test_rejects_that_cannot_be_written_end_the_run(connector: Connector, tmp_path: Path) -> None:

@@ -28,14 +28,14 @@ def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_b
         connector.sandbox.switch(filters="icase", max_limit=50)
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
     connector.write_people(*THREE_PEOPLE)
-    job = write_job(connector, SUPPRESS_INACTIVE)
-    connector.run_json("plan", job).expect_rows(read=3, suppressed=1, created=2)
-    result = connector.sync(job).expect(0, read=3, suppressed=1, created=2)
+    write_job(connector, SUPPRESS_INACTIVE)
+    connector.run_json("plan", "job.yaml").expect_rows(read=3, suppressed=1, created=2)
+    result = connector.sync().expect(0, read=3, suppressed=1, created=2)
     # With filters, the list is read as well: a filter that shows only base 7 does not prove absence from base 9.
     assert result.report["requests"]["list"]["sent"] < 80
     assert {(9, "bob@x.org"), (9, "eve@x.org")} <= set(count_by_base(connector.sandbox))
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
-    assert connector.sync(job).rows == {"read": 3, "suppressed": 1, "exists": 2}
+    assert connector.sync().rows == {"read": 3, "suppressed": 1, "exists": 2}
 
 
 def test_inactive_subscribers_are_found_in_a_list_that_omits_false(connector: Connector) -> None:
@@ -67,11 +67,12 @@ def test_a_job_that_suppresses_inactive_subscribers_treats_a_missing_activity_as
 def test_a_job_without_suppress_inactive_counts_rows_that_reactivate_a_subscriber(connector: Connector) -> None:
     unsubscribe(connector, "ann@x.org", "eve@x.org")
     connector.write_people(*THREE_PEOPLE)
-    job = write_job(connector, "guard: {max_creates: 9}")  # the survey of the guard counts no row twice
+    write_job(connector, "guard: {max_creates: 9}")  # the survey of the guard counts no row twice
     messages = [
-        connector.run_json(command, job).find_messages("though the list shows") for command in ("plan", "sync", "sync")
+        connector.run_json(command, "job.yaml").find_messages("though the list shows")
+        for command in ("plan", "sync", "sync")
     ]
-    assert [[message.partition(", though")[0] for message in group] for group in messages] == [
+    assert [[message.partition(", though")[0] for message in run_messages] for run_messages in messages] == [
         ["1 row would be created as active"],
         ["1 row was created as active"],
         [],
@@ -80,15 +81,15 @@ def test_a_job_without_suppress_inactive_counts_rows_that_reactivate_a_subscribe
 
 def test_a_retry_does_not_create_a_subscriber_who_has_unsubscribed(connector: Connector) -> None:
     connector.write_people("email,active", "ann@x.org,yes", "bob@x.org,yes", "cem@x.org,yes")
-    job = write_job(connector, SUPPRESS_INACTIVE)
+    write_job(connector, SUPPRESS_INACTIVE)
     connector.sandbox.switch(drop_before=1)
-    assert connector.sync(job).rows == {"read": 3, "unknown": 3}
+    assert connector.sync().rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     unsubscribe(connector, "ann@x.org")
     result_without_job = connector.run_json("retry", "--quiet-period", "200ms")
     assert result_without_job.rows == {"read": 3, "unknown": 3}
     assert result_without_job.find_messages("without the suppression list of the job")
-    connector.run_json("retry", "--job", job).expect_rows(read=3, suppressed=1, created=2)
+    connector.run_json("retry", "--job", "job.yaml").expect_rows(read=3, suppressed=1, created=2)
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
 
 

@@ -37,17 +37,17 @@ def has_cursor_at(result: CommandResult, hour: int) -> bool:
 
 def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Connector) -> None:
     write_people(connector, *list_people_of_hours(9, 7, 8))
-    job = write_job(connector)
-    first_result = connector.sync(job).expect(0, read=3, created=3)
+    write_job(connector)
+    first_result = connector.sync().expect(0, read=3, created=3)
     assert has_cursor_at(first_result, 9)
     assert first_result.find_messages("on (")[0].endswith(
         "from updated_at 2000-01-01T00:00:00 on (the start value: no cursor is recorded yet)"
     )
     write_people(connector, *list_people_of_hours(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
-    second_result = connector.sync(job)
+    second_result = connector.sync()
     assert (second_result.rows, has_cursor_at(second_result, 10)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert second_result.find_messages("on (")[0].endswith(f"{DATE}T09:00:00 on (the cursor stood at {DATE}T09:00:00)")
-    third_result = connector.sync(job)
+    third_result = connector.sync()
     assert third_result.rows == {"read": 1, "exists": 1}
     assert f"the cursor stays at {DATE}T10:00:00: no newer row was read" in third_result.report["messages"]
     assert connector.count_creates_by_email().total() == 5
@@ -55,30 +55,30 @@ def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Co
 
 def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Connector) -> None:
     write_people(connector, *list_people_of_hours(9), *list_people_of_hours(5))
-    job = write_job(connector, start=f"{DATE}T06:30:00, lookback: 2h")
-    assert connector.sync(job).rows == {"read": 1, "created": 1}
+    write_job(connector, start=f"{DATE}T06:30:00, lookback: 2h")
+    assert connector.sync().rows == {"read": 1, "created": 1}
     write_people(connector, *list_people_of_hours(7), *list_people_of_hours(6))
-    result = connector.sync(job)
+    result = connector.sync()
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
     assert f"the cursor stays at {DATE}T09:00:00: no newer row was read" in result.report["messages"]
 
 
 def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Connector, tmp_path: Path) -> None:
     write_people(connector, *list_people_of_hours(9))
-    job = write_job(connector)
+    write_job(connector)
     path = write_csv(tmp_path / "more.csv", "email,updated_at", f"more@example.com,{DATE} 23:00:00")
-    assert connector.run_json("import", path, "--job", job).find_messages("cursor") == []
-    assert connector.sync(job).rows == {"read": 1, "created": 1}
+    assert connector.run_json("import", path, "--job", "job.yaml").find_messages("cursor") == []
+    assert connector.sync().rows == {"read": 1, "created": 1}
 
 
 def test_rows_without_a_value_are_read_by_each_run_and_do_not_move_the_cursor(connector: Connector) -> None:
     write_people(connector, ("nobody", None))
-    job = write_job(connector)
-    first_result = connector.sync(job)
+    write_job(connector)
+    first_result = connector.sync()
     assert first_result.rows == {"read": 1, "created": 1}
     assert first_result.find_messages("cursor")[-1] == "no cursor is kept: no row had a value in updated_at"
     write_people(connector, *list_people_of_hours(9), ("nowhen", None))
-    second_result = connector.sync(job)
+    second_result = connector.sync()
     assert (second_result.rows, has_cursor_at(second_result, 9)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert (
         "2 rows have no value in updated_at: they do not move the cursor, and each run reads the rows again"
@@ -89,9 +89,9 @@ def test_rows_without_a_value_are_read_by_each_run_and_do_not_move_the_cursor(co
 def test_a_value_that_cannot_be_compared_is_refused(connector: Connector) -> None:
     """tests/sources/sql has the values of all databases."""
     write_people(connector, *list_people_of_hours(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
-    job = write_job(connector)
+    write_job(connector)
     for command in ("check", "sync"):
-        result = connector.run(command, job)
+        result = connector.run(command, "job.yaml")
         assert result.exit_code == 2, (command, result.stdout)
         output = result.stdout + result.stderr
         assert "2 rows have no timestamp in updated_at" in output, command
@@ -112,15 +112,15 @@ def test_an_incomplete_run_does_not_move_the_cursor(
     connector: Connector, tmp_path: Path, options: Sequence[str], redirect_url: str, exit_code: int, reason: str
 ) -> None:
     write_people(connector, *list_people_of_hours(7))
-    job = write_job(connector)
-    assert has_cursor_at(connector.sync(job), 7)
+    write_job(connector)
+    assert has_cursor_at(connector.sync(), 7)
     write_people(connector, *list_people_of_hours(8, 9, 10))
     connector.sandbox.switch(redirect_to=redirect_url)
-    result = connector.sync(job, *options)
+    result = connector.sync("job.yaml", *options)
     assert result.exit_code == exit_code, result.stderr
     assert result.find_messages("cursor")[-1] == f"the cursor stays at {DATE}T07:00:00: {reason}"
     connector.sandbox.switch(redirect_to="")
-    second_result = connector.sync(job)
+    second_result = connector.sync()
     assert (second_result.rows["read"], has_cursor_at(second_result, 10)) == (4, True)
     assert set(connector.count_creates_by_email().values()) == {1}
     assert connector.count_creates_by_email().total() == 4
@@ -128,17 +128,17 @@ def test_an_incomplete_run_does_not_move_the_cursor(
 
 def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector) -> None:
     write_people(connector, *list_people_of_hours(8), ("future", "2999-01-01 00:00:00"))
-    job = write_job(connector)
-    connector.sync(job)
+    write_job(connector)
+    connector.sync()
     # An earlier version could move the cursor into the future.
     connector.ledger.run("update source_cursor set value = '2999-01-01T00:00:00'")
     correct_future_row(connector, "2026-11-20 09:00:00")
-    result = connector.sync(job).expect(1)
+    result = connector.sync().expect(1)
     assert "the cursor stands in the future (2999-01-01T00:00:00), so changes" in result.stderr
-    full_result = connector.sync(job, "--full").expect(0, read=2, exists=2)
+    full_result = connector.sync("job.yaml", "--full").expect(0, read=2, exists=2)
     assert has_cursor_at(full_result, 9)
     assert full_result.find_messages("on (--full)") != []
-    assert connector.sync(job).exit_code == 0
+    assert connector.sync().exit_code == 0
 
 
 def correct_future_row(connector: Connector, updated_at: object) -> None:
@@ -149,46 +149,47 @@ def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_part
     """tests/sources/sql/test_cursor.py has all kinds of values."""
     now_s = int(datetime.now(UTC).timestamp())
     write_people(connector, ("a", now_s), ("b", now_s), ("future", 2903299200))
-    job = write_job(connector, start="0")
-    first_result = connector.sync(job).expect(1, read=3, created=3)
+    write_job(connector, start="0")
+    first_result = connector.sync().expect(1, read=3, created=3)
     assert "beyond tomorrow (for example row 3: 2903299200" in first_result.stderr
     write_people(connector, ("new", now_s + 86_400))
-    second_result = connector.sync(job)
+    second_result = connector.sync()
     assert (second_result.exit_code, second_result.rows["created"]) == (1, 1)
     correct_future_row(connector, now_s + 86_400)
-    assert connector.sync(job).exit_code == 0
+    assert connector.sync().exit_code == 0
 
 
 def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector) -> None:
     """No look-back reads a row again, so a row that a killed run has not sent would be lost."""
-    sandbox, job = connector.sandbox, write_job(connector)
+    sandbox = connector.sandbox
+    write_job(connector)
     sandbox.switch(latency_ms=20)
     write_people(connector, *((f"first-{index}", f"{DATE} 07:00:{index:02}") for index in range(60)))
     for subscriber_count in (1, 30, 60):
-        with connector.start("sync", job, "--quiet") as process:
+        with connector.start("sync", "job.yaml", "--quiet") as process:
             connector.wait_for_subscribers(subscriber_count)
             process.kill()
     # The last run may have moved the cursor before it was killed.
-    assert connector.sync(job).rows["read"] in (1, 60)
+    assert connector.sync().rows["read"] in (1, 60)
     write_people(connector, ("second", f"{DATE} 08:00:00"))
-    assert connector.sync(job).rows == {"read": 2, "created": 1, "exists": 1}
+    assert connector.sync().rows == {"read": 2, "created": 1, "exists": 1}
     create_counts = connector.count_creates_by_email()
     assert (len(create_counts), set(create_counts.values())) == (61, {1})
 
 
 def test_a_run_with_the_option_since_moves_the_cursor_only_if_each_row_is_read(connector: Connector) -> None:
     write_people(connector, *list_people_of_hours(7, 8, 9))
-    job = write_job(connector)
-    connector.sync(job)
+    write_job(connector)
+    connector.sync()
     write_people(connector, *list_people_of_hours(10, 12))
-    later_result = connector.sync(job, "--since", f"{DATE}T11:00:00")
+    later_result = connector.sync("job.yaml", "--since", f"{DATE}T11:00:00")
     assert later_result.rows == {"read": 1, "created": 1}
     assert later_result.find_messages("cursor")[-1] == (
         f"the cursor stays at {DATE}T09:00:00: --since left out rows after {DATE}T09:00:00, which the next run reads"
     )
-    earlier_result = connector.sync(job, "--since", f"{DATE} 08:00:00")
+    earlier_result = connector.sync("job.yaml", "--since", f"{DATE} 08:00:00")
     assert (earlier_result.rows, has_cursor_at(earlier_result, 12)) == ({"read": 4, "created": 1, "exists": 3}, True)
-    second_result = connector.sync(job, "--since", f"{DATE}T07:00:00")
+    second_result = connector.sync("job.yaml", "--since", f"{DATE}T07:00:00")
     assert (second_result.rows, second_result.find_messages("cursor")[-1]) == (
         {"read": 5, "exists": 5}, f"the cursor stays at {DATE}T12:00:00: no newer row was read",
     )  # fmt: skip

@@ -76,8 +76,8 @@ def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connect
     numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000000000)"
     query = f"{numbers} SELECT 'p' || x || '@example.com' AS email FROM n WHERE x <= 30"
     connector.crm.run("CREATE TABLE unused (number)")  # creates the file
-    job = connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', query: \"{query}\"}}")
-    with connector.start("sync", job, "--output", "json") as process:
+    connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', query: \"{query}\"}}")
+    with connector.start("sync", "job.yaml", "--output", "json") as process:
         time.sleep(2)  # by then, the run waits for the database
         process.send_signal(signal.SIGINT)
         started_at = time.monotonic()

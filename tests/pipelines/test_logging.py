@@ -73,7 +73,7 @@ def test_vv_logs_no_value_of_a_row(connector: Connector) -> None:
     path = connector.write_people(",".join(PERSONAL_VALUES), ",".join(PERSONAL_VALUES.values()))
     changed_values = ",".join(PERSONAL_VALUES.values()).replace("crm-4711", "crm-4712")
     changed_path = write_csv(connector.folder / "changed.csv", ",".join(PERSONAL_VALUES), changed_values)
-    job = connector.write_job(source="file: {path: changed.csv}", fields="")
+    job_path = connector.write_job(source="file: {path: changed.csv}", fields="")
     export_options = ("--email", PERSONAL_VALUES["email"], "--first-name", PERSONAL_VALUES["first_name"])
     log_texts = [
         connector.run(*command, "-vv", clock=skip_waits()).stderr
@@ -81,8 +81,8 @@ def test_vv_logs_no_value_of_a_row(connector: Connector) -> None:
             ("import", path, *NEWS_IMPORT_OPTIONS),
             ("import", changed_path, *NEWS_IMPORT_OPTIONS),
             ("export", "out.csv", *export_options),
-            ("reconcile", job),
-            ("check", job),
+            ("reconcile", job_path),
+            ("check", job_path),
             SEND_COMMAND.split(),
         )
     ]

@@ -23,9 +23,8 @@ def import_ids(connector: Connector, folder: Path, spell_id: SpellId) -> Command
 def check_refusal(result: CommandResult, spell_known_id: SpellId, spell_row_id: SpellId) -> None:
     result.expect(1, read=10, invalid=10)
     messages = [row["_message"] for row in read_rejects(result)]
-    assert all(
-        f"'{spell_row_id(n)}' looks like the known id '{spell_known_id(n)}'" in messages[n - 1] for n in PEOPLE_NUMBERS
-    )
+    for number, message in zip(PEOPLE_NUMBERS, messages, strict=True):
+        assert f"'{spell_row_id(number)}' looks like the known id '{spell_known_id(number)}'" in message
     assert not any(spell_row_id(7) in cause["message"] for cause in result.report["causes"])
 
 

@@ -10,10 +10,10 @@ from tests.pipelines.hooks import SECRET, WebhookReceiver
 from tests.pipelines.virtual_time import skip_waits
 
 
-def write_job(connector: Connector, webhook: WebhookReceiver, *job_lines: str, **notify_keys: Any) -> str:
+def write_job(connector: Connector, receiver: WebhookReceiver, *job_lines: str, **notify_keys: Any) -> str:
     """Write a load of three subscribers that notifies the webhook. Return the line of the job about the webhook."""
     write_addresses(connector.folder / "people.csv", 3)
-    notify_line = f"notify: {json.dumps({'webhook': {'url': webhook.url}} | notify_keys)}"
+    notify_line = f"notify: {json.dumps({'webhook': {'url': receiver.url}} | notify_keys)}"
     connector.write_job(notify_line, *job_lines)
     return notify_line
 

@@ -20,11 +20,11 @@ def test_ignore_total_count_accepts_a_list_without_total_count(connector: Connec
     if person_count:
         fill_service(connector, person_count, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
-    job = connector.write_job(load=WITHOUT_TOTAL_COUNT)
+    connector.write_job(load=WITHOUT_TOTAL_COUNT)
     write_addresses(connector.folder / "people.csv", person_count + 2)
     expected_exists_count = {"exists": person_count} if person_count else {}
-    assert connector.sync(job).rows == {"read": person_count + 2, **expected_exists_count, "created": 2}
-    reconcile_result = connector.run_json("reconcile", job)
+    assert connector.sync().rows == {"read": person_count + 2, **expected_exists_count, "created": 2}
+    reconcile_result = connector.run_json("reconcile", "job.yaml")
     assert (reconcile_result.exit_code, reconcile_result.report["certificate"]["total_count"]) == (0, "ignored")
     assert set(connector.count_creates_by_email().values()) == {1}
 
@@ -57,7 +57,7 @@ def test_a_partial_list_without_total_count_causes_no_second_create(
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def explains_uuids(result: CommandResult) -> bool:
+def has_uuid_message(result: CommandResult) -> bool:
     return result.exit_code in (2, 3) and "a UUID" in result.stdout + result.stderr
 
 
@@ -67,7 +67,7 @@ def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Conn
     write_addresses(connector.folder / "people.csv", 7)
     create_count = count_creates(connector.sandbox)
     for command in (("sync", connector.write_job(load=WITHOUT_TOTAL_COUNT)), ("export", "out.csv"), ("check",)):
-        assert explains_uuids(connector.run(*command)), command
+        assert has_uuid_message(connector.run(*command)), command
     assert count_creates(connector.sandbox) == create_count
 
 
@@ -75,6 +75,6 @@ def test_a_uuid_in_the_answer_to_the_first_create_ends_the_run(connector: Connec
     connector.sandbox.switch(uuids=True)
     write_addresses(connector.folder / "people.csv", 5)
     result = connector.sync(connector.write_job(load=WITHOUT_TOTAL_COUNT))
-    assert explains_uuids(result)
+    assert has_uuid_message(result)
     assert (result.rows, count_creates(connector.sandbox)) == ({"read": 5, "unknown": 1, "unsent": 4}, 1)
     assert "person0@" not in result.report["messages"][0]

@@ -39,7 +39,7 @@ def list_opt_outs(result: CommandResult) -> list[str]:
 LINE_COLUMNS = ("field", "service", "source", "_row", "_outcome")
 
 
-def check_without_opt_outs(result: CommandResult) -> None:
+def check_no_opt_out(result: CommandResult) -> None:
     """Check that the run is ok and has no opt-out."""
     assert (result.exit_code, result.report["opt_outs"], result.report["status"]) == (0, 0, "ok"), result.report
 
@@ -49,7 +49,7 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
     connector: Connector, filters: str, job_lines: list[str]
 ) -> None:
     connector.sandbox.switch(filters=filters)
-    check_without_opt_outs(sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", job_lines=job_lines))
+    check_no_opt_out(sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", job_lines=job_lines))
     results = [sync_lines(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes", job_lines=job_lines) for _ in range(3)]
     for result in results:
         assert (result.exit_code, result.report["status"]) == (1, "partial"), result.report
@@ -71,9 +71,9 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
     (line,) = [line for line in read_drift(result_without_row) if line["_code"] == "opted_out"]
     assert [line[name] for name in LINE_COLUMNS] == ["is_active", "true", "false", "", ""]
     set_activity(connector, "ann@x.org", is_active=False)
-    check_without_opt_outs(sync_lines(connector, "bob@x.org,Rob,yes", job_lines=job_lines))
+    check_no_opt_out(sync_lines(connector, "bob@x.org,Rob,yes", job_lines=job_lines))
     for _ in range(2):
-        check_without_opt_outs(sync_lines(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes", job_lines=job_lines))
+        check_no_opt_out(sync_lines(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes", job_lines=job_lines))
 
 
 def test_an_inactive_row_of_an_existing_subscriber_is_an_opt_out_in_the_first_run(connector: Connector) -> None:
@@ -105,7 +105,7 @@ def test_a_list_that_hides_a_class_neither_ends_nor_hides_an_opt_out(connector: 
     result = sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
     assert (result.exit_code, list_opt_outs(result)) == (1, ["bob@x.org"])
     set_activity(connector, "bob@x.org", is_active=False)
-    check_without_opt_outs(sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people))
+    check_no_opt_out(sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people))
 
 
 def test_an_erased_subscriber_ends_the_opt_out(connector: Connector) -> None:
@@ -113,7 +113,7 @@ def test_an_erased_subscriber_ends_the_opt_out(connector: Connector) -> None:
     sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
     erase_oldest(connector.sandbox, Email="ann@x.org")
     for _ in range(2):
-        check_without_opt_outs(sync_lines(connector, "bob@x.org,Bob,yes"))
+        check_no_opt_out(sync_lines(connector, "bob@x.org,Bob,yes"))
 
 
 def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector: Connector) -> None:
@@ -140,50 +140,50 @@ def test_a_file_of_another_name_reports_the_opt_outs_of_its_own_rows(connector: 
     run("monday.csv", "ann@x.org,yes", "bob@x.org,yes")
     for name in ("tuesday.csv", "wednesday.csv"):
         assert list_opt_outs(run(name, "ann@x.org,no", "bob@x.org,yes")) == ["ann@x.org"]
-    check_without_opt_outs(run("new.csv", "eve@x.org,yes"))
+    check_no_opt_out(run("new.csv", "eve@x.org,yes"))
 
 
 def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector) -> None:
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
-    job = write_files(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
+    write_files(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     for _ in range(2):
-        plan_result = plan(connector, job)
+        plan_result = plan(connector, "job.yaml")
         assert (plan_result.exit_code, plan_result.report["opt_outs"], plan_result.report["drift_file"]) == (1, 1, None)
     sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
-    job = write_files(connector, "bob@x.org,Bob,no", "cem@x.org,Cem,yes")
-    plan_result = plan(connector, job, "--rows", connector.folder / "rows.csv")
+    write_files(connector, "bob@x.org,Bob,no", "cem@x.org,Cem,yes")
+    plan_result = plan(connector, "job.yaml", "--rows", connector.folder / "rows.csv")
     assert (plan_result.exit_code, plan_result.report["opt_outs"]) == (
         1,
         2,
     )  # the ledger has the opt-out of ann, and the row has the opt-out of bob
     assert [row["_code"] for row in read_rows(connector.folder / "rows.csv")] == ["opted_out", ""]
-    assert plan(connector, job).report["opt_outs"] == 2
+    assert plan(connector, "job.yaml").report["opt_outs"] == 2
 
 
 def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again(connector: Connector) -> None:
     cursor = "{column: changed_at, start: '2025-01-01', lookback: 1s}"
     source = f"sql: {{url: 'sqlite:///crm.db', table: people, cursor: {cursor}}}"
-    job = connector.write_job(source=source, base="column: base", fields="email: email, is_active: active")
+    connector.write_job(source=source, base="column: base", fields="email: email, is_active: active")
     connector.crm.run("CREATE TABLE people (email TEXT, active TEXT, base TEXT, changed_at TEXT)")
     rows = [("ann@x.org", "yes", "7", "2026-01-01 00:00:00"), ("bob@x.org", "yes", "8", "2026-01-01 00:00:00")]
     connector.crm.insert_rows("people", rows)
-    check_without_opt_outs(connector.sync(job))
+    check_no_opt_out(connector.sync())
     connector.crm.run("UPDATE people SET active = 'no', changed_at = '2026-01-02 00:00:00' WHERE base = '7'")
-    assert list_opt_outs(connector.sync(job)) == ["ann@x.org"]
+    assert list_opt_outs(connector.sync()) == ["ann@x.org"]
     connector.crm.run("UPDATE people SET changed_at = '2026-01-03 00:00:00' WHERE base = '8'")
     for _ in range(2):
-        result = connector.sync(job)
+        result = connector.sync()
         assert (result.exit_code, list_opt_outs(result)) == (1, ["ann@x.org"]), result.report
-    assert plan(connector, job).report["opt_outs"] == 1
+    assert plan(connector, "job.yaml").report["opt_outs"] == 1
     set_activity(connector, "ann@x.org", is_active=False)
-    check_without_opt_outs(connector.sync(job))
-    check_without_opt_outs(connector.sync(job))
+    check_no_opt_out(connector.sync())
+    check_no_opt_out(connector.sync())
 
 
 def test_the_text_report_and_the_page_name_opt_outs_and_the_next_step(connector: Connector) -> None:
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
-    job = write_files(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")
-    result = connector.run("sync", job, "--report", "run.html", "--metrics", "run.prom")
+    write_files(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")
+    result = connector.run("sync", "job.yaml", "--report", "run.html", "--metrics", "run.prom")
     assert result.exit_code == 1
     assert "opted out" in result.stdout
     expected_text = "2 subscribers opted out in the source and are still active in the service. Deactivate them there"

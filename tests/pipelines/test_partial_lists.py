@@ -18,25 +18,28 @@ FIRST_ID = 100_001  # the first id of the sandbox
 MANY_OTHER_PEOPLE = 1_500
 """A number of subscribers in another base for which filters need fewer requests than a sweep, if pages are small."""
 
-NEWS = "--base-name News"
-MIXED = [f"p{n}@x.org,k{n},{'male' if n % 3 else ''},{str(n % 2 == 0).lower()}" for n in range(40)]
+NEWS_BASE = "--base-name News"
+MIXED_ROWS = [f"p{n}@x.org,k{n},{'male' if n % 3 else ''},{str(n % 2 == 0).lower()}" for n in range(40)]
 """Rows of `HEADER`: every second person is active, and two of three people are male."""
 HEADER = "email,client_user_id,gender,is_active"
 
 
-def build_rows(gender: str = "", is_active: bool = True, count: int = 5, name: str = "p", first: int = 0) -> list[str]:
+def build_rows(
+    gender: str = "", is_active: bool = True, count: int = 5, name_prefix: str = "p", first_index: int = 0
+) -> list[str]:
     """Return rows of people with this gender and activity."""
-    indexes = range(first, first + count)
-    return [f"{name}{index}@x.org,{index + 100},{gender},{str(is_active).lower()}" for index in indexes]
+    indexes = range(first_index, first_index + count)
+    return [f"{name_prefix}{index}@x.org,{index + 100},{gender},{str(is_active).lower()}" for index in indexes]
 
 
 def import_people(
     connector: Connector, rows: Sequence[str], base: str = "--base-id 7", *options: str, state_name: str = "state"
 ) -> CommandResult:
     """Import rows of `HEADER` with the ledger of this state folder."""
-    people = connector.write_people(HEADER, *rows)
+    people_path = connector.write_people(HEADER, *rows)
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state_name)}
-    return connector.run_json("import", people, *base.split(), "--quiet-period", "200ms", *options, environ=environ)
+    options = (*base.split(), "--quiet-period", "200ms", *options)
+    return connector.run_json("import", people_path, *options, environ=environ)
 
 
 def fill_base(connector: Connector, rows: Sequence[str], base: str = "--base-id 7", *options: str) -> None:
@@ -52,7 +55,7 @@ def add_other_people(connector: Connector, count: int) -> None:
     connector.sandbox.switch(filters="icase", max_limit=50 if count == MANY_OTHER_PEOPLE else 1000)
 
 
-def count_creates_of_each(connector: Connector) -> set[int]:
+def list_create_counts(connector: Connector) -> set[int]:
     """Return the set of the numbers of creates of all addresses."""
     return set(connector.count_creates_by_email().values())
 
@@ -73,15 +76,15 @@ class Case:
     message: str = ""
 
 
-BY_ID = ("--identity", "client_user_id")
+ID_OPTIONS = ("--identity", "client_user_id")
 EXISTING_PEOPLE = {
-    "inactive": Case(MIXED, {"hide": "inactive"}, message="asks for them. These subscribers were read separately."),
+    "inactive": Case(MIXED_ROWS, {"hide": "inactive"}, message="a request asks for them. They were read separately."),
     "inactive, by filters": Case(build_rows("male", False), {"hide": "inactive"}, MANY_OTHER_PEOPLE),
     "inactive and no gender": Case(build_rows("", False), {"hide": "inactive,unspecified"}, MANY_OTHER_PEOPLE),
     "male in a base": Case(build_rows("male"), {"hide": "male", "hidden_bases": "7"}, MANY_OTHER_PEOPLE),
     "all three": Case(build_rows("male", False), {"hide": "inactive,male", "hidden_bases": "7"}),
-    "ids of people as numbers": Case(build_rows(), {"client_user_ids": "number"}, MANY_OTHER_PEOPLE, options=BY_ID),
-    "ids of bases": Case(build_rows(), {"base_in_rows": "id"}, base="--base-id 1", first_base=NEWS),
+    "ids as numbers": Case(build_rows(), {"client_user_ids": "number"}, MANY_OTHER_PEOPLE, options=ID_OPTIONS),
+    "ids of bases": Case(build_rows(), {"base_in_rows": "id"}, base="--base-id 1", first_base=NEWS_BASE),
 }
 
 
@@ -99,10 +102,10 @@ def test_a_subscriber_on_a_partial_list_is_not_created_twice(connector: Connecto
 
 
 def test_hidden_subscribers_without_an_email_are_found_and_prevent_a_certificate(connector: Connector) -> None:
-    rows = [row[row.index(",") :] if index % 4 == 0 else row for index, row in enumerate(MIXED)]
-    fill_base(connector, rows, "--base-id 7", *BY_ID)
+    rows = [row[row.index(",") :] if index % 4 == 0 else row for index, row in enumerate(MIXED_ROWS)]
+    fill_base(connector, rows, "--base-id 7", *ID_OPTIONS)
     connector.sandbox.switch(hide="no_email")
-    import_people(connector, rows, "--base-id 7", *BY_ID).expect(0, read=40, exists=40)
+    import_people(connector, rows, "--base-id 7", *ID_OPTIONS).expect(0, read=40, exists=40)
     assert connector.run_json("export", "out.csv").report["certificate"]["reason"] == "cut_off"
 
 
@@ -112,7 +115,7 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
     add_other_people(connector, MANY_OTHER_PEOPLE)
     connector.sandbox.switch(filters_return="first")
     import_people(connector, build_rows()).expect(0, read=5, exists=5)
-    assert count_creates_of_each(connector) == {2}
+    assert list_create_counts(connector) == {2}
 
 
 @pytest.mark.parametrize(
@@ -131,13 +134,13 @@ def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_cla
     import_people(connector, people).expect(0, read=2, exists=2)
     connector.sandbox.switch(drop_after=1)
     import_people(connector, build_rows("male", is_active, 2, "new")).expect(0, read=2, created=2)
-    assert count_creates_of_each(connector) == {1}
+    assert list_create_counts(connector) == {1}
 
 
-@pytest.mark.parametrize(("base", "other_count"), [("--base-id 7", 0), (NEWS, MANY_OTHER_PEOPLE)])
+@pytest.mark.parametrize(("base", "other_count"), [("--base-id 7", 0), (NEWS_BASE, MANY_OTHER_PEOPLE)])
 def test_a_subscriber_in_a_hidden_base_is_not_created_twice(connector: Connector, base: str, other_count: int) -> None:
     add_other_people(connector, other_count)
-    fill_base(connector, build_rows(count=3, first=1), base)  # the first new row shows the base's id
+    fill_base(connector, build_rows(count=3, first_index=1), base)  # the first new row shows the base's id
     connector.sandbox.switch(hidden_bases="7" if base == "--base-id 7" else "51")
     result = import_people(connector, build_rows(count=5), base).expect(0, read=5, created=2, exists=3)
     messages = str(result.report["messages"])
@@ -145,7 +148,7 @@ def test_a_subscriber_in_a_hidden_base_is_not_created_twice(connector: Connector
     second_result = import_people(connector, build_rows(count=7), base)
     assert second_result.rows == {"read": 7, "created": 2, "exists": 5}, second_result.report["messages"]
     assert (second_result.exit_code, second_result.report["requests"]["list"]["sent"] < 60) == (0, True)
-    assert count_creates_of_each(connector) == {1}
+    assert list_create_counts(connector) == {1}
 
 
 def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Connector) -> None:
@@ -171,22 +174,22 @@ def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector
     add_other_people(connector, MANY_OTHER_PEOPLE if hidden_count == 1 else 1)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
     import_people(connector, build_rows(count=2)).expect(3, read=2, unsent=2)
-    assert count_creates_of_each(connector) == {1}
+    assert list_create_counts(connector) == {1}
 
 
 @pytest.mark.parametrize(
     ("switches", "base", "other_count", "expected_text"),
     [
-        ({"base_in_rows": "id"}, NEWS, 0, "with its Id and name, so the connector cannot find out which subscribers"),
-        ({"base_in_rows": "id"}, NEWS, MANY_OTHER_PEOPLE, "Give the base by its id"),
+        ({"base_in_rows": "id"}, NEWS_BASE, 0, "with its Id and name, so the connector cannot find out which"),
+        ({"base_in_rows": "id"}, NEWS_BASE, MANY_OTHER_PEOPLE, "Give the base by its id"),
         ({"base_in_rows": "name"}, "--base-id 1", MANY_OTHER_PEOPLE, "the list does not show the base of a subscriber"),
-        ({"emails_in_rows": "masked"}, NEWS, MANY_OTHER_PEOPLE, "The list shows no email of its"),
+        ({"emails_in_rows": "masked"}, NEWS_BASE, MANY_OTHER_PEOPLE, "The list shows no email of its"),
     ],
 )
 def test_a_load_ends_before_its_first_create_if_rows_of_the_list_lack_their_base_or_email(
     connector: Connector, switches: Mapping[str, str], base: str, other_count: int, expected_text: str
 ) -> None:
-    fill_base(connector, build_rows(), NEWS)
+    fill_base(connector, build_rows(), NEWS_BASE)
     add_other_people(connector, other_count)
     connector.sandbox.switch(**switches)
     for options in ((), ("--dry-run",)):
@@ -205,7 +208,7 @@ def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
     if identity == "client_user_id":
         rows = [row[row.index(",") :] for row in rows]
     if existing_count:
-        fill_base(connector, rows[:existing_count], "--base-id 7", *BY_ID)
+        fill_base(connector, rows[:existing_count], "--base-id 7", *ID_OPTIONS)
         add_other_people(connector, 30)
     stored_count = connector.sandbox.stats()["subscribers"]
     connector.sandbox.switch(rows_omit=path)
@@ -223,9 +226,9 @@ def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
     [
         ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, 0, build_rows(count=1)),
         ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, MANY_OTHER_PEOPLE, build_rows(count=1)),
-        ({"hide": "inactive", "drop_after": 0.3}, MANY_OTHER_PEOPLE, MIXED[:20]),
+        ({"hide": "inactive", "drop_after": 0.3}, MANY_OTHER_PEOPLE, MIXED_ROWS[:20]),
         ({"hidden_bases": "7", "drop_after": 1.0}, 30, build_rows(count=1)),
-        ({"drop_before": 0.5, "seed": 2}, 0, MIXED[:4]),
+        ({"drop_before": 0.5, "seed": 2}, 0, MIXED_ROWS[:4]),
     ],
     ids=["a cached answer", "a cached answer of a filter", "a hidden class", "a hidden base", "an empty account"],
 )
@@ -241,7 +244,7 @@ def test_each_lost_create_is_found_or_sent_again_but_never_twice(
 def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(connector: Connector) -> None:
     connector.sandbox.seed(30, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="ignored", drop_after=1.0)
-    result = import_people(connector, build_rows("", False, 1), NEWS)
+    result = import_people(connector, build_rows("", False, 1), NEWS_BASE)
     assert connector.count_creates_by_email().total() == 1
     result.expect(1, read=1, unknown=1)
     rejects = Path(result.report["rejects_file"]).read_text()
@@ -276,13 +279,13 @@ def test_an_export_has_the_subscribers_of_two_hidden_classes(connector: Connecto
 def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(connector: Connector) -> None:
     connector.sandbox.seed(300, base_id=50)
     connector.write_people("email,name", *(f"person{n}@x.org,Ann" for n in range(40)))
-    job = write_job(connector)
-    assert connector.sync(job).rows == {"read": 40, "created": 40}
+    write_job(connector)
+    assert connector.sync().rows == {"read": 40, "created": 40}
     connector.sandbox.switch(hidden_bases="51")
     result = connector.run_json("export", "out.csv")
     assert result.report["certificate"]["hidden"] == {"base_id": [51]}
     assert (result.exit_code, result.report["rows"]["written"]) == (0, 340)
-    reconcile_result = connector.run_json("reconcile", job)
+    reconcile_result = connector.run_json("reconcile", "job.yaml")
     certificate = reconcile_result.report["certificate"]
     assert (reconcile_result.exit_code, certificate["hidden"]) == (0, {"base_id": [51]}), reconcile_result.stdout
 
@@ -299,9 +302,7 @@ def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: C
     certificate = result.report["certificate"]
     assert (result.exit_code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 40)
     assert certificate["hidden"] == {"is_active": [False]}
-    expected_text = (
-        "The list shows no inactive subscribers unless a request asks for them. These subscribers were read separately."
-    )
+    expected_text = "The list shows no inactive subscribers unless a request asks for them. They were read separately."
     assert expected_text in result.report["messages"]
     counts_sql = "SELECT is_active, count(*) FROM people WHERE deleted_at IS NULL GROUP BY 1"
     assert Database("sqlite", f"sqlite:///{connector.folder}/out.db").fetch(counts_sql) == [(0, 8), (1, 32)]
@@ -319,7 +320,7 @@ def import_with_new_ledger(connector: Connector, path: Path, *options: str) -> C
 
 
 @pytest.fixture
-def people(connector: Connector) -> Path:
+def people_path(connector: Connector) -> Path:
     """A file of subscribers that exist in the service. All have the same classes, so that counts of classes prove
     nothing."""
     path = connector.write_people("email,name", *(f"person{index}@x.org,Ann" for index in range(WINDOW_COUNT)))
@@ -327,23 +328,24 @@ def people(connector: Connector) -> Path:
     return path
 
 
-def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, people: Path) -> None:
-    sandbox, all_exist = connector.sandbox, {"read": WINDOW_COUNT, "exists": WINDOW_COUNT}
+def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, people_path: Path) -> None:
+    sandbox, expected_rows = connector.sandbox, {"read": WINDOW_COUNT, "exists": WINDOW_COUNT}
     sandbox.switch(result_window=1000)  # the list ends before its last ids: a filter looks each row up
-    result = import_with_new_ledger(connector, people)
-    assert (result.exit_code, result.rows) == (0, all_exist), result.stderr
+    result = import_with_new_ledger(connector, people_path)
+    assert (result.exit_code, result.rows) == (0, expected_rows), result.stderr
     sandbox.switch(result_window=1013, order="email")  # ids are missing in the middle of the list
-    result = import_with_new_ledger(connector, people)
-    assert (result.exit_code, result.rows) == (0, all_exist), result.stderr
-    result = connector.run_json("reconcile", people.parent / "job.yaml")
+    result = import_with_new_ledger(connector, people_path)
+    assert (result.exit_code, result.rows) == (0, expected_rows), result.stderr
+    result = connector.run_json("reconcile", "job.yaml")
     assert result.report["certificate"]["reason"] == "cut_off"
-    new_people = write_csv(people.parent / "new.csv", "email,name", *(f"new{n}@x.org,Ann" for n in range(30)))
-    result = import_with_new_ledger(connector, new_people)  # the run looks up each row, and then creates it
+    new_rows = [f"new{index}@x.org,Ann" for index in range(30)]
+    new_people_path = write_csv(connector.folder / "new.csv", "email,name", *new_rows)
+    result = import_with_new_ledger(connector, new_people_path)  # the run looks up each row, and then creates it
     result.expect(0, read=30, created=30)
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
-    result = import_with_new_ledger(connector, people).expect(3, read=WINDOW_COUNT, unsent=WINDOW_COUNT)
+    result = import_with_new_ledger(connector, people_path).expect(3, read=WINDOW_COUNT, unsent=WINDOW_COUNT)
     assert "--allow-truncated" in result.stderr
-    assert count_creates_of_each(connector) == {1}
+    assert list_create_counts(connector) == {1}
 
 
 def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(connector: Connector) -> None:
@@ -358,7 +360,7 @@ def age_runs(connector: Connector) -> None:
     connector.ledger.run("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
 
 
-def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(connector: Connector, people: Path) -> None:
+def test_no_export_certifies_a_list_that_lacks_confirmed_subscribers(connector: Connector, people_path: Path) -> None:
     connector.sandbox.switch(result_window=1013, order="email")
     arguments = "export", "out.csv", "--allow-incomplete"
     result = connector.run_json(*arguments)
@@ -372,9 +374,10 @@ def test_an_export_does_not_certify_a_list_that_lacks_confirmed_subscribers(conn
         assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off"), filters
 
 
-def test_subscribers_outside_the_filter_do_not_contradict_the_list(connector: Connector, people: Path) -> None:
-    beas = write_csv(people.parent / "beas.csv", "email,name", *(f"bea{index}@x.org,Bea" for index in range(30)))
-    assert connector.import_file(beas, "--map", "first_name=name").rows == {"read": 30, "created": 30}
+def test_subscribers_outside_the_filter_do_not_contradict_the_list(connector: Connector, people_path: Path) -> None:
+    rows = [f"bea{index}@x.org,Bea" for index in range(30)]
+    bea_path = write_csv(connector.folder / "beas.csv", "email,name", *rows)
+    assert connector.import_file(bea_path, "--map", "first_name=name").rows == {"read": 30, "created": 30}
     age_runs(connector)
     result = connector.run_json("export", "out.csv", "--first-name", "Ann")
     assert (result.exit_code, result.report["rows"]["written"]) == (0, WINDOW_COUNT)

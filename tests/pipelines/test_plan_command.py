@@ -27,20 +27,20 @@ SUPPRESS_KEY = "suppress: {file: {path: gone.csv, column: address}}"
 def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector) -> None:
     connector.run_json("import", write_csv(connector.folder / "a.csv", "email", "there@x.org"), *NEWS_IMPORT_OPTIONS,
                        environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")})  # fmt: skip
-    job = write_job(connector, SUPPRESS_KEY)
+    write_job(connector, SUPPRESS_KEY)
     write_csv(connector.folder / "gone.csv", "address", "gone@x.org")
     connector.write_people("email,name", "same@x.org,Ann", "other@x.org,Bob", "refused@x.org,")
     connector.sandbox.switch(required="FirstName")
-    assert connector.sync(job).rows == {"read": 3, "created": 2, "rejected": 1}
+    assert connector.sync().rows == {"read": 3, "created": 2, "rejected": 1}
     lost_path = write_csv(connector.folder / "lost.csv", "email,name", "lost@x.org,L", "lost2@x.org,L", "lost3@x.org,L")
     connector.sandbox.switch(drop_before=1)
-    assert connector.run_json("import", lost_path, "--job", job).rows == {"read": 3, "unknown": 3}
+    assert connector.run_json("import", lost_path, "--job", "job.yaml").rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     connector.write_people(
         "email,name", "same@x.org,Ann", "other@x.org,Bert", "refused@x.org,",
         "new@x.org,N", "there@x.org,T", "nobody,X", "new@x.org,Other", "NEW@x.org,N", "gone@x.org,G", "lost@x.org,L",
     )  # fmt: skip
-    result = plan(connector, job, "--rows", connector.folder / "rows.csv").expect(
+    result = plan(connector, "job.yaml", "--rows", connector.folder / "rows.csv").expect(
         1, read=10, invalid=1, duplicate=2, suppressed=1, exists=1, changed=2, created=1, rejected=1, unknown=1
     )
     rows = read_rows(connector.folder / "rows.csv")
@@ -72,22 +72,23 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector) 
 
 
 def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(connector: Connector) -> None:
-    job, rows = write_job(connector), [f"person+{index}@x.org,Ann" for index in range(160)]
+    write_job(connector)
+    rows = [f"person+{index}@x.org,Ann" for index in range(160)]
     connector.write_people("email,name", *rows[:150])
-    assert connector.sync(job).rows == {"read": 150, "created": 150}
+    assert connector.sync().rows == {"read": 150, "created": 150}
     # By now, the list must show all subscribers.
     connector.ledger.run("UPDATE run SET started_at = started_at - 60, finished_at = finished_at - 60")
     connector.sandbox.switch(result_window=100, blind_filters="plus")
     connector.write_people("email,name", *rows)
-    result = plan(connector, job)
+    result = plan(connector, "job.yaml")
     assert result.exit_code == 3
     assert "4 of 4 subscribers that the list lacks exist" in result.stderr, result.stderr
 
 
 def test_a_plan_of_a_large_file_has_the_rows_in_the_order_of_the_file(connector: Connector) -> None:
     connector.import_file(write_addresses(connector.folder / "few.csv", 100))
-    people = write_addresses(connector.folder / "people.csv", 2500)
-    plan(connector, people, "--base-name", "News", "--rows", connector.folder / "rows.csv")
+    people_path = write_addresses(connector.folder / "people.csv", 2500)
+    plan(connector, people_path, "--base-name", "News", "--rows", connector.folder / "rows.csv")
     outcomes = read_outcomes(connector.folder / "rows.csv")
     assert list(outcomes) == [str(index) for index in range(2, 2502)]
     assert list(outcomes.values()) == ["exists"] * 100 + ["created"] * 2400
@@ -115,15 +116,15 @@ def test_a_stopped_plan_leaves_no_temporary_file(connector: Connector) -> None:
 
 def test_a_plan_starts_at_the_cursor_and_does_not_move_the_cursor(connector: Connector) -> None:
     add_people(connector, *range(1, 6))
-    job = connector.write_job(source=CURSOR_SOURCE)
-    assert plan(connector, job).rows == {"read": 5, "created": 5}
-    assert connector.sync(job).rows == {"read": 5, "created": 5}
+    connector.write_job(source=CURSOR_SOURCE)
+    assert plan(connector, "job.yaml").rows == {"read": 5, "created": 5}
+    assert connector.sync().rows == {"read": 5, "created": 5}
     add_people(connector, 9)
     for _ in range(2):
-        assert plan(connector, job).rows == {"read": 2, "exists": 1, "created": 1}
-    assert plan(connector, job, "--full").rows == {"read": 6, "exists": 5, "created": 1}
-    assert plan(connector, job, "--since", "9").rows == {"read": 1, "created": 1}
-    assert connector.sync(job).rows == {"read": 2, "exists": 1, "created": 1}
+        assert plan(connector, "job.yaml").rows == {"read": 2, "exists": 1, "created": 1}
+    assert plan(connector, "job.yaml", "--full").rows == {"read": 6, "exists": 5, "created": 1}
+    assert plan(connector, "job.yaml", "--since", "9").rows == {"read": 1, "created": 1}
+    assert connector.sync().rows == {"read": 2, "exists": 1, "created": 1}
 
 
 SEED_COUNT = max(int(os.environ.get("CONNECTOR_TEST_SEEDS", "100")) // 100, 1)
@@ -143,16 +144,16 @@ def write_messy_people(path: Path, rng: random.Random, person_count: int) -> Non
 @pytest.mark.parametrize("seed", range(SEED_COUNT))
 def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, seed: int) -> None:
     rng = random.Random(seed)
-    job = write_job(connector, SUPPRESS_KEY)
+    write_job(connector, SUPPRESS_KEY)
     other_ledger_environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
     write_csv(connector.folder / "gone.csv", "address", *(f"p{rng.randrange(60)}@x.org" for _ in range(5)))
     write_messy_people(connector.folder / "people.csv", rng, 30)
-    connector.sync(job, environ=other_ledger_environ)
+    connector.sync(environ=other_ledger_environ)
     for run_index in range(2):
         write_messy_people(connector.folder / "people.csv", rng, 60)
         counts_before = connector.count_creates_by_email()
-        plan_result = plan(connector, job, "--rows", connector.folder / f"rows{run_index}.csv")
-        sync_result = connector.sync(job)
+        plan_result = plan(connector, "job.yaml", "--rows", connector.folder / f"rows{run_index}.csv")
+        sync_result = connector.sync()
         assert (plan_result.exit_code, plan_result.rows) == (sync_result.exit_code, sync_result.rows)
         rows = read_rows(connector.folder / f"rows{run_index}.csv")
         assert {"read": len(rows), **Counter(row["_outcome"] for row in rows)} == plan_result.rows

@@ -89,7 +89,7 @@ def test_an_import_with_the_option_yes_asks_no_question(connector: Connector, pe
 
 @pytest.mark.parametrize("option", ["--json", "--quiet"])
 def test_an_import_with_json_or_quiet_asks_on_a_terminal(connector: Connector, people_path: Path, option: str) -> None:
-    _code, output = import_on_terminal(connector, people_path, "n", option)
+    _, output = import_on_terminal(connector, people_path, "n", option)
     assert (QUESTION in output, "Nothing was sent." in output) == (True, True), output
     assert connector.list_created_subscribers() == {}
 
@@ -111,8 +111,8 @@ def test_plan_and_validate_report_the_counts_and_values_of_the_preview(connector
 
 def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector) -> None:
     emails = [f"a.rather.long.address{index}@example.com" for index in range(5)]
-    people = connector.write_people("email", *emails)
-    output = connector.run("validate", people, "--active", environ={"COLUMNS": "80"}).stdout
+    people_path = connector.write_people("email", *emails)
+    output = connector.run("validate", people_path, "--active", environ={"COLUMNS": "80"}).stdout
     assert [email for email in emails if email not in output] == []
     assert max(map(len, output.splitlines())) <= 80
 

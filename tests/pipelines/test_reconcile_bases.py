@@ -10,16 +10,18 @@ ROWS = ("ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", "cem@x.org,club")
 
 
 def test_each_base_is_compared_separately(connector: Connector) -> None:
-    sandbox, job = connector.sandbox, write_lists(connector, *ROWS)
-    assert connector.sync(job).rows["created"] == 4
-    assert reconcile(connector, job).exit_code == 0
+    sandbox = connector.sandbox
+    write_lists(connector, *ROWS)
+    assert connector.sync().rows["created"] == 4
+    assert reconcile(connector).exit_code == 0
     list_request_count = count_requests(sandbox, "list")
     erase_oldest(sandbox, BaseId=11)  # erases cem from the club
     create_in_service(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # the source has bob in the shop
     create_in_service(sandbox, "ann@x.org", {"Id": 9})  # a second, inactive ann@x.org
     create_in_service(sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
-    result = reconcile(connector, write_lists(connector, *rows))
+    write_lists(connector, *rows)
+    result = reconcile(connector)
     # The bound counts the listing, the evidence and the erasing.
     assert count_requests(sandbox, "list") <= list_request_count + 6 + MAX_REQUESTS
     assert {f"{line['difference']} {line['base']} {line['identity']}" for line in read_lines(connector.folder)} == {
@@ -35,7 +37,7 @@ def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Co
     create_in_service(connector.sandbox, "ann@x.org", {"Id": 9})
     create_in_service(connector.sandbox, "bob@x.org", {"Id": 11})
     create_in_service(connector.sandbox, "cem@x.org", {"Id": 7}, IsActive=True)
-    job = write_lists(connector, "cem@x.org,news", base="news: 7, shop: 9")
-    assert find_differences(reconcile(connector, job)) == {"extra": 1}
-    job_without_other_bases = write_lists(connector, "cem@x.org,7", base="")
-    assert find_differences(reconcile(connector, job_without_other_bases)) == {}
+    write_lists(connector, "cem@x.org,news", base="news: 7, shop: 9")
+    assert find_differences(reconcile(connector)) == {"extra": 1}
+    write_lists(connector, "cem@x.org,7", base="")  # a job without other bases
+    assert find_differences(reconcile(connector)) == {}

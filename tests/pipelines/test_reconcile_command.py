@@ -38,12 +38,13 @@ def write_people(connector: Connector, name_by_email: dict[str, str]) -> None:
 def test_a_reconciliation_finds_exactly_the_differences(
     connector: Connector, values: dict[str, str], base: dict[str, object], switches: dict[str, object]
 ) -> None:
-    sandbox, job = connector.sandbox, write_job(connector, **values)
+    sandbox = connector.sandbox
+    write_job(connector, **values)
     names = {f"person{index}@x.org": f"Ann {index}" for index in range(30)}
     write_people(connector, names)
-    assert connector.sync(job).rows == {"read": 30, "created": 30}
+    assert connector.sync().rows == {"read": 30, "created": 30}
     create_in_service(sandbox, "elsewhere@x.org", {"Name": "Shop"})
-    assert reconcile(connector, job).exit_code == 0
+    assert reconcile(connector).exit_code == 0
     (erased_id,) = erase_oldest(sandbox)
     (erased_email,) = names.keys() - list_by_email(sandbox).keys()
     listed_emails = sorted(list_by_email(sandbox).keys() & names.keys())
@@ -54,7 +55,7 @@ def test_a_reconciliation_finds_exactly_the_differences(
     names["new@x.org"] = "New"
     write_people(connector, names)
     sandbox.switch(**switches)
-    result = reconcile(connector, job)
+    result = reconcile(connector)
     assert (result.exit_code, result.report["status"]) == (1, "partial"), result.stderr
     assert (result.report["command"], result.report["job"]) == ("reconcile", "crm")
     assert result.report["requests"]["create"]["sent"] == 0
@@ -80,13 +81,13 @@ def test_a_reconciliation_finds_exactly_the_differences(
 
 
 def test_another_account_with_the_same_ids_is_reported(connector: Connector) -> None:
-    job = write_job(connector)
+    write_job(connector)
     write_people(connector, {"ann@x.org": "Ann", "bob@x.org": "Bob"})
-    assert connector.sync(job).rows == {"read": 2, "created": 2}
+    assert connector.sync().rows == {"read": 2, "created": 2}
     connector.sandbox.reset()
     create_in_service(connector.sandbox, "other-ann@x.org")
     create_in_service(connector.sandbox, "other-bob@x.org")
-    result = reconcile(connector, job)
+    result = reconcile(connector)
     assert find_differences(result) == {"missing": 2, "extra": 2}
     (message,) = result.find_messages("none of the 2 subscribers that the ledger knows is listed")
     assert "another account" in message
@@ -94,13 +95,13 @@ def test_another_account_with_the_same_ids_is_reported(connector: Connector) -> 
 
 def test_a_reconciliation_may_compare_by_client_user_id(connector: Connector) -> None:
     fields = "client_user_id: number, email: email, is_active: {value: true}"
-    job = write_job(connector, fields=fields, subscriber="identity: client_user_id")
+    write_job(connector, fields=fields, subscriber="identity: client_user_id")
     connector.write_people("number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
-    assert connector.sync(job).rows["created"] == 3
+    assert connector.sync().rows["created"] == 3
     create_in_service(connector.sandbox, "ann@x.org", ClientUserId="A1")  # not the id a1, because the case counts
     create_in_service(connector.sandbox, "dan@x.org")  # without a client_user_id
     connector.write_people("number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
-    result = reconcile(connector, job)
+    result = reconcile(connector)
     assert find_differences(result) == {"extra": 2, "drifted": 1}
     assert list_lines(connector.folder) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
     assert result.find_messages("1 listed subscriber has no client_user_id")
@@ -119,30 +120,30 @@ def test_zips_are_compared_by_the_zip_rule_of_the_job(
 ) -> None:  # fmt: skip
     connector.sandbox.switch(absent_fields=absent_fields)
     fields = "email: email, address_zip: zip, address_state: state, address_line3: line, is_active: {value: true}"
-    job = write_job(connector, base="id: 7", fields=fields, subscriber=f"zip: {zip_rule}")
+    write_job(connector, base="id: 7", fields=fields, subscriber=f"zip: {zip_rule}")
     people = [f"person{index}@x.org,{zip_code},," for index, zip_code in enumerate(zips)]
     connector.write_people("email,zip,state,line", *people)
     if service_fields:
         create_in_service(connector.sandbox, "person0@x.org", {"Id": 7}, IsActive=True, **service_fields)
     else:
-        assert connector.sync(job).rows["created"] == len(zips)
-    result = reconcile(connector, job)
+        assert connector.sync().rows["created"] == len(zips)
+    result = reconcile(connector)
     assert find_differences(result) == ({"drifted": 1} if expected_fields else {})
     assert list(result.report["fields"]) == expected_fields
 
 
 def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Connector) -> None:
-    job = write_job(connector)
+    write_job(connector)
     connector.sandbox.switch(required="FirstName")
     connector.write_people("email,name", "there@x.org,Ann", "refused@x.org,")
-    assert connector.sync(job).rows == {"read": 2, "created": 1, "rejected": 1}
+    assert connector.sync().rows == {"read": 2, "created": 1, "rejected": 1}
     connector.sandbox.switch(drop_before=1)
     connector.write_people("email,name", *(f"lost{index}@x.org,L" for index in range(3)))
-    assert connector.sync(job).rows == {"read": 3, "unknown": 3}
+    assert connector.sync().rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     rows = ["there@x.org,Ann", "refused@x.org,", "lost0@x.org,L", "new@x.org,N"]
     connector.write_people("email,name", *rows)
-    result = reconcile(connector, job)
+    result = reconcile(connector)
     assert result.report["missing_by_ledger"] == {"none": 1, "rejected": 1, "unknown": 1}
     ledger_states = {line["identity"]: (line["ledger"], line["message"]) for line in read_lines(connector.folder)}
     assert ledger_states["new@x.org"] == ("none", "never sent")
@@ -154,42 +155,44 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
 
 def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Connector) -> None:
     fields = "email: email, first_name: name, gender: sex, is_active: {value: true}"
-    job = write_job(connector, "suppress: {file: {path: gone.csv, column: address}}", base="id: 7", fields=fields)
+    write_job(connector, "suppress: {file: {path: gone.csv, column: address}}", base="id: 7", fields=fields)
     write_csv(connector.folder / "gone.csv", "address", "gone@x.org", "never@x.org")
     for name in ("ann", "gone", "wrong"):
         create_in_service(connector.sandbox, f"{name}@x.org", {"Id": 7}, FirstName="Ann", IsActive=True)
     connector.write_people("email,name,sex", "ann@x.org,Ann,", "ANN@x.org,Other,", "gone@x.org,Changed,",
         "never@x.org,Ann,", "wrong@x.org,Ann,robot", "nobody,Ann,", 'torn@x.org',
     )  # fmt: skip
-    result = reconcile(connector, job)
+    result = reconcile(connector)
     assert (result.exit_code, result.report["differences"]) == (0, NO_DIFFERENCES), result.stdout
     assert result.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
     assert result.find_messages("2 of them have no identity")
 
 
 def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> None:
-    sandbox, job = connector.sandbox, write_job(connector)
+    sandbox = connector.sandbox
+    write_job(connector)
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(20)})
-    connector.sync(job)
+    connector.sync()
     for index in range(20):
         create_in_service(sandbox, f"person{index}@x.org")
     write_people(connector, {f"person{index}@x.org": "Anna" for index in range(20)})
     sandbox.switch(max_total=5)
-    result = reconcile(connector, job)
+    result = reconcile(connector)
     assert result.report["certificate"]["reason"] == "total_count"
     assert result.report["differences"] == {**UNKNOWN_DIFFERENCES, "duplicated": 20, "drifted": 20}
     (message,) = result.find_messages("is not known to be complete")
     assert "its missing, extra and vanished subscribers are not certain" in message
-    accepted_result = reconcile(connector, job, "--ignore-total-count")
+    accepted_result = reconcile(connector, "--ignore-total-count")
     assert accepted_result.report["differences"] == {**NO_DIFFERENCES, "duplicated": 20, "drifted": 20}
 
 
 def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(connector: Connector) -> None:
-    sandbox, job = connector.sandbox, write_job(connector)
+    sandbox = connector.sandbox
+    write_job(connector)
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(60)})
-    connector.sync(job)
+    connector.sync()
     sandbox.switch(max_limit=10, churn_insert=1, churn_delete=1, churn_where="middle", id_step=5)
-    result = reconcile(connector, job)
+    result = reconcile(connector)
     sandbox.switch(churn_insert=0, churn_delete=0)
     assert result.report["certificate"]["verdict"] == "complete", result.report["certificate"]
     remaining_emails = list_by_email(sandbox).keys()
@@ -201,20 +204,21 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(conne
 
 def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connector) -> None:
     connector.sandbox.switch(list_lag_ms=2500)
-    job = write_job(connector)
+    write_job(connector)
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(30)})
-    assert connector.sync(job).exit_code == 1  # the list does not show the new subscribers yet
+    assert connector.sync().exit_code == 1  # the list does not show the new subscribers yet
     record_lag_of_list(connector, 2.7)
-    assert reconcile(connector, job).report["differences"] == NO_DIFFERENCES
+    assert reconcile(connector).report["differences"] == NO_DIFFERENCES
 
 
 def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector) -> None:
-    sandbox, job = connector.sandbox, write_job(connector)
+    sandbox = connector.sandbox
+    write_job(connector)
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(300)})
     sandbox.switch(latency_ms=100)
-    with connector.start("import", "people.csv", "--job", job, "--max-concurrency", "2") as load_process:
+    with connector.start("import", "people.csv", "--job", "job.yaml", "--max-concurrency", "2") as load_process:
         connector.wait_for_subscribers(10)
-        result = connector.run_json("reconcile", job)
+        result = connector.run_json("reconcile", "job.yaml")
         assert load_process.poll() is None
         sandbox.switch(latency_ms=0)
         load_process.communicate()
@@ -232,11 +236,11 @@ def test_an_empty_source_is_refused(connector: Connector) -> None:
 
 def test_a_list_that_cannot_be_read_aborts_the_run_and_keeps_the_file(connector: Connector) -> None:
     write_people(connector, {"ann@x.org": "Ann"})
-    job = write_job(connector)
-    reconcile(connector, job)
+    write_job(connector)
+    reconcile(connector)
     content_before = (connector.folder / "differences.csv").read_bytes()
     connector.sandbox.switch(list_error=1)
-    result = reconcile(connector, job)
+    result = reconcile(connector)
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "differences" not in result.report
     assert (connector.folder / "differences.csv").read_bytes() == content_before
@@ -244,10 +248,11 @@ def test_a_list_that_cannot_be_read_aborts_the_run_and_keeps_the_file(connector:
 
 def test_a_source_that_fails_in_the_middle_aborts_the_run(connector: Connector) -> None:
     connector.crm.run("CREATE TABLE numbers (email TEXT, name TEXT, at INTEGER)")
-    connector.crm.insert_rows("numbers", [(f"p{n}@x.org", "Ann", n) for n in range(1, 4)])
+    connector.crm.insert_rows("numbers", [(f"p{number}@x.org", "Ann", number) for number in range(1, 4)])
     broken_sql = "CASE at WHEN 3 THEN json_extract('broken', '$') ELSE at END"  # the last row cannot be read
     connector.crm.run(f"CREATE VIEW people AS SELECT email, name, {broken_sql} AS at FROM numbers ORDER BY rowid")
-    result = reconcile(connector, write_job(connector, source="sql: {url: 'sqlite:///crm.db', table: people}"))
+    write_job(connector, source="sql: {url: 'sqlite:///crm.db', table: people}")
+    result = reconcile(connector)
     assert (result.exit_code, result.report["status"]) == (3, "aborted"), result.stdout
     assert not (connector.folder / "differences.csv").exists()
 

@@ -43,16 +43,16 @@ def leave_one_rejected_create(connector: Connector, path: Path) -> None:
     result.expect_rows(read=2, created=1, rejected=1)
 
 
-RESEND = ("--held", "resend")
+RESEND_OPTIONS = ("--held", "resend")
 
 
 @pytest.mark.parametrize(
-    ("leave", "email_created_elsewhere", "options", "code", "rows", "states"),
+    ("leave_entries", "email_created_elsewhere", "options", "code", "rows", "states"),
     [
         (leave_lost_answers, "", (), 0, {"read": 3, "exists": 3}, []),
         (leave_lost_creates, "", (), 0, {"read": 3, "created": 3}, []),
         (leave_held_creates, "person0@example.com", (), 1, {"read": 3, "exists": 1, "unknown": 2}, [State.HELD] * 2),
-        (leave_held_creates, "person0@example.com", RESEND, 0, {"read": 3, "exists": 1, "created": 2}, []),
+        (leave_held_creates, "person0@example.com", RESEND_OPTIONS, 0, {"read": 3, "exists": 1, "created": 2}, []),
         (leave_one_rejected_create, "", (), 0, {}, [State.REJECTED]),
         (leave_one_rejected_create, "", ("--rejected",), 0, {"read": 1, "created": 1}, []),
         (leave_one_rejected_create, "b@x.org", ("--rejected",), 0, {"read": 1, "exists": 1}, []),
@@ -60,14 +60,14 @@ RESEND = ("--held", "resend")
 )
 def test_a_retry_finishes_entries_without_their_source(
     connector: Connector,
-    leave: Callable[[Connector, Path], object],
+    leave_entries: Callable[[Connector, Path], object],
     email_created_elsewhere: str,
     options: tuple[str, ...],
     code: int,
     rows: dict[str, int],
     states: list[State],
 ) -> None:
-    leave(connector, connector.folder / "people.csv")
+    leave_entries(connector, connector.folder / "people.csv")
     (connector.folder / "people.csv").unlink()
     connector.sandbox.switch(required=[])
     if email_created_elsewhere:
@@ -150,11 +150,11 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     assert (row["email"], row["phone"], row["_outcome"], row["_http_status"]) == ("b@x.org", "", "rejected", "400")
     correct_rows(rejects_path, lambda _, row: row.update(phone="2"))
     # The columns of these rejects are fields, not columns of the job's source.
-    job = connector.write_job(SUPPRESS_LINE, fields="email: mail, is_active: {value: true}")
+    connector.write_job(SUPPRESS_LINE, fields="email: mail, is_active: {value: true}")
     write_csv(connector.folder / "gone.csv", "address", "b@x.org")
-    assert connector.run_json("import", rejects_path, "--job", job).rows == {"read": 1, "suppressed": 1}
+    assert connector.run_json("import", rejects_path, "--job", "job.yaml").rows == {"read": 1, "suppressed": 1}
     write_csv(connector.folder / "gone.csv", "address", "c@x.org")
-    connector.run_json("import", rejects_path, "--job", job).expect(0, read=1, created=1)
+    connector.run_json("import", rejects_path, "--job", "job.yaml").expect(0, read=1, created=1)
     subscribers = connector.list_created_subscribers()
     assert (subscribers["b@x.org"]["Phone"], subscribers["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
 
@@ -188,16 +188,16 @@ def write_suppressing_job(connector: Connector) -> Path:
 
 def leave_unknown_entries_of_suppressing_job(connector: Connector) -> Path:
     """Leave three unknown entries of a job with a suppression list."""
-    job = write_suppressing_job(connector)
+    job_path = write_suppressing_job(connector)
     connector.sandbox.switch(drop_before=1)
-    connector.sync(job).expect_rows(read=3, unknown=3)
+    connector.sync().expect_rows(read=3, unknown=3)
     connector.sandbox.switch(drop_before=0)
-    return job
+    return job_path
 
 
 def test_unknown_entries_of_a_job_with_a_suppression_list_are_resent_only_with_the_list(connector: Connector) -> None:
     sandbox = connector.sandbox
-    job = leave_unknown_entries_of_suppressing_job(connector)
+    leave_unknown_entries_of_suppressing_job(connector)
     result = retry(connector).expect(1, read=3, unknown=3)
     assert result.find_messages("without the suppression list of the job")
     assert not result.find_messages("wait for your decision")
@@ -206,38 +206,39 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_resent_only_with_t
     assert namesake_result.report["job"] == "crm", "an import of a file is not a run of the job with the same name"
     assert connector.count_creates_by_email() == {"z@x.org": 1}
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
-    connector.run_json("retry", "--job", job).expect(0, read=3, suppressed=1, created=2)
+    connector.run_json("retry", "--job", "job.yaml").expect(0, read=3, suppressed=1, created=2)
     assert connector.count_creates_by_email() == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
     assert read_states(connector) == []
 
 
 def test_a_retry_does_not_send_rejected_subscribers_who_are_suppressed_now(connector: Connector) -> None:
-    sandbox, job = connector.sandbox, write_suppressing_job(connector)
+    sandbox = connector.sandbox
+    write_suppressing_job(connector)
     sandbox.switch(required="Phone")
-    assert connector.sync(job).rows == {"read": 3, "rejected": 3}
+    assert connector.sync().rows == {"read": 3, "rejected": 3}
     sandbox.switch(required="")
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     result_without_option = retry(connector, "--rejected")
     assert (result_without_option.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
-    connector.run_json("retry", "--rejected", "--job", job).expect(0, read=3, suppressed=1, created=2)
+    connector.run_json("retry", "--rejected", "--job", "job.yaml").expect(0, read=3, suppressed=1, created=2)
     assert connector.count_creates_by_email() == {"person0@example.com": 1, "person2@example.com": 1}
 
 
 def test_held_entries_of_a_job_with_a_suppression_list_are_resent_only_with_the_list(connector: Connector) -> None:
-    job = leave_unknown_entries_of_suppressing_job(connector)
+    leave_unknown_entries_of_suppressing_job(connector)
     connector.write_job(SUPPRESS_LINE, load="quiet_period: 200ms, on_unknown: hold")
-    assert connector.run_json("retry", "--job", job).rows == {"read": 3, "unknown": 3}
+    assert connector.run_json("retry", "--job", "job.yaml").rows == {"read": 3, "unknown": 3}
     retry(connector, "--held", "resend").expect(1, read=3, unknown=3)
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.HELD] * 3)
-    assert connector.run_json("retry", "--job", job, "--held", "resend").rows == {"read": 3, "created": 3}
+    assert connector.run_json("retry", "--job", "job.yaml", "--held", "resend").rows == {"read": 3, "created": 3}
 
 
 def test_a_retry_that_cannot_read_the_suppression_list_sends_no_request(connector: Connector) -> None:
-    job = leave_unknown_entries_of_suppressing_job(connector)
+    leave_unknown_entries_of_suppressing_job(connector)
     requests = connector.sandbox.stats()["requests"]
     write_csv(connector.folder / "gone.csv", "address,since", "person1@example.com,2020,x")
-    result = connector.run_json("retry", "--job", job)
+    result = connector.run_json("retry", "--job", "job.yaml")
     assert (result.exit_code, result.report["status"]) == (2, "usage")
     assert "the suppression list cannot be read" in result.stderr
     assert connector.sandbox.stats()["requests"] == requests

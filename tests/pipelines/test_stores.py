@@ -29,9 +29,9 @@ def test_an_import_from_a_bucket_creates_each_row_once(bucket_connector: Connect
     bucket.put("gone.csv", "email\nperson3@example.com\nperson300@example.com\n")
     suppress_line = f"suppress: {{file: {{path: '{bucket.url('gone.csv')}', column: email}}}}"
     source = f"file: {{path: '{bucket.url('inbox/*.csv*')}'}}"
-    job = bucket_connector.write_job(suppress_line, source=source, fields="")
+    bucket_connector.write_job(suppress_line, source=source, fields="")
     bucket_connector.sandbox.switch(**FAULTS)
-    result = bucket_connector.sync(job, "--report", bucket_connector.folder / "report.json", "-vv")
+    result = bucket_connector.sync("job.yaml", "--report", bucket_connector.folder / "report.json", "-vv")
     create_counts = bucket_connector.count_creates_by_email()
     assert (len(create_counts), set(create_counts.values())) == (398, {1})
     assert result.rows == {"read": 401, "created": 398, "suppressed": 2, "invalid": 1}, result.stderr

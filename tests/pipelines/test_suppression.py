@@ -54,49 +54,49 @@ def test_a_suppression_list_can_come_from_a_database(connector: Connector) -> No
     connector.crm.run("CREATE TABLE gone (mail, is_final)")
     connector.crm.insert_rows("gone", [("person0@example.com", 1), ("person1@example.com", 0)])
     query = "select mail from gone where is_final = 1"
-    job = write_job(connector, f'{{sql: {{url: "sqlite:///crm.db", query: "{query}", column: mail}}}}')
-    assert connector.sync(job).rows == {"read": 3, "suppressed": 1, "created": 2}
+    write_job(connector, f'{{sql: {{url: "sqlite:///crm.db", query: "{query}", column: mail}}}}')
+    assert connector.sync().rows == {"read": 3, "suppressed": 1, "created": 2}
 
 
 def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(connector: Connector) -> None:
     write_active_people(connector, "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2")
     write_csv(connector.folder / "gone.csv", "key", "A1", "b1", "A2")
-    job = write_job(connector, "{file: {path: gone.csv, column: key}, field: client_user_id}")
-    connector.sync(job).expect_rows(read=4, suppressed=1, duplicate=1, created=2)
+    write_job(connector, "{file: {path: gone.csv, column: key}, field: client_user_id}")
+    connector.sync().expect_rows(read=4, suppressed=1, duplicate=1, created=2)
     assert connector.count_creates_by_email() == {"b@x.org": 1, "c@x.org": 1}
 
 
 def test_an_empty_suppression_list_is_refused_before_the_first_create(connector: Connector) -> None:
     write_addresses(connector.folder / "people.csv", 2)
-    job = write_job(connector)
+    write_job(connector)
     for content in ("", "address,since\n"):
         (connector.folder / "gone.csv").write_text(content, encoding="utf-8")
         for command in ("plan", "sync"):
-            assert connector.run_json(command, job).is_refused, (command, content)
+            assert connector.run_json(command, "job.yaml").is_refused, (command, content)
     assert connector.count_creates_by_email().total() == 0
 
 
 def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connector: Connector) -> None:
     write_addresses(connector.folder / "people.csv", 200)
-    job = write_job(connector)
+    job_path = write_job(connector)
 
     def sync(list_length: int, *options: str) -> CommandResult:
         addresses = [f"person{index}@example.com" for index in range(list_length)]
         write_csv(connector.folder / "gone.csv", "address", *addresses)
-        return connector.sync(job, *options)
+        return connector.sync("job.yaml", *options)
 
     assert sync(200).rows == {"read": 200, "suppressed": 200}
     for _ in range(2):  # the next list is not compared with a refused list
         refused_result = sync(100)
         assert refused_result.is_refused
         assert "gone.csv names 100 subscribers, 50.0% fewer than in the last run (200)" in refused_result.stderr
-    assert connector.run_json("plan", job).is_refused
+    assert connector.run_json("plan", "job.yaml").is_refused
     assert connector.sandbox.stats()["requests"] == {}
     assert sync(101).rows == {"read": 200, "suppressed": 101, "created": 99}
-    text = job.read_text(encoding="utf-8")
-    job.write_text(text + "guard: {max_shrink: 80%}", encoding="utf-8")
+    text = job_path.read_text(encoding="utf-8")
+    job_path.write_text(text + "guard: {max_shrink: 80%}", encoding="utf-8")
     assert sync(40).rows["suppressed"] == 40
-    job.write_text(text, encoding="utf-8")
+    job_path.write_text(text, encoding="utf-8")
     assert sync(40).rows["suppressed"] == 40
 
 

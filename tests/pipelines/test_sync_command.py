@@ -18,11 +18,11 @@ def test_a_database_is_synced_by_its_job(connector: Connector) -> None:
     ]
     connector.crm.run("CREATE TABLE customers (mail, sex, segments, dob, zip, wanted)")
     connector.crm.insert_rows("customers", rows)
-    job = connector.write_job(source=SOURCE, fields=FIELDS)
-    result = connector.sync(job).expect(1, read=3, invalid=1, created=2)
+    connector.write_job(source=SOURCE, fields=FIELDS)
+    result = connector.sync().expect(1, read=3, invalid=1, created=2)
     assert result.report["command"] == "sync"
     ann = connector.list_created_subscribers()["ann@x.org"]
     assert (ann["Gender"], ann["Tags"], ann["Birthday"], ann["Address"]["Zip"], ann["IsActive"]) == (
         "female", ["a", "b"], "1980-02-29", "1012", True,
     )  # fmt: skip
-    connector.sync(job).expect_rows(read=3, invalid=1, exists=2)
+    connector.sync().expect_rows(read=3, invalid=1, exists=2)

@@ -29,11 +29,11 @@ def run_in_ascii_locale(connector: Connector, *arguments: str | Path) -> tuple[i
 def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector) -> None:
     people = "email,Vorname,Größe", "ann@example.com,Łukasz 🎂,a", "bob at x,Zoë,日本"
     connector.write_people(*people)
-    file = write_csv(connector.folder / f"{FILE_STEM}.csv", *people)
+    people_path = write_csv(connector.folder / f"{FILE_STEM}.csv", *people)
     connector.write_job(job="Łódź é", base=f"name: '{BASE_NAME}'", fields=FIELDS)
     commands: tuple[tuple[tuple[str | Path, ...], int], ...] = (
-        (("import", file, "--job", "job.yaml", "-vv", "--report", "run.html"), 1),
-        (("init", file, "--base-id", "7"), 0),
+        (("import", people_path, "--job", "job.yaml", "-vv", "--report", "run.html"), 1),
+        (("init", people_path, "--base-id", "7"), 0),
         (("Łé",), 2),
     )
     for arguments, exit_code in commands:
@@ -47,10 +47,12 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
 
 
 def test_json_has_all_characters_in_a_locale_with_ascii(connector: Connector) -> None:
-    file = write_csv(connector.folder / "people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c")
+    people_path = write_csv(
+        connector.folder / "people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c"
+    )
     connector.write_job(job="Łódź é", base=f"name: '{BASE_NAME}'", fields=FIELDS)
     options = ("--job", "job.yaml", "--output", "json", "--log-format", "json", "-vv")
-    code, stdout, stderr = run_in_ascii_locale(connector, "import", file, *options)
+    code, stdout, stderr = run_in_ascii_locale(connector, "import", people_path, *options)
     assert (code, BASE_NAME in json.loads(stdout)["base"]) == (1, True)
     assert any("Größe Ł" in json.loads(line)["message"] for line in stderr.decode().splitlines())
 

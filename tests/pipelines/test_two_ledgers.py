@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, wait_for_result, write_addresses
 from tests.pipelines.planned import count_requests
 
-TEXT = "this run did not create"
+FOREIGN_SUBSCRIBERS_TEXT = "this run did not create"
 
 
 def import_during_another_import(connector: Connector, other_path: Path) -> tuple[CommandResult, CommandResult]:
@@ -31,15 +31,15 @@ def test_a_load_reports_all_subscribers_that_another_program_created_meanwhile(c
     result, other_result = import_during_another_import(connector, other_path)
     assert (result.rows, other_result.rows["created"]) == ({"read": 40, "created": 40}, 10)
     assert sorted(connector.count_creates_by_email().values())[-3:] == [1, 2, 2]
-    (message,) = result.find_messages(TEXT)
+    (message,) = result.find_messages(FOREIGN_SUBSCRIBERS_TEXT)
     assert message.startswith("10 subscribers appeared in the base during this run")
 
 
 def test_a_load_without_another_program_reports_no_foreign_subscriber(connector: Connector) -> None:
     people_path = write_addresses(connector.folder / "people.csv", 30)
-    assert connector.import_file(people_path).find_messages(TEXT) == []
+    assert connector.import_file(people_path).find_messages(FOREIGN_SUBSCRIBERS_TEXT) == []
     write_addresses(people_path, 60)
-    assert connector.import_file(people_path).find_messages(TEXT) == []
+    assert connector.import_file(people_path).find_messages(FOREIGN_SUBSCRIBERS_TEXT) == []
     requests = count_requests(connector.sandbox, "list")
     connector.import_file(people_path)
     assert count_requests(connector.sandbox, "list") <= requests + 1  # one request of the account guard

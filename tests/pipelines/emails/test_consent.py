@@ -98,14 +98,14 @@ def test_inactive_subscribers_are_found_in_each_form_of_the_list(
     mailer.run_json("mail", "mail.yaml").expect(0, read=3, suppressed=1, sent=2)
 
 
-ADVICE, UNREADABLE = "skip_inactive: false", "No row of the service's list shows an IsActive that can be read"
+ADVICE_TEXT, UNREADABLE_TEXT = "skip_inactive: false", "No row of the service's list shows an IsActive that can be read"
 
 
 @pytest.mark.parametrize(
     ("switches", "exit_code", "expected_text"),
-    [({"order": "shuffled", "max_limit": 5}, 3, ADVICE), ({"rows_omit": "Email"}, 3, ADVICE),
-     ({"emails_in_rows": "masked"}, 3, ADVICE), ({"activity": "omit", "filters": "ignored"}, 2, UNREADABLE),
-     ({"activity": "letter"}, 2, UNREADABLE)],
+    [({"order": "shuffled", "max_limit": 5}, 3, ADVICE_TEXT), ({"rows_omit": "Email"}, 3, ADVICE_TEXT),
+     ({"emails_in_rows": "masked"}, 3, ADVICE_TEXT), ({"activity": "omit", "filters": "ignored"}, 2, UNREADABLE_TEXT),
+     ({"activity": "letter"}, 2, UNREADABLE_TEXT)],
 )  # fmt: skip
 def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
     mailer: Connector, switches: dict[str, object], exit_code: int, expected_text: str

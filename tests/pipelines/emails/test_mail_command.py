@@ -30,7 +30,7 @@ MAIL: dict[str, Any] = {
 }
 
 
-def write_job(folder: Path, mail: dict[str, Any] | None = None, **keys: Any) -> Path:
+def write_job(folder: Path, mail: dict[str, Any] | None = None, **job_keys: Any) -> Path:
     job: dict[str, Any] = {
         "job": "welcome-run",
         "source": {"file": {"path": "people.csv"}},
@@ -38,7 +38,7 @@ def write_job(folder: Path, mail: dict[str, Any] | None = None, **keys: Any) -> 
         "load": {"max_rate": 2000},
     }
     path = folder / "mail.yaml"
-    path.write_text(yaml.safe_dump(job | keys, allow_unicode=True), encoding="utf-8")
+    path.write_text(yaml.safe_dump(job | job_keys, allow_unicode=True), encoding="utf-8")
     return path
 
 

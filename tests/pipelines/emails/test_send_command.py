@@ -14,7 +14,7 @@ from tests.pipelines.conftest import Connector, wait_for
 from tests.pipelines.emails.outbox import interrupt_twice, read_outbox
 from tests.pipelines.virtual_time import skip_waits
 
-PNG = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
+PNG_BYTES = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
 ARGUMENTS = ("--to", "ann@example.net", "--from", "Shop <hello@example.com>", "--subject", "Hi", "--text", "hi.txt")
 
 
@@ -38,7 +38,7 @@ def test_an_email_of_options_is_sent_and_its_answer_is_recorded(mailer: Connecto
 
 def test_every_field_of_the_interface_arrives(mailer: Connector) -> None:
     """The fields of service-api.md 2.2, from a message file."""
-    (mailer.folder / "logo.png").write_bytes(PNG)
+    (mailer.folder / "logo.png").write_bytes(PNG_BYTES)
     (mailer.folder / "übersicht.pdf").write_bytes(b"%PDF-1.7 \x00\xff" * 999)
     (mailer.folder / "hi.html").write_text('<p>Hallo <b>Änne</b> <img src="cid:stamp"></p>', "utf-8")
     message = {
@@ -64,7 +64,7 @@ def test_every_field_of_the_interface_arrives(mailer: Connector) -> None:
     assert sent_email.text.strip() == "Hallo Änne"
     assert sent_email.attached_files["übersicht.pdf"] == b"%PDF-1.7 \x00\xff" * 999
     (inline_part,) = (part for part in sent_email.message.walk() if part["Content-ID"])
-    assert (inline_part["Content-ID"], inline_part.get_payload(decode=True)) == ("<stamp>", PNG)
+    assert (inline_part["Content-ID"], inline_part.get_payload(decode=True)) == ("<stamp>", PNG_BYTES)
     assert 'src="cid:stamp"' in sent_email.html
     assert sent_email.outbox_entry["state"] == "scheduled"
     assert sent_email.outbox_entry["settings"] | sent_email.outbox_entry["tracking"] == {
@@ -75,7 +75,7 @@ def test_every_field_of_the_interface_arrives(mailer: Connector) -> None:
 
 
 def test_a_dry_run_writes_the_email_and_sends_no_email(mailer: Connector) -> None:
-    (mailer.folder / "a.bin").write_bytes(PNG)
+    (mailer.folder / "a.bin").write_bytes(PNG_BYTES)
     result = mailer.run_json("send", *ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
     assert (result.exit_code, mailer.sandbox.outbox()) == (0, [])
     (attachment,) = result.report["request"]["SendEmail"]["Email"]["Attachments"]
@@ -89,8 +89,8 @@ def test_a_dry_run_writes_the_email_and_sends_no_email(mailer: Connector) -> Non
 
 
 def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Connector) -> None:
-    (mailer.folder / "a.bin").write_bytes(PNG)
-    (mailer.folder / "b.bin").write_bytes(PNG[1:])
+    (mailer.folder / "a.bin").write_bytes(PNG_BYTES)
+    (mailer.folder / "b.bin").write_bytes(PNG_BYTES[1:])
     (mailer.folder / "message.yaml").write_text(
         "from: hello@example.com\nto: [bob@example.net]\ncc: [cleo@example.net]\nsubject: First\n"
         "html: {content: <p>Old</p>}\ntext: {content: Old}\nheaders: {X-A: b}\nattach: [a.bin]\n"
@@ -102,7 +102,7 @@ def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Conn
     (sent_email,) = read_outbox(mailer.sandbox)
     assert (sent_email.message["To"], sent_email.message["Cc"]) == ("ann@example.net", "cleo@example.net")
     assert (sent_email.message["Subject"], sent_email.message["X-A"]) == ("Another", "b")
-    assert sent_email.attached_files == {"a.bin": PNG, "b.bin": PNG[1:]}
+    assert sent_email.attached_files == {"a.bin": PNG_BYTES, "b.bin": PNG_BYTES[1:]}
     assert "Something else" in sent_email.html
     assert sent_email.text.strip() == "Something else", "the old text is not sent with the new HTML"
 
