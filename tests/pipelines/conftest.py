@@ -180,6 +180,12 @@ class Connector:
         """Write people.csv. Return its path."""
         return write_csv(self.folder / "people.csv", *lines)
 
+    def write_addresses(self, person_count: int, first_index: int = 0, name: str | Path = "people.csv") -> Path:
+        """Write a CSV file with this many valid people. Return its path."""
+        indexes = range(first_index, first_index + person_count)
+        people = [f"person{index}@example.com,Ann {index},Lee,true" for index in indexes]
+        return write_csv(self.folder / name, "email,first_name,last_name,is_active", *people)
+
 
 @pytest.fixture
 def connector(sandbox: SandboxProcess, tmp_path: Path) -> Connector:
@@ -240,14 +246,6 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     """Return the rows of a CSV file."""
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
-
-
-def write_addresses(path: Path, person_count: int, first_index: int = 0) -> Path:
-    """Write a CSV file with this many valid people."""
-    people = (
-        f"person{index}@example.com,Ann {index},Lee,true" for index in range(first_index, first_index + person_count)
-    )
-    return write_csv(path, "email,first_name,last_name,is_active", *people)
 
 
 def count_stored_emails(sandbox: SandboxProcess) -> Counter[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.leftovers import record_lag_of_list
 from tests.pipelines.reconciled import create_in_service
 
@@ -26,25 +26,24 @@ def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create
     connector: Connector, tmp_path: Path, other_person_count: int, filters: str
 ) -> None:
     """Without filters, the run's own listing shows that none of the ledger's subscribers is there."""
-    sandbox = connector.sandbox
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).exit_code == 0
-    sandbox.reset()
-    sandbox.switch(filters=filters, max_limit=10)
+    assert connector.import_file(connector.write_addresses(30)).exit_code == 0
+    connector.sandbox.reset()
+    connector.sandbox.switch(filters=filters, max_limit=10)
     if other_person_count:
-        sandbox.seed(other_person_count, base_name="News")
-    more_people_path = write_addresses(tmp_path / "more.csv", 40)
+        connector.sandbox.seed(other_person_count, base_name="News")
+    more_people_path = connector.write_addresses(40, name="more.csv")
     assert has_found_another_account(connector.import_file(more_people_path))
     # Shortly after the previous run, the list may not show the subscribers yet. So the run waits.
     assert has_found_another_account(connector.import_file(more_people_path, "--quiet-period", "1500ms"))
-    assert sandbox.truth()["subscribers"] == other_person_count
+    assert connector.sandbox.truth()["subscribers"] == other_person_count
 
 
 def test_the_next_steps_in_another_account_name_the_token_and_the_address(connector: Connector) -> None:
-    write_addresses(connector.folder / "people.csv", 2)
+    connector.write_addresses(2)
     connector.write_job()
     assert connector.run("sync", "job.yaml").exit_code == 0
     connector.sandbox.switch(drop_before=1)
-    write_addresses(connector.folder / "people.csv", 3)
+    connector.write_addresses(3)
     assert connector.run("sync", "job.yaml").exit_code == 1  # this run leaves an unresolved create
     connector.sandbox.reset()
     commands = ["sync job.yaml", "retry --job job.yaml", "status", "explain person0@example.com"]
@@ -58,20 +57,19 @@ def test_the_next_steps_in_another_account_name_the_token_and_the_address(connec
             assert wrong_text not in next_step, (command, output)
 
 
-def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Connector, tmp_path: Path) -> None:
+def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Connector) -> None:
     """The run has no new rows, and the service ignores the filter by Id. So the sweep for the unknown create finds the
     other account."""
-    sandbox = connector.sandbox
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 30)).exit_code == 0
-    sandbox.switch(drop_before=1)
-    path = write_addresses(tmp_path / "more.csv", 33)
+    assert connector.import_file(connector.write_addresses(30)).exit_code == 0
+    connector.sandbox.switch(drop_before=1)
+    path = connector.write_addresses(33, name="more.csv")
     assert connector.import_file(path).rows == {"read": 33, "exists": 30, "unknown": 3}
-    sandbox.reset()
-    sandbox.switch(filters="ignored", max_limit=10)
-    sandbox.seed(60, base_name="News")
+    connector.sandbox.reset()
+    connector.sandbox.switch(filters="ignored", max_limit=10)
+    connector.sandbox.seed(60, base_name="News")
     assert has_found_another_account(connector.import_file(path))
     assert has_found_another_account(connector.run_json("retry", "--quiet-period", "200ms"))
-    assert sandbox.truth()["subscribers"] == 60
+    assert connector.sandbox.truth()["subscribers"] == 60
 
 
 @pytest.mark.parametrize(
@@ -86,18 +84,18 @@ def test_a_run_waits_until_the_list_shows_the_subscribers_of_the_last_run(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], recorded_lag_s: float, quiet_period: str
 ) -> None:
     connector.sandbox.switch(**switches)
-    connector.import_file(write_addresses(tmp_path / "people.csv", 30)).expect_rows(read=30, created=30)
+    connector.import_file(connector.write_addresses(30)).expect_rows(read=30, created=30)
     if "filters" in switches:
         connector.sandbox.seed(60, base_name="News")
     if recorded_lag_s:
         record_lag_of_list(connector, recorded_lag_s)
-    result = connector.import_file(write_addresses(tmp_path / "more.csv", 31), "--quiet-period", quiet_period)
+    result = connector.import_file(connector.write_addresses(31, name="more.csv"), "--quiet-period", quiet_period)
     result.expect(0, read=31, exists=30, created=1)
 
 
 def test_a_run_waits_until_the_list_shows_the_subscribers_of_a_killed_run(connector: Connector) -> None:
     connector.sandbox.switch(list_lag_ms=1500, latency_ms=50)
-    path = write_addresses(connector.folder / "people.csv", 100)
+    path = connector.write_addresses(100)
     with connector.start("import", path, "--base-name", "News") as process:
         connector.wait_for_subscribers(50)
         process.kill()
@@ -114,34 +112,33 @@ def test_hidden_new_subscribers_are_not_a_sign_of_another_account(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], filters: str
 ) -> None:
     """Double opt-in: the list shows new subscribers only after a confirmation, and shows thirty other subscribers."""
-    sandbox = connector.sandbox
-    sandbox.seed(30, base_name="News")
-    sandbox.switch(**switches, filters=filters, max_limit=10)
+    connector.sandbox.seed(30, base_name="News")
+    connector.sandbox.switch(**switches, filters=filters, max_limit=10)
     is_unseen_expected = "hide" in switches and filters == "exact"
-    assert connector.import_file(write_addresses(tmp_path / "people.csv", 20)).exit_code == int(is_unseen_expected)
+    assert connector.import_file(connector.write_addresses(20)).exit_code == int(is_unseen_expected)
     time.sleep(0.3)  # the pause is longer than the quiet period
     for person_count in (21, 22, 22):
-        count_before = sandbox.stats()["subscribers"]
-        result = connector.import_file(write_addresses(tmp_path / "people.csv", person_count))
-        created_count = sandbox.stats()["subscribers"] - count_before
+        count_before = connector.sandbox.stats()["subscribers"]
+        result = connector.import_file(connector.write_addresses(person_count))
+        created_count = connector.sandbox.stats()["subscribers"] - count_before
         expected_code = int(is_unseen_expected and created_count > 0)
         assert (result.exit_code, result.rows.get("created", 0)) == (expected_code, created_count), result.stderr
-        assert sandbox.stats()["subscribers"] == 30 + person_count
+        assert connector.sandbox.stats()["subscribers"] == 30 + person_count
 
 
-def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connector: Connector, tmp_path: Path) -> None:
+def test_a_base_whose_subscribers_are_all_hidden_is_loaded_with_a_warning(connector: Connector) -> None:
     connector.sandbox.switch(hide="unconfirmed")
-    first_result = connector.import_file(write_addresses(tmp_path / "people.csv", 20)).expect(1, read=20, created=20)
+    first_result = connector.import_file(connector.write_addresses(20)).expect(1, read=20, created=20)
     assert "does not show the last new subscriber" in first_result.stderr
     time.sleep(0.3)  # the pause is longer than the quiet period
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", 21))
+    result = connector.import_file(connector.write_addresses(21))
     result.expect(1, read=21, exists=20, created=1)
     assert "double opt-in" in result.stderr
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def test_a_move_of_all_subscribers_to_another_base_ends_the_run(connector: Connector, tmp_path: Path) -> None:
-    path = write_addresses(tmp_path / "people.csv", 20)
+def test_a_move_of_all_subscribers_to_another_base_ends_the_run(connector: Connector) -> None:
+    path = connector.write_addresses(20)
     assert connector.import_file(path).exit_code == 0
     connector.sandbox.switch(merge_by="Email", merge_within="account")
     for index in range(20):

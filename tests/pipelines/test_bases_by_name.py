@@ -3,7 +3,7 @@ tests/test_base_names.py has the names."""
 
 from pathlib import Path
 
-from tests.pipelines.conftest import CommandResult, Connector, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.planned import count_creates
 
 
@@ -13,21 +13,21 @@ def import_people(connector: Connector, path: Path, state: str, *base: str) -> C
     return connector.run_json("import", path, *base, "--active", "--quiet-period", "200ms", environ=environ)
 
 
-def test_a_base_is_found_by_any_spelling_of_its_name(connector: Connector, tmp_path: Path) -> None:
+def test_a_base_is_found_by_any_spelling_of_its_name(connector: Connector) -> None:
     first_spelling, second_spelling = 'R&D "North" <1>', "r&d  &quot;North&quot; <1>"
     connector.sandbox.switch(base_names="escaped")
-    people_path = write_addresses(tmp_path / "a.csv", 3)
+    people_path = connector.write_addresses(3, name="a.csv")
     assert import_people(connector, people_path, "one", "--base-name", first_spelling).exit_code == 0
-    people_path = write_addresses(tmp_path / "b.csv", 5)
+    people_path = connector.write_addresses(5, name="b.csv")
     import_people(connector, people_path, "two", "--base-name", second_spelling).expect(0, read=5, exists=3, created=2)
     assert import_people(connector, people_path, "one", "--base-name", second_spelling).rows == {"read": 5, "exists": 5}
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def test_a_base_name_that_the_service_may_confuse_with_another_is_refused(connector: Connector, tmp_path: Path) -> None:
+def test_a_base_name_that_the_service_may_confuse_with_another_is_refused(connector: Connector) -> None:
     listed_name, requested_name = "Cafe Zurich", "Café Zürich"
     connector.sandbox.switch(base_names="accent_blind")
-    people_path = write_addresses(tmp_path / "people.csv", 3)
+    people_path = connector.write_addresses(3)
     import_people(connector, people_path, "one", "--base-name", listed_name)
     create_count = count_creates(connector.sandbox)
     result = import_people(connector, people_path, "two", "--base-name", requested_name)
@@ -38,9 +38,9 @@ def test_a_base_name_that_the_service_may_confuse_with_another_is_refused(connec
     assert import_people(connector, people_path, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
 
 
-def test_the_name_of_two_bases_is_refused_and_the_id_is_accepted(connector: Connector, tmp_path: Path) -> None:
-    first_path = write_addresses(tmp_path / "one.csv", 3)
-    second_path = write_addresses(tmp_path / "other.csv", 3, first_index=2)
+def test_the_name_of_two_bases_is_refused_and_the_id_is_accepted(connector: Connector) -> None:
+    first_path = connector.write_addresses(3, name="one.csv")
+    second_path = connector.write_addresses(3, first_index=2, name="other.csv")
     connector.run_json("import", first_path, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1
     connector.run_json("import", second_path, "--base-id", "2")  # a second base, which the sandbox also calls "Base 2"
     result_of_base_name = connector.run_json("import", first_path, "--base-name", "Base 2")

@@ -12,7 +12,7 @@ import pytest
 
 from connector.errors import SourceError
 from connector.sources.files import open_file, open_files
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 from tests.sources.files.people import BUILD_FILE_BY_NAME, PEOPLE
 from tests.sources.files.reading import write_file
 
@@ -89,8 +89,8 @@ def upload_slowly(file_path: Path) -> Iterator[None]:
         thread.join()
 
 
-def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Connector, tmp_path: Path) -> None:
-    file_path = write_addresses(tmp_path / "people.csv", 2_000)
+def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Connector) -> None:
+    file_path = connector.write_addresses(2_000)
     with upload_slowly(file_path):
         for command in ("plan", file_path), ("import", file_path, "--limit", "1000", "--quiet-period", "200ms"):
             result = connector.run_json(*command, "--base-id", "7")
@@ -101,14 +101,14 @@ def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Con
     assert connector.run_json("validate", file_path).rows["read"] > 2_000
 
 
-def test_a_file_may_change_after_its_last_row_is_read(connector: Connector, tmp_path: Path) -> None:
-    file_path = write_addresses(tmp_path / "people.csv", 20)
+def test_a_file_may_change_after_its_last_row_is_read(connector: Connector) -> None:
+    file_path = connector.write_addresses(20)
     connector.sandbox.switch(latency_ms=100)
     with connector.start(
         "import", file_path, "--base-id", "7", "--quiet-period", "200ms", "--output", "json"
     ) as process:
         connector.wait_for_subscribers(1)
-        shutil.copyfile(write_addresses(tmp_path / "other.csv", 90), file_path)
+        shutil.copyfile(connector.write_addresses(90, name="other.csv"), file_path)
         process.communicate()
     assert process.returncode == 0
     assert len(connector.count_creates_by_email()) == 20

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, run_process, write_addresses
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, run_process
 from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 
 LIMITED_PROGRAM = (
@@ -21,8 +21,8 @@ def run_limited(
     return run_process(command, cwd=connector.folder, env=connector.build_environ())
 
 
-def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector, tmp_path: Path) -> None:
-    people_path = write_addresses(tmp_path / "people.csv", 200)
+def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector) -> None:
+    people_path = connector.write_addresses(200)
     connector.sandbox.switch(latency_ms=100)
     result = run_limited(connector, 38, 64, "import", people_path, *NEWS_IMPORT_OPTIONS)
     assert (result.returncode, "fault of the program" in result.stderr) == (0, False), result.stderr
@@ -30,8 +30,7 @@ def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector
 
 
 def test_mail_is_complete_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
-    people_path = write_addresses(tmp_path / "people.csv", 120)
-    assert connector.import_file(people_path).exit_code == 0
+    assert connector.import_file(connector.write_addresses(120)).exit_code == 0
     mail = {"to": "email", "subject": "Hi", "html": {"content": "Hello"}}
     write_mail_job(tmp_path, mail, load={"max_rate": 2000, "max_concurrency": 500})
     connector.sandbox.switch(latency_ms=100)
@@ -39,8 +38,7 @@ def test_mail_is_complete_with_few_descriptors(connector: Connector, tmp_path: P
     assert (result.returncode, len(connector.sandbox.outbox())) == (0, 120), result.stderr
 
 
-def test_too_few_descriptors_for_a_run_are_refused_with_one_message(connector: Connector, tmp_path: Path) -> None:
-    people_path = write_addresses(tmp_path / "people.csv", 3)
-    result = run_limited(connector, 38, 38, "import", people_path, *NEWS_IMPORT_OPTIONS)
+def test_too_few_descriptors_for_a_run_are_refused_with_one_message(connector: Connector) -> None:
+    result = run_limited(connector, 38, 38, "import", connector.write_addresses(3), *NEWS_IMPORT_OPTIONS)
     assert (result.returncode, "ulimit -n" in result.stderr) == (2, True)
     assert connector.sandbox.stats()["requests"] == {}

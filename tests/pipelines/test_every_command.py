@@ -13,7 +13,7 @@ import pytest
 from connector.ledger.opening import open_ledger
 from connector.sandbox import SandboxProcess
 from pipelines.cli import COMMANDS
-from tests.pipelines.conftest import Connector, build_job, run_process, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, build_job, run_process, wait_for
 from tests.pipelines.virtual_time import skip_waits
 
 FILES = {
@@ -92,7 +92,7 @@ def state_of_killed_import(session_sandbox: SandboxProcess, tmp_path_factory: py
         (folder / name).write_text(content)
     (folder / "known.csv").write_text("email,is_active\nknown@example.com,true\n")
     assert connector.import_file(folder / "known.csv").exit_code == 0
-    path = write_addresses(folder / "people.csv", 5)
+    path = connector.write_addresses(5)
     sandbox.switch(hang_after=1)
     with connector.start("import", path, "--base-name", "News", "--max-concurrency", "1") as process:
         wait_for(lambda: sandbox.stats()["subscribers"] >= 2)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.leftovers import read_rejects, retry
 from tests.pipelines.reconciled import create_in_service
 from tests.pipelines.virtual_time import skip_waits
@@ -41,27 +41,27 @@ def test_a_service_that_moves_subscribers_between_bases_is_stopped_after_three(
     """`new_customer_count`: the number of rows at the start of the file whose people are not in the service."""
     create_customers(connector, first_customer_number=new_customer_count)
     connector.sandbox.switch(merge_by="Email", merge_within="account", filters=filters)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT))
+    result = connector.import_file(connector.write_addresses(PEOPLE_COUNT))
     check_held_rows(result, connector)
     reject_rows = read_rejects(result)
     assert all("Customers" in row["_message"] and row["email"] in row["_message"] for row in reject_rows)
 
 
-def test_a_move_between_bases_is_noticed_by_the_ledger_alone(connector: Connector, tmp_path: Path) -> None:
+def test_a_move_between_bases_is_noticed_by_the_ledger_alone(connector: Connector) -> None:
     """The list lags, so only the ledger shows the customers."""
     connector.sandbox.switch(merge_by="Email", merge_within="account", list_lag_ms=600_000)
-    customers_path = write_addresses(tmp_path / "customers.csv", CUSTOMER_COUNT)
+    customers_path = connector.write_addresses(CUSTOMER_COUNT, name="customers.csv")
     connector.run_json(
         "import", customers_path, "--base-name", "Customers", "--active", clock=skip_waits()
     ).expect_rows(read=CUSTOMER_COUNT, created=CUSTOMER_COUNT)
-    result = connector.import_file(write_addresses(tmp_path / "people.csv", PEOPLE_COUNT), clock=skip_waits())
+    result = connector.import_file(connector.write_addresses(PEOPLE_COUNT), clock=skip_waits())
     check_held_rows(result, connector)
 
 
 def test_a_moved_subscriber_whose_answer_was_lost_does_not_count_as_created(connector: Connector) -> None:
     create_in_service(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account", drop_after=1)
-    connector.import_file(write_addresses(connector.folder / "people.csv", 2)).expect(0, read=2, created=1, exists=1)
+    connector.import_file(connector.write_addresses(2)).expect(0, read=2, created=1, exists=1)
 
 
 def test_one_merged_row_does_not_prevent_other_creates(connector: Connector) -> None:

@@ -27,8 +27,7 @@ def explain(connector: Connector, identity: str = ANN) -> CommandResult:
 
 
 def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Connector) -> None:
-    path = connector.write_people("email,client_user_id", f"{ANN},A1")
-    run = connector.import_file(path).report
+    run = connector.import_file(connector.write_people("email,client_user_id", f"{ANN},A1")).report
     requests = connector.sandbox.stats()["requests"]
     result = explain(connector, " Ann@Example.COM ")
     (entry,) = result.report["entries"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def filled_connector(connector: Connector) -> Connector:
 
 
 def test_a_job_exports_with_its_filters(filled_connector: Connector, tmp_path: Path) -> None:
-    filled_connector.import_file(write_addresses(tmp_path / "people.csv", 3))
+    filled_connector.import_file(filled_connector.write_addresses(3))
     job = tmp_path / "job.yaml"
     job.write_text("job: w\nexport: {to: 'sqlite:///w.db', filters: {email: person1@example.com}}\n", encoding="utf-8")
     result = filled_connector.run_json("export", job)

@@ -7,7 +7,7 @@ import pytest
 
 from connector import Connector as Library, ConnectorError
 from connector.ledger.opening import open_ledger
-from tests.pipelines.conftest import Connector, build_job, write_addresses
+from tests.pipelines.conftest import Connector, build_job
 
 JOB_FILES = {
     "good.yaml": build_job(job="good"),
@@ -23,7 +23,7 @@ CLOSED_PORT_ENVIRON = {"CRM_URL": "postgresql://user:hunter2@127.0.0.1:1/crm"}
 
 @pytest.fixture
 def jobs_connector(connector: Connector, tmp_path: Path) -> Connector:
-    write_addresses(tmp_path / "people.csv", 2)
+    connector.write_addresses(2)
     for name, text in JOB_FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     return connector

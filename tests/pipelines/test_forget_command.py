@@ -7,7 +7,7 @@ from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_csv
 
 ANN = "ann@x.org"
 NEWS_BASE, SHOP_BASE = (7, "News"), (None, "Shop")
@@ -71,7 +71,7 @@ def test_a_subscriber_is_forgotten_in_every_base_unless_an_option_names_a_base(c
     assert list_forgotten_base_ids(forget(connector, ANN, "--base-name", "News")) == [7]
     result = forget(connector, ANN)
     assert (result.report["forgotten"], list_forgotten_base_ids(result)) == (2, [8, 9])
-    write_addresses(connector.folder / "people.csv", 1)
+    connector.write_addresses(1)
     connector.write_job("service: {account: abroad}")
     # The job names the account, so the command needs no address of the service.
     environ_without_service = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}

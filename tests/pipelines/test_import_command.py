@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 from connector.runs.rejects import ADDED_COLUMNS
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import read_rejects
 
 INVALID_LINES = (
@@ -20,7 +20,7 @@ INVALID_LINES = (
 
 
 def test_an_import_of_valid_rows_prints_one_json_object(connector: Connector) -> None:
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 30))
+    result = connector.import_file(connector.write_addresses(30))
     result.expect(0, read=30, created=30)
     assert result.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
     second_result = connector.import_file(connector.folder / "people.csv").expect(0, read=30, exists=30)
@@ -51,7 +51,7 @@ def test_each_row_of_a_faulty_file_has_one_outcome_and_its_faults_in_the_rejects
 
 
 def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the_ledger(connector: Connector) -> None:
-    path = write_addresses(connector.folder / "people.csv", 20)
+    path = connector.write_addresses(20)
     result = connector.run_json("import", path, "--base-id", "7", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
     assert result.is_refused
     assert "401" in result.stderr

@@ -161,9 +161,8 @@ def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_part
 
 def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector) -> None:
     """No look-back reads a row again, so a row that a killed run has not sent would be lost."""
-    sandbox = connector.sandbox
     write_job(connector)
-    sandbox.switch(latency_ms=20)
+    connector.sandbox.switch(latency_ms=20)
     write_people(connector, *((f"first-{index}", f"{DATE} 07:00:{index:02}") for index in range(60)))
     for subscriber_count in (1, 30, 60):
         with connector.start("sync", "job.yaml", "--quiet") as process:

@@ -4,9 +4,8 @@ import os
 import random
 import signal
 import time
-from pathlib import Path
 
-from tests.pipelines.conftest import Connector, wait_for_result, write_addresses
+from tests.pipelines.conftest import Connector, wait_for_result
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 FAULTS = {
@@ -19,7 +18,7 @@ PEOPLE_COUNT = 100 * (KILL_COUNT + 1)
 def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(connector: Connector) -> None:
     sandbox, rng = connector.sandbox, random.Random(11)
     sandbox.switch(latency_ms=40, **FAULTS)
-    path = write_addresses(connector.folder / "people.csv", PEOPLE_COUNT)
+    path = connector.write_addresses(PEOPLE_COUNT)
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "300ms", "--max-concurrency", "8")
     for kill_index in range(KILL_COUNT):
         with connector.start(*arguments) as process:
@@ -36,10 +35,9 @@ def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
     assert result.rows["created"] + result.rows["exists"] == PEOPLE_COUNT
 
 
-def test_a_signal_stops_the_run_cleanly_and_the_next_run_continues(connector: Connector, tmp_path: Path) -> None:
-    sandbox = connector.sandbox
-    sandbox.switch(latency_ms=50)
-    path = write_addresses(tmp_path / "people.csv", 300)
+def test_a_signal_stops_the_run_cleanly_and_the_next_run_continues(connector: Connector) -> None:
+    connector.sandbox.switch(latency_ms=50)
+    path = connector.write_addresses(300)
     arguments = ("import", path, "--base-name", "News", "--max-concurrency", "4", "--output", "json")
     with connector.start(*arguments) as process:
         connector.wait_for_subscribers(20)
@@ -48,15 +46,14 @@ def test_a_signal_stops_the_run_cleanly_and_the_next_run_continues(connector: Co
     create_counts = connector.count_creates_by_email()
     assert (stopped_result.exit_code, stopped_result.report["status"]) == (143, "stopped")
     assert stopped_result.rows == {"read": 300, "created": len(create_counts), "unsent": 300 - len(create_counts)}
-    sandbox.switch(latency_ms=0)
+    connector.sandbox.switch(latency_ms=0)
     connector.run_json(*arguments).expect_rows(read=300, created=300 - len(create_counts), exists=len(create_counts))
 
 
-def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: Connector, tmp_path: Path) -> None:
-    sandbox = connector.sandbox
-    path = write_addresses(tmp_path / "people.csv", 100)
+def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: Connector) -> None:
+    path = connector.write_addresses(100)
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "300ms", "--output", "json")
-    sandbox.switch(hang_after=1, list_lag_ms=3000)  # only the ledger has the create when the next run begins
+    connector.sandbox.switch(hang_after=1, list_lag_ms=3000)  # only the ledger has the create when the next run begins
     with connector.start(*arguments) as process:
         connector.wait_for_subscribers(1)
         process.send_signal(signal.SIGINT)
@@ -66,7 +63,7 @@ def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: C
         process.communicate(timeout=30)
     assert process.returncode == 130
     assert time.monotonic() - started_at < 5
-    sandbox.switch(hang_after=0)
+    connector.sandbox.switch(hang_after=0)
     assert connector.run_json(*arguments).rows == {"read": 100, "exists": 1, "created": 99}
     assert set(connector.count_creates_by_email().values()) == {1}
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 from tests.pipelines.lists import write_lists
 from tests.pipelines.reconciled import erase_oldest
 
@@ -38,9 +38,9 @@ def test_subscribers_that_the_list_shows_late_or_with_other_ids_are_not_reported
     connector: Connector, switches: dict[str, object], quiet_period: str, row_count: int
 ) -> None:
     connector.sandbox.switch(**switches)
-    people_path = write_addresses(connector.folder / "people.csv", 50)
+    people_path = connector.write_addresses(50)
     connector.import_file(people_path, "--quiet-period", quiet_period)
-    write_addresses(people_path, row_count)
+    connector.write_addresses(row_count, name=people_path)
     result = connector.import_file(people_path, "--quiet-period", quiet_period)
     assert result.rows["exists"] == 50, result.stderr
     assert result.find_messages(LACKING_TEXT) == []

@@ -12,7 +12,7 @@ from connector.load.candidates import read_body
 from connector.mail.campaign import CampaignEmail, CampaignSender, SendResult
 from connector.outcomes import MailOutcome
 from pipelines.cli import CommandGroup
-from tests.pipelines.conftest import ROOT, Connector, run_process, write_addresses
+from tests.pipelines.conftest import ROOT, Connector, run_process
 from tests.pipelines.leftovers import leave_three_unknown_creates, read_states
 
 
@@ -60,7 +60,7 @@ def test_a_start_on_windows_is_refused_in_one_line() -> None:
 
 
 def test_a_fault_during_a_run_ends_in_a_report(connector: Connector, monkeypatch: pytest.MonkeyPatch) -> None:
-    leave_three_unknown_creates(connector, write_addresses(connector.folder / "people.csv", 3), drop_after=1)
+    leave_three_unknown_creates(connector, connector.write_addresses(3), drop_after=1)
     read_identities: set[bytes] = set()
 
     def read_first_body(entry: UnfinishedEntry) -> dict[str, object]:

@@ -8,7 +8,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.ledger.opening import open_emails
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 
 
 def move_ledger_away(folder: Path) -> None:
@@ -17,11 +17,10 @@ def move_ledger_away(folder: Path) -> None:
 
 
 def test_a_restored_backup_replaces_a_missing_ledger(connector: Connector) -> None:
-    path = write_addresses(connector.folder / "people.csv", 5)
-    connector.import_file(path)
+    connector.import_file(connector.write_addresses(5))
     environ = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}  # a backup sends no request
     assert connector.run_json("ledger", "backup", "copy.db", environ=environ).report["entries"] == 5
-    connector.import_file(write_addresses(connector.folder / "more.csv", 8))
+    connector.import_file(connector.write_addresses(8, name="more.csv"))
     refused_result = connector.run_json("ledger", "restore", "copy.db")
     assert refused_result.is_refused
     assert "ledger.db exists already, and was not overwritten" in refused_result.stderr
@@ -50,7 +49,7 @@ def test_a_file_that_is_not_a_backup_makes_no_ledger(connector: Connector, file_
 
 
 def test_a_restore_closes_campaigns_also_without_a_backup_of_emails(connector: Connector) -> None:
-    connector.import_file(write_addresses(connector.folder / "people.csv", 3))
+    connector.import_file(connector.write_addresses(3))
     url = f"sqlite:///{connector.folder}/state/ledger.db"
     connector.run_json("ledger", "backup", "copy.db")
     move_ledger_away(connector.folder)

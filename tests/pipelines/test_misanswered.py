@@ -1,6 +1,6 @@
 """Creates that are answered with another base or identity (architecture 4.9): held until a person decides."""
 
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import read_rejects, read_states, retry
 from tests.pipelines.reconciled import create_in_service
 
@@ -8,7 +8,7 @@ ROWS = ("ann+news@x.org,true", "bob@x.org,true", "cyd@x.org,true")
 
 
 def test_the_first_answer_with_another_base_ends_the_run(connector: Connector) -> None:
-    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 5)
+    sandbox, path = connector.sandbox, connector.write_addresses(5)
     sandbox.switch(base_alias="News=Other")
     first_result = connector.import_file(path).expect(3, read=5, unknown=1, unsent=4)
     assert "another base: Other" in first_result.stderr
@@ -24,7 +24,7 @@ def test_the_first_answer_with_another_base_ends_the_run(connector: Connector) -
 
 
 def test_held_resend_repeats_a_create_that_was_answered_with_another_base(connector: Connector) -> None:
-    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
+    sandbox, path = connector.sandbox, connector.write_addresses(3)
     sandbox.switch(base_alias="News=Other")
     assert connector.import_file(path).exit_code == 3
     retry(connector).expect(1, read=1, unknown=1)
@@ -35,7 +35,7 @@ def test_held_resend_repeats_a_create_that_was_answered_with_another_base(connec
 
 
 def test_a_held_create_that_a_person_has_repeated_does_not_block_its_base(connector: Connector) -> None:
-    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
+    sandbox, path = connector.sandbox, connector.write_addresses(3)
     sandbox.switch(base_alias="News=Other")
     assert connector.import_file(path).exit_code == 3
     sandbox.switch(base_alias="")

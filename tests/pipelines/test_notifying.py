@@ -5,14 +5,14 @@ import stat
 from typing import Any
 
 from connector.ledger.opening import open_ledger
-from tests.pipelines.conftest import CommandResult, Connector, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.hooks import SECRET, WebhookReceiver
 from tests.pipelines.virtual_time import skip_waits
 
 
 def write_job(connector: Connector, receiver: WebhookReceiver, *job_lines: str, **notify_keys: Any) -> str:
     """Write a load of three subscribers that notifies the webhook. Return the line of the job about the webhook."""
-    write_addresses(connector.folder / "people.csv", 3)
+    connector.write_addresses(3)
     notify_line = f"notify: {json.dumps({'webhook': {'url': receiver.url}} | notify_keys)}"
     connector.write_job(notify_line, *job_lines)
     return notify_line
@@ -53,7 +53,7 @@ def test_a_failed_alert_is_reported_and_sent_again_by_the_next_run(
     (record_path,) = (connector.folder / "state" / "alerts").iterdir()
     assert stat.S_IMODE(record_path.stat().st_mode) == 0o600
     webhook.pop_posts()
-    write_addresses(connector.folder / "people.csv", 3)
+    connector.write_addresses(3)
     recovered_result = run_sync(connector)
     (headers, _), _ = webhook.posts
     assert headers["webhook-id"] == f"msg_{failed_result.report['run_id']}"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.leftovers import create_elsewhere
 from tests.pipelines.planned import count_creates
 
@@ -11,7 +11,7 @@ WITHOUT_TOTAL_COUNT = "quiet_period: 200ms, ignore_total_count: true"
 
 def fill_service(connector: Connector, person_count: int, *options: str) -> None:
     """Fill the base News with another ledger."""
-    people_path = write_addresses(connector.folder / "before.csv", person_count)
+    people_path = connector.write_addresses(person_count, name="before.csv")
     create_elsewhere(connector, people_path, "--base-name", "News", "--map", "first_name=first_name", *options)
 
 
@@ -21,7 +21,7 @@ def test_ignore_total_count_accepts_a_list_without_total_count(connector: Connec
         fill_service(connector, person_count, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
     connector.write_job(load=WITHOUT_TOTAL_COUNT)
-    write_addresses(connector.folder / "people.csv", person_count + 2)
+    connector.write_addresses(person_count + 2)
     expected_exists_count = {"exists": person_count} if person_count else {}
     assert connector.sync().rows == {"read": person_count + 2, **expected_exists_count, "created": 2}
     reconcile_result = connector.run_json("reconcile", "job.yaml")
@@ -32,7 +32,7 @@ def test_ignore_total_count_accepts_a_list_without_total_count(connector: Connec
 def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Connector) -> None:
     fill_service(connector, 5, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
-    people_path, create_count = write_addresses(connector.folder / "people.csv", 7), count_creates(connector.sandbox)
+    people_path, create_count = connector.write_addresses(7), count_creates(connector.sandbox)
     result = connector.import_file(people_path).expect(3, read=7, unsent=7)
     assert "the list has no TotalCount (if the list is whole, run again with --ignore-total-count" in result.stderr
     assert "--ignore-total-count" in connector.run("check").stdout
@@ -48,10 +48,10 @@ def test_a_partial_list_without_total_count_causes_no_second_create(
     connector: Connector, switches: dict[str, object]
 ) -> None:
     fill_service(connector, 20, "--active")
-    people_path = write_addresses(connector.folder / "inactive.csv", 20, first_index=20)
+    people_path = connector.write_addresses(20, first_index=20, name="inactive.csv")
     connector.run_json("import", people_path, "--base-name", "News", "--inactive", "--quiet-period", "200ms")
     connector.sandbox.switch(list_omits="TotalCount", **switches)
-    write_addresses(connector.folder / "people.csv", 40)
+    connector.write_addresses(40)
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
     connector.sync(connector.write_job(load=WITHOUT_TOTAL_COUNT), environ=environ)
     assert set(connector.count_creates_by_email().values()) == {1}
@@ -64,7 +64,7 @@ def has_uuid_message(result: CommandResult) -> bool:
 def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Connector) -> None:
     fill_service(connector, 5, "--active")
     connector.sandbox.switch(uuids=True)
-    write_addresses(connector.folder / "people.csv", 7)
+    connector.write_addresses(7)
     create_count = count_creates(connector.sandbox)
     for command in (("sync", connector.write_job(load=WITHOUT_TOTAL_COUNT)), ("export", "out.csv"), ("check",)):
         assert has_uuid_message(connector.run(*command)), command
@@ -73,7 +73,7 @@ def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Conn
 
 def test_a_uuid_in_the_answer_to_the_first_create_ends_the_run(connector: Connector) -> None:
     connector.sandbox.switch(uuids=True)
-    write_addresses(connector.folder / "people.csv", 5)
+    connector.write_addresses(5)
     result = connector.sync(connector.write_job(load=WITHOUT_TOTAL_COUNT))
     assert has_uuid_message(result)
     assert (result.rows, count_creates(connector.sandbox)) == ({"read": 5, "unknown": 1, "unsent": 4}, 1)

@@ -3,7 +3,7 @@
 import pytest
 
 from connector.ledger.opening import open_ledger
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ def test_no_request_is_sent_during_a_pause_of_the_service_and_no_row_is_lost(
     connector: Connector, limit_switches: dict[str, object]
 ) -> None:
     connector.sandbox.switch(**({"rate": 40, "retry_after": "seconds", "latency_ms": 5} | limit_switches))
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 80)).expect(0, read=80, created=80)
+    result = connector.import_file(connector.write_addresses(80)).expect(0, read=80, created=80)
     create_counts = result.report["requests"]["create"]
     assert (create_counts["limited"] > 0, create_counts["failed"]) == (True, 0)
     assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0
@@ -23,7 +23,7 @@ def test_no_request_is_sent_during_a_pause_of_the_service_and_no_row_is_lost(
 
 def test_a_very_long_pause_ends_the_run_with_the_time_of_its_end(connector: Connector) -> None:
     connector.sandbox.switch(refuse=1, refuse_retry_after_s=7200)
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 10))
+    result = connector.import_file(connector.write_addresses(10))
     result.expect(3, read=10, rejected=1, unsent=9)
     assert "run again after 20" in result.stderr
     assert connector.sandbox.stats()["requests"]["create"]["received"] == 1
@@ -34,7 +34,7 @@ LIMIT_SWITCHES = {"rate": 50, "burst": 2, "retry_after": "none", "latency_ms": 5
 
 def test_a_run_without_the_ledger_begins_at_the_limit_that_the_last_load_found(connector: Connector) -> None:
     connector.sandbox.seed(200, base_name="News")
-    connector.import_file(write_addresses(connector.folder / "one.csv", 1))  # creates the ledger, and reaches no limit
+    connector.import_file(connector.write_addresses(1, name="one.csv"))  # creates the ledger, and reaches no limit
     connector.sandbox.switch(**LIMIT_SWITCHES)
     limited_request_counts = []
     for index in range(2):
@@ -42,7 +42,7 @@ def test_a_run_without_the_ledger_begins_at_the_limit_that_the_last_load_found(c
         assert connector.run_json("export", "people.parquet").exit_code == 0
         limited_request_counts.append(connector.sandbox.stats()["limited"] - limited_count_before)
         if index == 0:
-            path = write_addresses(connector.folder / "more.csv", 40, first_index=1000)
+            path = connector.write_addresses(40, first_index=1000, name="more.csv")
             connector.import_file(path).expect_rows(read=40, created=40)
     assert limited_request_counts[1] < limited_request_counts[0]
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.databases import Database
-from tests.pipelines.conftest import CommandResult, Connector, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, write_csv
 from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import create_in_service
 
@@ -157,7 +157,7 @@ def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Conne
     emails = [f"person{index}@example.com" for index in range(5)]
     existing_ids = [create_in_service(connector.sandbox, email, IsActive=False) for email in emails]
     connector.sandbox.switch(hide="inactive", hidden_bases="51")
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 5))
+    result = connector.import_file(connector.write_addresses(5))
     assert (result.exit_code, connector.sandbox.stats()["subscribers"]) == (1, 36), result.stderr
     second_id = connector.sandbox.truth()["events"][-1]["id"]
     texts = [f"in the service twice (ids {existing_id} and {second_id})" for existing_id in existing_ids]
@@ -351,7 +351,7 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
 def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(connector: Connector) -> None:
     connector.sandbox.seed(1000, base_name="News")
     connector.sandbox.switch(filters="ignored")
-    result = import_with_new_ledger(connector, write_addresses(connector.folder / "new.csv", 2), "--allow-truncated")
+    result = import_with_new_ledger(connector, connector.write_addresses(2, name="new.csv"), "--allow-truncated")
     result.expect(0, read=2, created=2)
 
 

@@ -2,7 +2,7 @@
 
 from connector.listing.evidence import MAX_REQUESTS
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails, write_addresses
+from tests.pipelines.conftest import CommandResult, Connector, count_stored_emails
 from tests.pipelines.leftovers import leave_three_unknown_creates, read_rejects, retry
 from tests.pipelines.lists import write_lists
 
@@ -21,14 +21,14 @@ def count_creates(result: CommandResult) -> int:
 
 def test_a_rate_limit_answered_as_a_refusal_slows_the_load_and_rejects_no_row(connector: Connector) -> None:
     connector.sandbox.switch(rate=50, limit_status=200, retry_after="none", **SLOW_SWITCHES)
-    result = connector.import_file(write_addresses(connector.folder / "people.csv", 200))
+    result = connector.import_file(connector.write_addresses(200))
     result.expect(0, read=200, created=200)
     assert has_created_each_once(connector.sandbox, 200)
     assert count_creates(result) < 2 * 200
 
 
 def test_a_run_sends_all_refused_rows_only_after_the_service_accepts_one(connector: Connector) -> None:
-    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 50)
+    sandbox, path = connector.sandbox, connector.write_addresses(50)
     sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
     connector.import_file(path, "--time-limit", "3s")
     for _ in range(2):
@@ -43,14 +43,13 @@ def test_a_run_sends_all_refused_rows_only_after_the_service_accepts_one(connect
 def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Connector) -> None:
     """The retry has three unknown rows. The retry also sends one refused row and, when this row is accepted, the other
     refused rows."""
-    sandbox = connector.sandbox
-    sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
-    connector.import_file(write_addresses(connector.folder / "people.csv", 50), "--time-limit", "3s")
-    lost_path = write_addresses(connector.folder / "lost.csv", 3, first_index=100)
+    connector.sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
+    connector.import_file(connector.write_addresses(50), "--time-limit", "3s")
+    lost_path = connector.write_addresses(3, first_index=100, name="lost.csv")
     leave_three_unknown_creates(connector, lost_path, drop_before=1)
-    sandbox.switch(quota=0)
+    connector.sandbox.switch(quota=0)
     retry(connector, "--base-name", "News").expect(0, read=33, created=33)
-    assert has_created_each_once(sandbox, 53)
+    assert has_created_each_once(connector.sandbox, 53)
 
 
 def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector: Connector) -> None:

@@ -8,15 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import (
-    NEWS_IMPORT_OPTIONS,
-    Connector,
-    read_rows,
-    wait_for,
-    wait_for_result,
-    write_addresses,
-    write_csv,
-)
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, read_rows, wait_for, wait_for_result, write_csv
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.planned import count_requests, plan, read_file_states, read_outcomes, write_job
 from tests.pipelines.test_guards import CURSOR_SOURCE, add_people
@@ -86,9 +78,8 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(con
 
 
 def test_a_plan_of_a_large_file_has_the_rows_in_the_order_of_the_file(connector: Connector) -> None:
-    connector.import_file(write_addresses(connector.folder / "few.csv", 100))
-    people_path = write_addresses(connector.folder / "people.csv", 2500)
-    plan(connector, people_path, "--base-name", "News", "--rows", connector.folder / "rows.csv")
+    connector.import_file(connector.write_addresses(100, name="few.csv"))
+    plan(connector, connector.write_addresses(2500), "--base-name", "News", "--rows", connector.folder / "rows.csv")
     outcomes = read_outcomes(connector.folder / "rows.csv")
     assert list(outcomes) == [str(index) for index in range(2, 2502)]
     assert list(outcomes.values()) == ["exists"] * 100 + ["created"] * 2400
@@ -97,11 +88,11 @@ def test_a_plan_of_a_large_file_has_the_rows_in_the_order_of_the_file(connector:
 def test_a_stopped_plan_leaves_no_temporary_file(connector: Connector) -> None:
     temporary_folder = connector.folder / "temporary"
     temporary_folder.mkdir()
-    connector.import_file(write_addresses(connector.folder / "people.csv", 50))
+    connector.import_file(connector.write_addresses(50))
     connector.sandbox.switch(latency_ms=60_000)
     state_before = read_file_states(connector.folder / "state")
     request_count = count_requests(connector.sandbox, "list")
-    arguments = ("plan", write_addresses(connector.folder / "more.csv", 51), "--base-name", "News")
+    arguments = ("plan", connector.write_addresses(51, name="more.csv"), "--base-name", "News")
     environ = {"TMPDIR": str(temporary_folder), "SQLITE_TMPDIR": str(temporary_folder)}
     with connector.start(*arguments, "--rows", connector.folder / "rows.csv", environ=environ) as process:
         wait_for(lambda: count_requests(connector.sandbox, "list") > request_count)

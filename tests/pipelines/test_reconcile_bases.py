@@ -10,20 +10,19 @@ ROWS = ("ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", "cem@x.org,club")
 
 
 def test_each_base_is_compared_separately(connector: Connector) -> None:
-    sandbox = connector.sandbox
     write_lists(connector, *ROWS)
     assert connector.sync().rows["created"] == 4
     assert reconcile(connector).exit_code == 0
-    list_request_count = count_requests(sandbox, "list")
-    erase_oldest(sandbox, BaseId=11)  # erases cem from the club
-    create_in_service(sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # the source has bob in the shop
-    create_in_service(sandbox, "ann@x.org", {"Id": 9})  # a second, inactive ann@x.org
-    create_in_service(sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
+    list_request_count = count_requests(connector.sandbox, "list")
+    erase_oldest(connector.sandbox, BaseId=11)  # erases cem from the club
+    create_in_service(connector.sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # the source has bob in the shop
+    create_in_service(connector.sandbox, "ann@x.org", {"Id": 9})  # a second, inactive ann@x.org
+    create_in_service(connector.sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
     write_lists(connector, *rows)
     result = reconcile(connector)
     # The bound counts the listing, the evidence and the erasing.
-    assert count_requests(sandbox, "list") <= list_request_count + 6 + MAX_REQUESTS
+    assert count_requests(connector.sandbox, "list") <= list_request_count + 6 + MAX_REQUESTS
     assert {f"{line['difference']} {line['base']} {line['identity']}" for line in read_lines(connector.folder)} == {
         "missing Base 7 (id 7) cem@x.org", "extra Base 7 (id 7) bob@x.org", "duplicated Base 9 (id 9) ann@x.org",
         "missing Base 11 (id 11) cem@x.org", "vanished Base 11 (id 11) cem@x.org",

@@ -169,14 +169,13 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
 
 
 def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> None:
-    sandbox = connector.sandbox
     write_job(connector)
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(20)})
     connector.sync()
     for index in range(20):
-        create_in_service(sandbox, f"person{index}@x.org")
+        create_in_service(connector.sandbox, f"person{index}@x.org")
     write_people(connector, {f"person{index}@x.org": "Anna" for index in range(20)})
-    sandbox.switch(max_total=5)
+    connector.sandbox.switch(max_total=5)
     result = reconcile(connector)
     assert result.report["certificate"]["reason"] == "total_count"
     assert result.report["differences"] == {**UNKNOWN_DIFFERENCES, "duplicated": 20, "drifted": 20}
@@ -187,15 +186,14 @@ def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> 
 
 
 def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(connector: Connector) -> None:
-    sandbox = connector.sandbox
     write_job(connector)
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(60)})
     connector.sync()
-    sandbox.switch(max_limit=10, churn_insert=1, churn_delete=1, churn_where="middle", id_step=5)
+    connector.sandbox.switch(max_limit=10, churn_insert=1, churn_delete=1, churn_where="middle", id_step=5)
     result = reconcile(connector)
-    sandbox.switch(churn_insert=0, churn_delete=0)
+    connector.sandbox.switch(churn_insert=0, churn_delete=0)
     assert result.report["certificate"]["verdict"] == "complete", result.report["certificate"]
-    remaining_emails = list_by_email(sandbox).keys()
+    remaining_emails = list_by_email(connector.sandbox).keys()
     differences = list_lines(connector.folder)
     assert {kind for kind, _, _ in differences} <= {"missing", "extra", "vanished"}
     assert not {name for kind, name, _ in differences if kind == "missing"} & remaining_emails
@@ -212,15 +210,14 @@ def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connect
 
 
 def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector) -> None:
-    sandbox = connector.sandbox
     write_job(connector)
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(300)})
-    sandbox.switch(latency_ms=100)
+    connector.sandbox.switch(latency_ms=100)
     with connector.start("import", "people.csv", "--job", "job.yaml", "--max-concurrency", "2") as load_process:
         connector.wait_for_subscribers(10)
         result = connector.run_json("reconcile", "job.yaml")
         assert load_process.poll() is None
-        sandbox.switch(latency_ms=0)
+        connector.sandbox.switch(latency_ms=0)
         load_process.communicate()
     assert load_process.returncode == 0
     assert result.exit_code == 1

@@ -4,22 +4,14 @@ import time
 from collections import Counter
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import (
-    NEWS_IMPORT_OPTIONS,
-    CommandResult,
-    Connector,
-    wait_for,
-    wait_for_result,
-    write_addresses,
-    write_csv,
-)
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, wait_for, wait_for_result, write_csv
 from tests.pipelines.leftovers import create_elsewhere, read_rejects
 from tests.pipelines.reconciled import list_by_email
 
 
 def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(connector: Connector) -> None:
     """The list shows the refused subscribers only after the look-up of the first run."""
-    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 50)
+    sandbox, path = connector.sandbox, connector.write_addresses(50)
     sandbox.switch(created_422=0.2, list_lag_ms=2000)
     rejected_count = connector.import_file(path).rows["rejected"]
     sandbox.switch(created_422=0)
@@ -31,11 +23,10 @@ def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(c
 
 
 def test_a_run_repeats_a_create_that_was_refused_because_of_the_account(connector: Connector) -> None:
-    sandbox = connector.sandbox
-    sandbox.switch(required="FirstName", error_status=402)
+    connector.sandbox.switch(required="FirstName", error_status=402)
     path = connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
-    sandbox.switch(required="")
+    connector.sandbox.switch(required="")
     other_path = write_csv(connector.folder / "other.csv", "email,first_name", "c@x.org,Cem")
     connector.import_file(other_path, "--on-unknown", "hold").expect(0, read=1, created=1)
     assert connector.count_creates_by_email() == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
@@ -43,15 +34,13 @@ def test_a_run_repeats_a_create_that_was_refused_because_of_the_account(connecto
 
 def test_a_retry_repeats_a_create_that_was_refused_because_of_the_account(connector: Connector) -> None:
     """`status` counts the create as unresolved, and does not ask for a correction of its row."""
-    sandbox = connector.sandbox
-    sandbox.switch(required="FirstName", error_status=403)
-    path = connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,")
-    connector.import_file(path)
+    connector.sandbox.switch(required="FirstName", error_status=403)
+    connector.import_file(connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,"))
     status_report = connector.run_json("status").report
     (open_entry,) = status_report["open_entries"]
     assert (open_entry["state"], open_entry["entries"]) == ("unknown", 1)
     assert not any("Correct" in step for step in status_report["next"]), status_report["next"]
-    sandbox.switch(required="")
+    connector.sandbox.switch(required="")
     connector.run_json("retry", "--quiet-period", "100ms").expect(0, read=1, created=1)
     assert connector.count_creates_by_email() == {"a@x.org": 1, "b@x.org": 1}
 
@@ -60,15 +49,14 @@ def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_peri
     """Three of 200 creates get a 429, and the list has several pages. Two readings of the list prove the
     three creates absent."""
     connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
-    path = write_addresses(connector.folder / "people.csv", 200)
-    result = connector.import_file(path, "--quiet-period", "10m", "--time-limit", "20s")
+    result = connector.import_file(connector.write_addresses(200), "--quiet-period", "10m", "--time-limit", "20s")
     result.expect(0, read=200, created=200)
     assert result.report["settled"] == {"found": 0, "absent": 3}
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def test_an_executed_first_create_with_a_429_is_sent_once_while_the_list_lags(connector: Connector) -> None:
-    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 60)
+    sandbox, path = connector.sandbox, connector.write_addresses(60)
     sandbox.seed(3000, base_name="News")
     sandbox.switch(created_429=1, list_lag_ms=3_000, duplicates="accept", retry_after="none")
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "2500ms", "--output", "json")
@@ -98,7 +86,7 @@ def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_a
 
 
 def test_a_token_that_is_revoked_during_a_run_rejects_no_row(connector: Connector) -> None:
-    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 300)
+    sandbox, path = connector.sandbox, connector.write_addresses(300)
     sandbox.switch(latency_ms=20)
     with connector.start("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4", "--output", "json") as process:
         connector.wait_for_subscribers(20)
@@ -122,7 +110,7 @@ def test_the_rejects_file_has_the_order_of_the_source(connector: Connector) -> N
 
 def test_an_executed_create_with_a_refusal_counts_as_existing_in_the_next_run(connector: Connector) -> None:
     """The look-up of the first run is earlier than the moment when the list shows the subscribers."""
-    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 5)
+    sandbox, path = connector.sandbox, connector.write_addresses(5)
     sandbox.switch(executed_status=1, executed_statuses=["422"], list_lag_ms=2000)
     assert connector.import_file(path).rows == {"read": 5, "rejected": 5}
     sandbox.switch(executed_status=0)

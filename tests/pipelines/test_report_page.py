@@ -9,7 +9,7 @@ import pytest
 
 from connector.outcomes import MailOutcome, Outcome
 from pipelines.report.page import build_page
-from tests.pipelines.conftest import Connector, write_addresses, write_csv
+from tests.pipelines.conftest import Connector, write_csv
 
 
 class PageReader(HTMLParser):
@@ -69,7 +69,7 @@ def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(conn
 
 
 def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector) -> None:
-    run_id = connector.import_file(write_addresses(connector.folder / "people.csv", 3)).report["run_id"]
+    run_id = connector.import_file(connector.write_addresses(3)).report["run_id"]
     connector.run("status", run_id, "--report", "earlier.html")
     assert "3created" in (page_text := read_page(connector.folder / "earlier.html"))
     assert "connector status" not in page_text
@@ -87,7 +87,7 @@ def test_the_page_of_a_run_explains_each_outcome_of_rows(outcomes: type[Outcome]
 
 
 def test_the_page_of_an_export_shows_the_certificate_without_filter_values(connector: Connector) -> None:
-    connector.import_file(write_addresses(connector.folder / "people.csv", 3))
+    connector.import_file(connector.write_addresses(3))
     arguments = ("--email", "person1@example.com", "--report", "run.html")
     report = connector.run_json("export", "sqlite:///out.db", *arguments).report
     page_text = read_page(connector.folder / "run.html")
@@ -97,7 +97,7 @@ def test_the_page_of_an_export_shows_the_certificate_without_filter_values(conne
 
 
 def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_run(connector: Connector) -> None:
-    people_path = write_addresses(connector.folder / "people.csv", 3)
+    people_path = connector.write_addresses(3)
     for path in (people_path, people_path, write_csv(connector.folder / "later.csv", "email", "no address")):
         connector.import_file(path)
     runs = connector.run_json("status", "--last", "1", "--html", "health.html").report["runs"]

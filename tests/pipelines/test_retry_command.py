@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connector.states import State
-from tests.pipelines.conftest import CommandResult, Connector, wait_for_result, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, wait_for_result, write_csv
 from tests.pipelines.leftovers import (
     create_elsewhere,
     leave_three_held_creates,
@@ -25,16 +25,16 @@ SUPPRESS_LINE = "suppress: {file: {path: gone.csv, column: address}}"
 
 
 def leave_lost_creates(connector: Connector, path: Path, first_index: int = 0, base: str = "News") -> CommandResult:
-    people_path = write_addresses(path, 3, first_index)
+    people_path = connector.write_addresses(3, first_index=first_index, name=path)
     return leave_three_unknown_creates(connector, people_path, base=base, drop_before=1)
 
 
 def leave_lost_answers(connector: Connector, path: Path) -> None:
-    leave_three_unknown_creates(connector, write_addresses(path, 3), drop_after=1)
+    leave_three_unknown_creates(connector, connector.write_addresses(3, name=path), drop_after=1)
 
 
 def leave_held_creates(connector: Connector, path: Path) -> None:
-    leave_three_held_creates(connector, write_addresses(path, 3))
+    leave_three_held_creates(connector, connector.write_addresses(3, name=path))
 
 
 def leave_one_rejected_create(connector: Connector, path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_retry_finishes_entries_without_their_source(
 
 def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector) -> None:
     path = connector.folder / "people.csv"
-    connector.run_json("import", write_addresses(path, 1, first_index=90), "--base-name", "Shop")
+    connector.run_json("import", connector.write_addresses(1, first_index=90, name=path), "--base-name", "Shop")
     leave_lost_answers(connector, path)
     leave_lost_creates(connector, path, 10, "Shop")
     assert retry(connector, "--base-name", "Shop").rows == {"read": 3, "created": 3}
@@ -98,8 +98,7 @@ def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: 
 def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Connector) -> None:
     first_result = leave_lost_creates(connector, connector.folder / "one.csv")
     connector.sandbox.switch(drop_before=1)
-    other_path = write_addresses(connector.folder / "two.csv", 3, first_index=10)
-    lost_result = connector.import_file(other_path, "--look", "none")
+    lost_result = connector.import_file(connector.write_addresses(3, first_index=10, name="two.csv"), "--look", "none")
     connector.sandbox.switch(drop_before=0)
     assert lost_result.rows["unknown"] >= 1
     unknown_count = len(read_states(connector))
@@ -120,8 +119,7 @@ def test_open_entries_of_another_account_are_reported(connector: Connector) -> N
 
 
 def test_a_list_that_cannot_be_read_ends_the_retry(connector: Connector) -> None:
-    path = write_addresses(connector.folder / "people.csv", 3)
-    leave_three_held_creates(connector, path)
+    leave_three_held_creates(connector, connector.write_addresses(3))
     leave_lost_creates(connector, connector.folder / "more.csv", 10, "Shop")
     connector.sandbox.switch(list_error=1)
     result = retry(connector, clock=skip_waits())
@@ -133,7 +131,7 @@ def test_a_list_that_cannot_be_read_ends_the_retry(connector: Connector) -> None
 
 
 def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connector) -> None:
-    sandbox, path = connector.sandbox, write_addresses(connector.folder / "people.csv", 3)
+    sandbox, path = connector.sandbox, connector.write_addresses(3)
     leave_three_held_creates(connector, path)
     retry(connector, "--held", "drop").expect(1, read=3, rejected=3)
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.REJECTED] * 3)
@@ -161,12 +159,11 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
 
 def test_a_stopped_retry_keeps_its_unsent_entries_in_the_ledger(connector: Connector) -> None:
     """The ledger has only the bodies of these entries, no source rows."""
-    sandbox = connector.sandbox
-    sandbox.switch(required=["Phone"])
+    connector.sandbox.switch(required=["Phone"])
     people = (f"person{index}@example.com,{'' if index else 1}" for index in range(31))
     connector.import_file(connector.write_people("email,phone", *people)).expect_rows(read=31, created=1, rejected=30)
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
-    sandbox.switch(required=[], latency_ms=100)
+    connector.sandbox.switch(required=[], latency_ms=100)
     options = ("--quiet-period", "200ms", "--max-concurrency", "1", "--output", "json")
     with connector.start("retry", "--rejected", *options) as process:
         connector.wait_for_subscribers(5)
@@ -174,14 +171,14 @@ def test_a_stopped_retry_keeps_its_unsent_entries_in_the_ledger(connector: Conne
         stopped_result = wait_for_result(process)
     assert (stopped_result.exit_code, stopped_result.rows["read"]) == (130, 30)
     assert stopped_result.rows["created"] + stopped_result.rows["unsent"] == 30
-    sandbox.switch(latency_ms=0)
+    connector.sandbox.switch(latency_ms=0)
     unsent_count = stopped_result.rows["unsent"]
     retry(connector, "--rejected").expect_rows(read=unsent_count, created=unsent_count)
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
 def write_suppressing_job(connector: Connector) -> Path:
-    write_addresses(connector.folder / "people.csv", 3)
+    connector.write_addresses(3)
     write_csv(connector.folder / "gone.csv", "address", "somebody@example.com")
     return connector.write_job(SUPPRESS_LINE)
 
@@ -196,12 +193,11 @@ def leave_unknown_entries_of_suppressing_job(connector: Connector) -> Path:
 
 
 def test_unknown_entries_of_a_job_with_a_suppression_list_are_resent_only_with_the_list(connector: Connector) -> None:
-    sandbox = connector.sandbox
     leave_unknown_entries_of_suppressing_job(connector)
     result = retry(connector).expect(1, read=3, unknown=3)
     assert result.find_messages("without the suppression list of the job")
     assert not result.find_messages("wait for your decision")
-    assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
+    assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
     namesake_result = connector.import_file(write_csv(connector.folder / "crm.csv", "email", "z@x.org"))
     assert namesake_result.report["job"] == "crm", "an import of a file is not a run of the job with the same name"
     assert connector.count_creates_by_email() == {"z@x.org": 1}
@@ -212,14 +208,13 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_resent_only_with_t
 
 
 def test_a_retry_does_not_send_rejected_subscribers_who_are_suppressed_now(connector: Connector) -> None:
-    sandbox = connector.sandbox
     write_suppressing_job(connector)
-    sandbox.switch(required="Phone")
+    connector.sandbox.switch(required="Phone")
     assert connector.sync().rows == {"read": 3, "rejected": 3}
-    sandbox.switch(required="")
+    connector.sandbox.switch(required="")
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     result_without_option = retry(connector, "--rejected")
-    assert (result_without_option.rows, sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
+    assert (result_without_option.rows, connector.sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
     connector.run_json("retry", "--rejected", "--job", "job.yaml").expect(0, read=3, suppressed=1, created=2)
     assert connector.count_creates_by_email() == {"person0@example.com": 1, "person2@example.com": 1}

@@ -3,7 +3,7 @@
 import re
 import signal
 
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 
 
 def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(connector: Connector) -> None:
@@ -12,7 +12,7 @@ def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(connector:
         assert process.stdout is not None
         base_url = process.stdout.readline().split()[-1]
         environ = {"CONNECTOR_BASE_URL": base_url, "CONNECTOR_TOKEN": "try-me"}
-        import_result = connector.import_file(write_addresses(connector.folder / "people.csv", 5), environ=environ)
+        import_result = connector.import_file(connector.write_addresses(5), environ=environ)
         export_result = connector.run_json("export", "out.csv", environ=environ)
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=30)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, build_job, wait_for, write_addresses
+from tests.pipelines.conftest import Connector, build_job, wait_for
 from tests.pipelines.in_process import run_in_process
 from tests.pipelines.test_every_command import COMMAND_LINES, FILES, REQUEST_COMMANDS
 
@@ -40,7 +40,7 @@ def has_secret_in_process_list() -> bool:
 def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProcess, tmp_path: Path) -> None:
     for name, text in (FILES | JOB_FILES).items():
         (tmp_path / name).write_text(text)
-    write_addresses(tmp_path / "people.csv", 5)
+    Connector(sandbox, tmp_path).write_addresses(5)
     output_folder = tmp_path / "said"
     output_folder.mkdir()
 
@@ -73,7 +73,7 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
             process.communicate()
         words = f"no right with {TOKEN}"
         own_sandbox.switch(latency_ms=0, blocked_from=1, blocked_creates=1000, blocked_status=400, blocked_words=words)
-        write_addresses(tmp_path / "people.csv", 5, first_index=100)
+        good_connector.write_addresses(5, first_index=100)
         assert run(good_connector, "import people.csv --base-name News --active") in (1, 3)
         rejects_text = max((tmp_path / "state" / "rejects").iterdir(), key=os.path.getmtime).read_text()
         assert "no right with" in rejects_text, "the rejects file has the message that repeated the token"

@@ -18,7 +18,7 @@ import pytest
 from connector.clock import system_clock
 from connector.runs.report import record_report, start_report
 from connector.runs.run_log import list_runs, record_run
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, run_process, write_addresses, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, run_process, write_csv
 
 RUN_ID = "20261123T080000-0a1b2c"
 RUNNING_RUN = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
@@ -37,16 +37,15 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_resolves_them(connector: Connector) -> None:
-    sandbox = connector.sandbox
     assert connector.run("status").stdout.startswith(f"no run is on record in {connector.folder}")
-    sandbox.switch(hang_after=1)  # one create takes effect and is not answered
-    path = write_addresses(connector.folder / "people.csv", 20)
+    connector.sandbox.switch(hang_after=1)  # one create takes effect and is not answered
+    path = connector.write_addresses(20)
     with connector.start("import", path, "--base-name", "News", "--max-concurrency", "1") as process:
         connector.wait_for_subscribers(1)
         report_during_run = connector.run_json("status").report
         process.kill()
         process.communicate()
-    sandbox.switch(hang_after=0)
+    connector.sandbox.switch(hang_after=0)
     assert [run["status"] for run in report_during_run["runs"]] == ["running"]
     assert "still going on" in report_during_run["next"][0]
     files_before = read_files(connector.folder / "state")
@@ -202,7 +201,7 @@ def test_two_runs_that_begin_at_the_same_moment_have_a_record_each(tmp_path: Pat
 
 @pytest.mark.parametrize("jump_hours", [-2000, 2000])
 def test_a_jump_of_the_clock_loses_no_row_and_creates_nobody_twice(connector: Connector, jump_hours: int) -> None:
-    path = write_addresses(connector.folder / "people.csv", 20)
+    path = connector.write_addresses(20)
     connector.sandbox.switch(drop_after=0.3)  # the run must look lost creates up
     machine_clock, clock_read_numbers = system_clock(), count()
 
@@ -231,14 +230,13 @@ def test_a_full_standard_error_changes_no_exit_code(connector: Connector, argume
 def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector) -> None:
     (connector.folder / "state").mkdir(mode=0o700)
     (connector.folder / "state" / "runs").write_text("in the way")
-    path = connector.write_people("email", "ann@x.org")
-    result = connector.run("import", path, *NEWS_IMPORT_OPTIONS)
+    result = connector.run("import", connector.write_people("email", "ann@x.org"), *NEWS_IMPORT_OPTIONS)
     assert result.exit_code == 0
     assert "cannot be recorded" in result.stderr
 
 
 def test_a_job_whose_ledger_must_exist_sends_nothing_without_the_ledger(connector: Connector) -> None:
-    write_addresses(connector.folder / "people.csv", 1)
+    connector.write_addresses(1)
     connector.write_job()
     connector.write_job("ledger: must_exist", file_name="strict.yaml")
     refused_result = connector.run("sync", "strict.yaml")

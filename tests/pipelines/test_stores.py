@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 from tests.stores import SECRET_KEY, Bucket
 
 FAULTS = {
@@ -22,8 +22,8 @@ def bucket_connector(connector: Connector, bucket: Bucket) -> Connector:
 
 
 def test_an_import_from_a_bucket_creates_each_row_once(bucket_connector: Connector, bucket: Bucket) -> None:
-    first_content = write_addresses(bucket_connector.folder / "a.csv", 250).read_bytes()
-    second_content = write_addresses(bucket_connector.folder / "b.csv", 150, first_index=250).read_bytes()
+    first_content = bucket_connector.write_addresses(250, name="a.csv").read_bytes()
+    second_content = bucket_connector.write_addresses(150, first_index=250, name="b.csv").read_bytes()
     bucket.put("inbox/a.csv.gz", gzip.compress(first_content))
     bucket.put("inbox/b.csv", second_content + b"no-address,Eve,Lee,true\n")
     bucket.put("gone.csv", "email\nperson3@example.com\nperson300@example.com\n")

@@ -10,7 +10,7 @@ from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.ledger.opening import open_ledger
 from connector.sources.files import open_file
 from connector.subscribers.identity_lists import Suppression
-from tests.pipelines.conftest import CommandResult, Connector, wait_for_result, write_addresses, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, wait_for_result, write_csv
 
 
 def write_active_people(connector: Connector, header: str, *rows: str) -> Path:
@@ -36,7 +36,7 @@ def test_a_subscriber_of_the_suppression_list_is_suppressed_and_never_sent(conne
 
 def test_the_suppression_list_is_read_after_the_run_gets_the_lock(connector: Connector) -> None:
     """A subscriber may unsubscribe while a run waits for the lock of another run."""
-    write_addresses(connector.folder / "people.csv", 2)
+    connector.write_addresses(2)
     write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
     (connector.folder / "state").mkdir()
     with open_ledger(connector.ledger.url):
@@ -50,7 +50,7 @@ def test_the_suppression_list_is_read_after_the_run_gets_the_lock(connector: Con
 
 
 def test_a_suppression_list_can_come_from_a_database(connector: Connector) -> None:
-    write_addresses(connector.folder / "people.csv", 3)
+    connector.write_addresses(3)
     connector.crm.run("CREATE TABLE gone (mail, is_final)")
     connector.crm.insert_rows("gone", [("person0@example.com", 1), ("person1@example.com", 0)])
     query = "select mail from gone where is_final = 1"
@@ -67,7 +67,7 @@ def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(c
 
 
 def test_an_empty_suppression_list_is_refused_before_the_first_create(connector: Connector) -> None:
-    write_addresses(connector.folder / "people.csv", 2)
+    connector.write_addresses(2)
     write_job(connector)
     for content in ("", "address,since\n"):
         (connector.folder / "gone.csv").write_text(content, encoding="utf-8")
@@ -77,7 +77,7 @@ def test_an_empty_suppression_list_is_refused_before_the_first_create(connector:
 
 
 def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allows_it(connector: Connector) -> None:
-    write_addresses(connector.folder / "people.csv", 200)
+    connector.write_addresses(200)
     job_path = write_job(connector)
 
     def sync(list_length: int, *options: str) -> CommandResult:
@@ -110,7 +110,7 @@ BAD_SUPPRESSION_LISTS = {
 def test_a_suppression_list_with_an_unreadable_entry_ends_the_run_before_the_first_create(
     connector: Connector, content: str, expected_text: str
 ) -> None:
-    write_addresses(connector.folder / "people.csv", 2)
+    connector.write_addresses(2)
     (connector.folder / "gone.csv").write_text(content, encoding="utf-8")
     result = connector.sync(write_job(connector))
     assert result.is_refused

@@ -11,7 +11,7 @@ import pytest
 
 from tests.export.people import MIXED_TABLE
 from tests.export.readers import read_csv
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 
 FOREIGN_FILES = {
     "people.csv": b"email,name\nann@example.com,Ann\n",
@@ -99,7 +99,7 @@ def test_standard_output_gets_the_rows_and_stderr_the_report(filled_connector: C
 @pytest.mark.parametrize("name", ["run.json", "run.html"])
 def test_a_report_replaces_only_a_report(filled_connector: Connector, name: str) -> None:
     """Each report replaces the previous report. Some reports are of a run, and others of a command without a run."""
-    write_addresses(filled_connector.folder / "people.csv", 2)
+    filled_connector.write_addresses(2)
     (filled_connector.folder / name).touch()
     filled_connector.write_job(base="id: 7")
     for command in ("sync job.yaml", "forget person1@example.com", "validate job.yaml", "export out.parquet"):

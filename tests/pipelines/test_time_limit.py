@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.pipelines.conftest import Connector, write_addresses
+from tests.pipelines.conftest import Connector
 from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 
 PEOPLE_COUNT = 60
 
 
 def test_a_load_past_its_time_limit_stops_cleanly_and_the_next_run_continues(connector: Connector) -> None:
-    write_addresses(connector.folder / "people.csv", PEOPLE_COUNT)
+    connector.write_addresses(PEOPLE_COUNT)
     connector.write_job("time_limit: 3s", load="quiet_period: 200ms, max_rate: 10")
     result = connector.sync()
     assert (result.exit_code, result.report["status"]) == (3, "aborted")

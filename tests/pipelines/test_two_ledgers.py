@@ -5,7 +5,7 @@ import os
 import signal
 from pathlib import Path
 
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, wait_for_result, write_addresses
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, wait_for_result
 from tests.pipelines.planned import count_requests
 
 FOREIGN_SUBSCRIBERS_TEXT = "this run did not create"
@@ -13,8 +13,8 @@ FOREIGN_SUBSCRIBERS_TEXT = "this run did not create"
 
 def import_during_another_import(connector: Connector, other_path: Path) -> tuple[CommandResult, CommandResult]:
     """Import 40 people, and import another file with another ledger while the first import is paused."""
-    connector.import_file(write_addresses(connector.folder / "first.csv", 5))
-    people_path = write_addresses(connector.folder / "people.csv", 40, first_index=5)
+    connector.import_file(connector.write_addresses(5, name="first.csv"))
+    people_path = connector.write_addresses(40, first_index=5)
     connector.sandbox.switch(latency_ms=20)
     options = (*NEWS_IMPORT_OPTIONS, "--max-rate", "20", "--output", "json")
     with connector.start("import", people_path, *options) as process:
@@ -27,7 +27,7 @@ def import_during_another_import(connector: Connector, other_path: Path) -> tupl
 
 
 def test_a_load_reports_all_subscribers_that_another_program_created_meanwhile(connector: Connector) -> None:
-    other_path = write_addresses(connector.folder / "other.csv", 10, first_index=43)
+    other_path = connector.write_addresses(10, first_index=43, name="other.csv")
     result, other_result = import_during_another_import(connector, other_path)
     assert (result.rows, other_result.rows["created"]) == ({"read": 40, "created": 40}, 10)
     assert sorted(connector.count_creates_by_email().values())[-3:] == [1, 2, 2]
@@ -36,9 +36,9 @@ def test_a_load_reports_all_subscribers_that_another_program_created_meanwhile(c
 
 
 def test_a_load_without_another_program_reports_no_foreign_subscriber(connector: Connector) -> None:
-    people_path = write_addresses(connector.folder / "people.csv", 30)
+    people_path = connector.write_addresses(30)
     assert connector.import_file(people_path).find_messages(FOREIGN_SUBSCRIBERS_TEXT) == []
-    write_addresses(people_path, 60)
+    connector.write_addresses(60, name=people_path)
     assert connector.import_file(people_path).find_messages(FOREIGN_SUBSCRIBERS_TEXT) == []
     requests = count_requests(connector.sandbox, "list")
     connector.import_file(people_path)
