@@ -116,8 +116,8 @@ def check_sums(connector: Connector, result: CommandResult) -> None:
     """Check that the report, the rejects files and `status` have the sums of all shards."""
     assert all(message.startswith(("shard ", "shards ")) for message in result.report["messages"])
     assert result.report["requests"]["create"]["sent"] >= result.rows["created"]
-    rejects = [message.split()[3] for message in result.report["messages"] if ": see " in message]
-    assert sum(len(Path(path).read_text().splitlines()) - 1 for path in rejects) == 4, rejects
+    rejects_paths = [message.split()[3] for message in result.report["messages"] if ": see " in message]
+    assert sum(len(Path(path).read_text().splitlines()) - 1 for path in rejects_paths) == 4, rejects_paths
     assert sum(cause["rows"] for cause in result.report["causes"]) == 4
     (run, *_) = connector.run_json("status", result.report["run_id"]).report["runs"]
     assert run["rows"] == result.report["rows"]

@@ -18,7 +18,7 @@ from tests.pipelines.leftovers import (
     read_states,
     retry,
 )
-from tests.pipelines.test_rejects_round_trip import correct_rows
+from tests.pipelines.test_rejects import correct_rows
 from tests.pipelines.virtual_time import skip_waits
 
 SUPPRESS_LINE = "suppress: {file: {path: gone.csv, column: address}}"

@@ -70,8 +70,8 @@ def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(con
     assert (result.exit_code, read_lines(result.stdout)[-1]) == (0, {"last": 3})
     assert "3 read, 1 invalid, 2 created" in result.stderr
     assert "p2@" not in result.stderr
-    (rejects,) = (connector.folder / "state" / "rejects").iterdir()
-    assert "P2" in rejects.read_text()
+    (rejects_path,) = (connector.folder / "state" / "rejects").iterdir()
+    assert "P2" in rejects_path.read_text()
 
 
 def test_the_target_writes_no_state_if_its_run_fails(connector: Connector) -> None:

@@ -103,12 +103,12 @@ def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connec
 def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Connector) -> None:
     path = connector.write_people("email", "ann@x.org", "no address")
     rejects_path = Path(connector.import_file(path).report["rejects_file"])
-    run_file = connector.folder / "state" / "runs" / f"{rejects_path.stem}.json"
+    run_path = connector.folder / "state" / "runs" / f"{rejects_path.stem}.json"
     assert connector.run_json("prune").report["deleted"] == []
-    for file in (rejects_path, run_file):
-        os.utime(file, times=(time.time() - 91 * 86_400,) * 2)
+    for file_path in (rejects_path, run_path):
+        os.utime(file_path, times=(time.time() - 91 * 86_400,) * 2)
     assert connector.run_json("prune", "--older-than", "92d").report["deleted"] == []
-    assert connector.run_json("prune").report["deleted"] == [str(rejects_path), str(run_file)]
+    assert connector.run_json("prune").report["deleted"] == [str(rejects_path), str(run_path)]
     connector.write_job("retention: 1h")
     first_rejects_path = Path(connector.sync().report["rejects_file"])
     os.utime(first_rejects_path, times=(time.time() - 3_601,) * 2)
@@ -120,7 +120,7 @@ def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Conne
 def test_a_run_deletes_no_file_while_the_clock_is_far_ahead(connector: Connector) -> None:
     path = connector.write_people("email", "ann@x.org", "no address")
     rejects_paths = [Path(connector.import_file(path).report["rejects_file"]) for _ in range(2)]
-    files = [*rejects_paths, *(connector.folder / "state" / "runs" / f"{reject.stem}.json" for reject in rejects_paths)]
+    files = [*rejects_paths, *(connector.folder / "state" / "runs" / f"{path.stem}.json" for path in rejects_paths)]
 
     def set_age(days: float, *aged_files: Path) -> None:
         for file in aged_files:

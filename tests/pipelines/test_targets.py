@@ -1,4 +1,4 @@
-"""Targets of exports and reports: new files, empty files and files of earlier runs, and no other file."""
+"""Filters of exports, and targets of exports and reports: new files, empty files and files of earlier runs."""
 
 import gzip
 import json
@@ -56,9 +56,9 @@ def test_only_the_option_overwrite_replaces_a_file_of_another_program(filled_con
 
 def test_the_key_overwrite_lets_a_job_replace_a_file_of_another_program(filled_connector: Connector) -> None:
     (filled_connector.folder / "people.csv").write_bytes(FOREIGN_FILES["people.csv"])
-    job = filled_connector.folder / "job.yaml"
-    job.write_text("job: w\nexport: {to: people.csv, overwrite: true, group_readable: true}\n", encoding="utf-8")
-    assert filled_connector.run_json("export", job).exit_code == 0
+    job_text = "job: w\nexport: {to: people.csv, overwrite: true, group_readable: true}\n"
+    (filled_connector.folder / "job.yaml").write_text(job_text)
+    assert filled_connector.run_json("export", "job.yaml").exit_code == 0
     assert (filled_connector.folder / "people.csv").stat().st_mode & 0o777 == 0o640
 
 
@@ -109,3 +109,39 @@ def test_a_report_replaces_only_a_report(filled_connector: Connector, name: str)
         refused_result = filled_connector.run_json("export", "out.parquet", "--report", name)
         assert (refused_result.exit_code, refused_result.report["status"]) == (2, "usage")
         assert (filled_connector.folder / name).read_bytes() == foreign_content
+
+
+def test_a_job_exports_with_its_filters(connector: Connector) -> None:
+    connector.sandbox.seed(2500, base_name="News")
+    connector.import_file(connector.write_addresses(3))
+    filters = "{email: person1@example.com}"
+    (connector.folder / "job.yaml").write_text(f"job: w\nexport: {{to: 'sqlite:///w.db', filters: {filters}}}\n")
+    result = connector.run_json("export", "job.yaml")
+    assert result.rows == {"read": 2503, "written": 1}
+    certified_filters = result.report["certificate"]["filters"]
+    assert certified_filters["asked"] == {"email": "person1@example.com"}
+    assert certified_filters["sent"] is None, "spellings of an address that differ in case are one address"
+    assert certified_filters["controls"] == {"email": "by_case"}
+    connector.sandbox.switch(filters="icase")
+    result = connector.run_json("export", "job.yaml")
+    assert result.rows == {"read": 1, "written": 1}
+    assert result.report["certificate"]["filters"]["sent"] == "email"
+
+
+def test_a_filter_that_matches_nobody_replaces_nothing(filled_connector: Connector, tmp_path: Path) -> None:
+    filled_connector.run_json("export", "out.csv")
+    content_before = (tmp_path / "out.csv").read_bytes()
+    result = filled_connector.run_json("export", "out.csv", "--email", "nobody@example.com")
+    assert (result.exit_code, result.report["rows"]["written"]) == (1, 0)
+    assert (tmp_path / "out.csv").read_bytes() == content_before
+
+
+def test_a_file_of_another_database_is_not_opened_with_duckdb(filled_connector: Connector, tmp_path: Path) -> None:
+    """DuckDB would download an extension to read the file."""
+    filled_connector.run_json("export", "sqlite:///w.db")
+    content_before = (tmp_path / "w.db").read_bytes()
+    result = filled_connector.run_json("export", "duckdb:///w.db")
+    assert result.is_refused
+    assert "download" not in result.stderr
+    assert "w.db" in result.stderr
+    assert (tmp_path / "w.db").read_bytes() == content_before

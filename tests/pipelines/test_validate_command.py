@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.pipelines.conftest import CommandResult, Connector, read_rows, write_csv
-from tests.pipelines.test_rejects_round_trip import INVALID_ROWS, write_people
+from tests.pipelines.test_rejects import INVALID_ROWS, write_people
 
 ENVIRON_WITHOUT_SERVICE: dict[str, str | None] = {"CONNECTOR_BASE_URL": None, "CONNECTOR_TOKEN": None}
 """An environment without a service."""

@@ -1,10 +1,129 @@
-"""Corrected rejects files: an import by the same job creates all rows with the same mapping."""
+"""Rejects files: examples in the report, workbooks, and corrected rejects, which an import loads."""
 
 import csv
+import re
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, write_csv
+import openpyxl
+import pytest
+
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, write_csv
+
+
+def list_examples(output: str) -> list[str]:
+    return re.findall(r"^Row .*", output, re.MULTILINE)
+
+
+def test_the_report_shows_the_first_three_rows_that_need_a_person(connector: Connector) -> None:
+    connector.sandbox.switch(required="FirstName")
+    rows = ["ann@x.org,Ann,NL", "secret,Bob,NL", "cem@x.org,,NL", "dan@x.org,Dan,Utopia", "hidden,Eve,NL"]
+    connector.write_people("email,first_name,country", *rows)
+    result = connector.run("import", "people.csv", *NEWS_IMPORT_OPTIONS)
+    assert result.exit_code == 1
+    examples = list_examples(result.stdout)
+    row_texts = [example.partition(":")[0] for example in examples]
+    assert row_texts == ["Row 3 (invalid)", "Row 4 (rejected)", "Row 5 (invalid)"]
+    assert examples[0] == "Row 3 (invalid): Email is not one complete email address, such as ann@example.com"
+    assert "FirstName is required" in examples[1]
+    assert "is not one country" in examples[2]
+    assert "secret" not in result.stdout
+    run_id = connector.run_json("status").report["runs"][0]["run_id"]
+    assert list_examples(connector.run("status", run_id).stdout) == examples
+
+
+def test_an_example_of_several_files_names_its_file_and_has_each_reason_of_its_row(connector: Connector) -> None:
+    write_csv(connector.folder / "a\nNext: run.csv", "email,country", "ann@x.org,Utopia")
+    write_csv(connector.folder / "b.csv", "email,country", "secret,Utopia")
+    result = connector.run("import", "*.csv", *NEWS_IMPORT_OPTIONS)
+    examples = list_examples(result.stdout)
+    assert [example.partition(":")[0] for example in examples] == [r"Row 2 of a\nNext", "Row 2 of b.csv (invalid)"]
+    assert "is not one complete email address" in examples[1]
+    assert "is not one country" in examples[1]
+
+
+def test_the_report_of_a_retry_has_no_row_numbers(connector: Connector) -> None:
+    connector.sandbox.switch(required="FirstName")
+    connector.write_people("email", "ann@x.org")
+    assert list_examples(connector.run("import", "people.csv", *NEWS_IMPORT_OPTIONS).stdout) != []
+    result = connector.run("retry", "--rejected", "--quiet-period", "100ms")
+    assert (result.exit_code, list_examples(result.stdout)) == (1, [])
+
+
+WORKBOOK_HEADER = ("Email", "Vorname", "Telefon", "PLZ", "Geburtstag", "=Notiz")
+WORKBOOK_ROWS: tuple[tuple[object, ...], ...] = (
+    ("ann@example.com", "Ann", "+49301", "02134", "1990-01-31", "x"),
+    ("bob at example.com", "=1+1", "+4930123", "00123", "1991-02-03", "'=x"),
+    ("cem at example.com", "Łukasz 🎂", 4930123, 2134, "1992-03-04", "a\nb\r_x0041_"),
+)
+
+
+def write_workbook(path: Path, *rows: tuple[object, ...], header: tuple[object, ...] = WORKBOOK_HEADER) -> Path:
+    workbook = openpyxl.Workbook()
+    for row in (header, *rows):
+        workbook.active.append([None] * len(row))
+        for column_number, value in enumerate(row, start=1):
+            cell = workbook.active.cell(workbook.active.max_row, column_number)
+            cell.value = value
+            if isinstance(value, str):
+                cell.data_type = "s"  # even if the text begins with =
+    workbook.save(path)
+    return path
+
+
+@pytest.fixture
+def people_path(tmp_path: Path) -> Path:
+    return write_workbook(tmp_path / "people.xlsx", *WORKBOOK_ROWS)
+
+
+def test_corrected_rejects_of_a_workbook_are_imported(connector: Connector, people_path: Path) -> None:
+    first_result = connector.import_file(people_path).expect(1, read=3, created=1, invalid=2)
+    path = Path(first_result.report["rejects_file"])
+    assert (path.suffix, [reject_file.name for reject_file in path.parent.iterdir()]) == (".xlsx", [path.name])
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    workbook = openpyxl.load_workbook(path)
+    header, *lines = workbook.active.iter_rows()
+    header_names = [cell.value for cell in header]
+    assert header_names[: len(WORKBOOK_HEADER)] == list(WORKBOOK_HEADER)
+    assert header_names[len(WORKBOOK_HEADER) :][:3] == ["_row", "_file", "_outcome"]
+    assert all(cell.data_type in ("s", "inlineStr", "n") for line in lines for cell in line)
+    bob, cem = ([cell.value for cell in line] for line in lines)
+    assert bob[:6] == ["bob at example.com", "=1+1", "+4930123", "00123", "1991-02-03", "'=x"]
+    assert cem[:4] == ["cem at example.com", "Łukasz 🎂", "4930123", "2134"]
+    for line in lines:
+        line[0].value = str(line[0].value).replace(" at ", "@")
+    workbook.save(path)
+    connector.import_file(path).expect(0, read=2, created=2)
+    subscribers = connector.list_created_subscribers()
+    assert subscribers["bob@example.com"]["FirstName"] == "=1+1"
+    assert subscribers["bob@example.com"]["Phone"] == "+4930123"
+    assert subscribers["cem@example.com"]["FirstName"] == "Łukasz 🎂"
+    assert subscribers["cem@example.com"]["Phone"] == "4930123"
+
+
+def test_validate_writes_rejects_in_the_format_of_the_file_name(connector: Connector, people_path: Path) -> None:
+    for name in ("bad.xlsx", "bad.csv"):
+        result = connector.run("validate", people_path, "--active", "--rejects", name)
+        assert result.exit_code == 1, result.stderr
+    file_names = {"bad.xlsx", "bad.csv", "people.xlsx"}
+    assert {path.name for path in connector.folder.iterdir() if path.is_file()} == file_names
+    rows = [row[:2] for row in openpyxl.load_workbook(connector.folder / "bad.xlsx").active.iter_rows(values_only=True)]
+    assert rows == [WORKBOOK_HEADER[:2], WORKBOOK_ROWS[1][:2], WORKBOOK_ROWS[2][:2]]
+
+
+def test_rejects_that_do_not_fit_into_a_workbook_are_a_csv_file(connector: Connector) -> None:
+    cells = {f"note {column_number}": "x" * 30_000 for column_number in range(3)}
+    overlong_row = ("b@example.com", *cells.values(), "beside the columns")
+    people_path = write_workbook(connector.folder / "people.xlsx", overlong_row, header=("email", *cells))
+    result = connector.import_file(people_path)
+    path = Path(result.report["rejects_file"])
+    assert (result.exit_code, path.suffix, list(path.parent.iterdir())) == (1, ".csv", [path])
+    assert "stays a CSV" in result.stderr
+    csv.field_size_limit(1 << 20)
+    with path.open(encoding="utf-8", newline="") as file:
+        assert len(list(csv.reader(file))) == 2
+
 
 JOB = """\
 job: shop
