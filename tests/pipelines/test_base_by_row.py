@@ -56,7 +56,7 @@ def test_two_cells_may_mean_one_base_and_a_suppressed_subscriber_is_created_in_n
     assert connector.sync().rows == {"read": 5, "created": 2, "duplicate": 1, "suppressed": 2}
 
 
-def test_a_base_with_only_refused_creates_ends_the_run_and_is_named(connector: Connector) -> None:
+def test_the_report_names_the_base_that_ended_the_run(connector: Connector) -> None:
     rows = [f"person{index}@x.org,{'news' if index % 5 == 0 else 'old'}" for index in range(50)]
     base = f"news: 7, old: {TOO_LARGE_ID}, shop: 9"
     write_lists(connector, *rows, "last@x.org,shop", "more@x.org,shop", base=base)

@@ -57,7 +57,7 @@ def test_a_file_that_is_replaced_or_deleted_is_read_to_its_end(tmp_path: Path, n
         assert sum(len(chunk.frame) for chunk in source.read_chunks()) == row_count == len(PEOPLE)
 
 
-def test_one_of_several_files_that_grows_is_refused(tmp_path: Path) -> None:
+def test_a_growing_file_among_several_files_is_refused(tmp_path: Path) -> None:
     for name in ("a.csv", "b.csv"):
         write_file(tmp_path, name, BUILD_FILE_BY_NAME["people.csv"]())
     with open_files(tmp_path / "*.csv", open_file) as source:

@@ -40,7 +40,7 @@ def read_messages(connector: Connector) -> dict[str, str]:
     return {check_entry["check"]: check_entry["message"] for check_entry in checks}
 
 
-def test_a_job_that_can_run_passes_each_check_and_changes_nothing(connector: Connector) -> None:
+def test_a_check_of_a_valid_job_passes_and_changes_nothing(connector: Connector) -> None:
     connector.write_people("email", "ann@x.org", "bob@x.org")
     expected_load_checks = dict.fromkeys(("configuration", "source", "service", *LIST_CHECKS, "ledger"), True)
     assert run_check(connector, LOAD_JOB) == (0, expected_load_checks, "")

@@ -29,7 +29,7 @@ def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector
     assert sorted(connector.count_creates_by_email().values()) == [1] * 200
 
 
-def test_mail_is_complete_with_few_descriptors(connector: Connector, tmp_path: Path) -> None:
+def test_a_campaign_with_few_descriptors_sends_each_email(connector: Connector, tmp_path: Path) -> None:
     assert connector.import_file(connector.write_addresses(120)).exit_code == 0
     mail = {"to": "email", "subject": "Hi", "html": {"content": "Hello"}}
     write_mail_job(tmp_path, mail, load={"max_rate": 2000, "max_concurrency": 500})

@@ -141,7 +141,7 @@ def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> N
     assert planned_count == 0
 
 
-def test_a_subscriber_is_not_created_if_one_of_its_rows_is_inactive_and_suppressed(connector: Connector) -> None:
+def test_an_inactive_suppressed_row_prevents_the_create_of_its_subscriber(connector: Connector) -> None:
     connector.write_people("id,email,active", "1,ann@x.org,yes", "1,gone@x.org,no", "2,bob@x.org,yes")
     write_csv(connector.folder / "gone.csv", "address", "gone@x.org")
     suppress_key = "suppress: {file: {path: gone.csv, column: address}, field: email}"

@@ -75,7 +75,7 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(postg
     assert has_each_person_once(postgres_connector, person_count)
 
 
-def test_a_shard_waits_for_the_lease_of_an_attempt_that_died_on_another_machine(postgres_connector: Connector) -> None:
+def test_a_shard_waits_for_the_lease_of_a_dead_attempt_on_another_machine(postgres_connector: Connector) -> None:
     write_files(postgres_connector, person_count=10)
     assert postgres_connector.sync().rows["created"] == 10  # and the ledger has its tables
     write_files(postgres_connector, person_count=20)
@@ -123,7 +123,7 @@ def check_sums(connector: Connector, result: CommandResult) -> None:
     assert run["rows"] == result.report["rows"]
 
 
-def test_a_run_uses_a_scheduler_and_a_lost_scheduler_ends_the_run_with_a_report(
+def test_a_run_with_a_scheduler_ends_with_a_report_if_the_scheduler_ends(
     postgres_connector: Connector, tmp_path: Path
 ) -> None:
     write_files(postgres_connector, person_count=300)

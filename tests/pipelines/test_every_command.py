@@ -188,7 +188,7 @@ def test_a_missing_ledger_is_reported_and_not_created(restored_connector: Connec
 
 
 @pytest.mark.parametrize(("condition", "command", "expected_code"), CASES)
-def test_a_bad_condition_is_reported_and_leaves_the_state_intact(
+def test_a_command_under_a_bad_condition_leaves_the_state_intact(
     restored_connector: Connector, condition: str, command: str, expected_code: int
 ) -> None:
     identities_before = read_identities(restored_connector)

@@ -43,7 +43,7 @@ def test_a_created_subscriber_is_explained_with_its_id_and_its_run(connector: Co
     assert connector.sandbox.stats()["requests"] == requests
 
 
-def test_a_create_is_explained_during_its_run_and_after_the_run_is_killed(connector: Connector) -> None:
+def test_explain_shows_a_create_of_an_active_run_and_of_a_killed_run(connector: Connector) -> None:
     connector.sandbox.switch(hang_after=1)  # one create takes effect and is not answered
     path = connector.write_people("email", ANN)
     with connector.start("import", path, *NEWS_IMPORT_OPTIONS) as process:
@@ -82,7 +82,7 @@ def test_explain_ends_with_exit_code_1_if_the_ledger_does_not_know_the_subscribe
     assert "does not know this subscriber" in connector.run("explain", BOB).stdout
 
 
-def test_a_subscriber_whose_rows_were_always_invalid_is_explained_by_its_problem(connector: Connector) -> None:
+def test_explain_shows_the_problem_of_a_subscriber_without_a_valid_row(connector: Connector) -> None:
     connector.write_people("email,birthday", f"{ANN},31.02.1990")
     run = connector.sync(connector.write_job(fields=FIELDS)).report
     result = explain(connector)

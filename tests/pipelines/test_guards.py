@@ -133,7 +133,7 @@ def test_rejections_of_few_rows_end_the_run_if_all_rows_are_rejected(connector: 
     assert (result.exit_code, result.rows["rejected"]) == (3, 10)
 
 
-def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector: Connector) -> None:
+def test_an_executed_create_with_a_refusal_is_not_counted_as_rejected(connector: Connector) -> None:
     connector.sandbox.switch(created_422=1)
     write_people(connector, 12)
     connector.sync(write_job(connector, "guard: {max_rejected: 10%}")).expect(0, read=12, created=12)

@@ -89,7 +89,7 @@ def test_cells_have_precedence_over_a_contradicting_header() -> None:
 
 
 @pytest.mark.parametrize("header", ["Name", "Full Name", "\"Name'", "{{Name}}"])
-def test_a_draft_maps_whole_names_unsplit_and_proposes_two_templates(header: str) -> None:
+def test_a_draft_proposes_two_templates_for_a_column_of_whole_names(header: str) -> None:
     cells = ["Ann Mary Lee", "Dr. Bo Vos", "Cher"]
     frame = pd.DataFrame({"email": EMAILS[:3], header: cells}, dtype="str")
     _, unsplit_field, *split_fields = guess_fields(frame, TODAY)

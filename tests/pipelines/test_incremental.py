@@ -71,7 +71,7 @@ def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Conn
     assert connector.sync().rows == {"read": 1, "created": 1}
 
 
-def test_rows_without_a_value_are_read_by_each_run_and_do_not_move_the_cursor(connector: Connector) -> None:
+def test_each_run_reads_the_rows_without_a_cursor_value_again(connector: Connector) -> None:
     write_people(connector, ("nobody", None))
     write_job(connector)
     first_result = connector.sync()
@@ -145,7 +145,7 @@ def correct_future_row(connector: Connector, updated_at: object) -> None:
     connector.crm.run(f"update people set updated_at = {updated_at!r} where email = 'future@example.com'")
 
 
-def test_a_value_beyond_tomorrow_does_not_move_the_cursor_and_makes_the_run_partial(connector: Connector) -> None:
+def test_a_value_beyond_tomorrow_makes_the_run_partial_and_moves_no_cursor(connector: Connector) -> None:
     """tests/sources/sql/test_cursor.py has all kinds of values."""
     now_s = int(datetime.now(UTC).timestamp())
     write_people(connector, ("a", now_s), ("b", now_s), ("future", 2903299200))

@@ -65,7 +65,7 @@ def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Con
     assert connector.list_created_subscribers()["a@x.org"]["FirstName"] == "Zoë"
 
 
-def test_a_draft_for_a_table_keeps_the_url_in_the_environment_and_proposes_a_cursor(connector: Connector) -> None:
+def test_a_draft_for_a_table_contains_no_url_and_proposes_a_cursor(connector: Connector) -> None:
     database_path = connector.folder / "crm.db"
 
     def run_sql(statement: str) -> None:

@@ -42,7 +42,7 @@ def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(
     assert result.rows["created"] + result.rows["exists"] == PEOPLE_COUNT
 
 
-def test_a_signal_stops_the_run_cleanly_and_the_next_run_continues(connector: Connector) -> None:
+def test_a_run_stopped_by_a_signal_is_continued_by_the_next_run(connector: Connector) -> None:
     connector.sandbox.switch(latency_ms=50)
     path = connector.write_addresses(300)
     arguments = ("import", path, "--base-name", "News", "--max-concurrency", "4", "--output", "json")

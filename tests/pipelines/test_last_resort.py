@@ -16,7 +16,9 @@ from tests.pipelines.conftest import ROOT, Connector, run_process
 from tests.pipelines.leftovers import leave_three_unknown_creates, read_states
 
 
-def test_an_unexpected_error_is_one_line_and_exit_code_3(connector: Connector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_error_ends_with_one_line_and_exit_code_3(
+    connector: Connector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> NoReturn:
         raise KeyError("ann@example.com")
 

@@ -123,7 +123,7 @@ FIELD_BY_COLUMN = {
 }  # fmt: skip
 
 
-def test_unused_columns_that_look_like_fields_are_named(connector: Connector) -> None:
+def test_unused_columns_that_look_like_fields_are_reported(connector: Connector) -> None:
     header = ["email", "is_active", *FIELD_BY_COLUMN, "Company", "created_via", "order_total"]
     people_path = connector.write_people(",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"]))
     (message,) = connector.run_json("validate", people_path).find_messages("look like fields")

@@ -106,7 +106,7 @@ def test_each_destination_of_exports_stores_the_receipts_of_runs(
     assert (third_result.report["receipts"]["rows"], len(destination.read())) == (0, 3)
 
 
-def test_each_outcome_has_its_evidence(connector: Connector) -> None:
+def test_each_receipt_has_the_evidence_of_its_outcome(connector: Connector) -> None:
     destination = Destination("sqlite", connector.folder, "")
     connector.sandbox.switch(required="FirstName", error_status=422)
     first_result = sync_lines(connector, destination.to, "ann@x.org,Ann,", "bob@x.org,,")
@@ -136,7 +136,7 @@ def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector:
     assert read_receipt(destination, repeated_result, "person7@x.org") == expected_receipt
 
 
-def test_a_create_that_took_effect_with_a_429_has_the_receipt_of_a_created_subscriber(connector: Connector) -> None:
+def test_an_executed_create_with_a_429_has_the_receipt_of_a_create(connector: Connector) -> None:
     destination = Destination("sqlite", connector.folder, "")
     connector.sandbox.switch(created_429=1.0)
     result = sync_lines(connector, destination.to, "ann@x.org,Ann,")

@@ -233,7 +233,7 @@ def test_an_empty_source_is_refused(connector: Connector) -> None:
     assert not (connector.folder / "differences.csv").exists()
 
 
-def test_a_list_that_cannot_be_read_aborts_the_run_and_keeps_the_file(connector: Connector) -> None:
+def test_an_unreadable_list_leaves_the_differences_file_unchanged(connector: Connector) -> None:
     write_people(connector, {"ann@x.org": "Ann"})
     write_job(connector)
     reconcile(connector)

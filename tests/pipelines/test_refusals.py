@@ -19,7 +19,7 @@ from tests.pipelines.lists import write_lists
 from tests.pipelines.reconciled import list_by_email
 
 
-def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(connector: Connector) -> None:
+def test_a_corrected_row_with_an_executed_create_is_not_created_again(connector: Connector) -> None:
     """The list shows the refused subscribers only after the look-up of the first run."""
     sandbox, path = connector.sandbox, connector.write_addresses(50)
     sandbox.switch(created_422=0.2, list_lag_ms=2000)
@@ -81,7 +81,7 @@ def test_an_executed_first_create_with_a_429_is_sent_once_while_the_list_lags(co
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_as_created(connector: Connector) -> None:
+def test_a_create_of_another_program_after_a_429_is_not_reported_as_created(connector: Connector) -> None:
     connector.sandbox.switch(refuse=1, retry_after="seconds")
     path = connector.write_people("email,first_name", "ann@x.org,Ann", "bob@x.org,Bob")
     other_path = write_csv(connector.folder / "other.csv", "email,first_name", "ann@x.org,Anna")
@@ -95,7 +95,7 @@ def test_a_subscriber_that_another_program_creates_after_a_429_is_not_reported_a
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
 
 
-def test_a_token_that_is_revoked_during_a_run_rejects_no_row(connector: Connector) -> None:
+def test_a_token_revoked_during_a_run_rejects_no_row(connector: Connector) -> None:
     sandbox, path = connector.sandbox, connector.write_addresses(300)
     sandbox.switch(latency_ms=20)
     with connector.start("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4", "--output", "json") as process:
@@ -157,7 +157,7 @@ def count_creates(result: CommandResult) -> int:
     return create_count
 
 
-def test_a_rate_limit_answered_as_a_refusal_slows_the_load_and_rejects_no_row(connector: Connector) -> None:
+def test_a_rate_limit_that_looks_like_a_refusal_rejects_no_row(connector: Connector) -> None:
     connector.sandbox.switch(rate=50, limit_status=200, retry_after="none", **SLOW_SWITCHES)
     result = connector.import_file(connector.write_addresses(200))
     result.expect(0, read=200, created=200)

@@ -7,7 +7,7 @@ from connector.runs.row_files import RowFile
 from pipelines.report.differences import DifferenceFile
 
 
-def test_a_restarted_file_holds_only_later_lines(tmp_path: Path) -> None:
+def test_a_restarted_row_file_has_only_later_rows(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "rows")
     file.write_line(["Ann"])
     file.restart()
@@ -17,7 +17,7 @@ def test_a_restarted_file_holds_only_later_lines(tmp_path: Path) -> None:
     assert (tmp_path / "rows.csv").read_text(encoding="utf-8").split() == ["name", "Bob"]
 
 
-def test_a_file_that_is_cut_off_by_a_full_disk_is_a_failure(tmp_path: Path) -> None:
+def test_a_row_file_on_a_full_disk_reports_a_failure(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "the rows that need attention")
     limits_before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:

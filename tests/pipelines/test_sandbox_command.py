@@ -6,7 +6,7 @@ import signal
 from tests.pipelines.conftest import Connector
 
 
-def test_the_sandbox_prints_its_address_serves_and_ends_with_a_signal(connector: Connector) -> None:
+def test_the_sandbox_command_serves_until_a_signal(connector: Connector) -> None:
     arguments = ("sandbox", "--port", "0", "--token", "try-me", "--data", "data", "--set", "order=id_desc")
     with connector.start_new_interpreter(*arguments) as process:
         assert process.stdout is not None
@@ -27,7 +27,7 @@ def test_the_message_about_a_port_in_use_names_the_port(connector: Connector) ->
     assert (result.exit_code, port in result.stderr) == (2, True)
 
 
-def test_the_demo_ends_with_a_verdict_and_leaves_its_files(connector: Connector) -> None:
+def test_the_demo_ends_with_a_verdict(connector: Connector) -> None:
     result = connector.run("demo", "--folder", "demo", "--people", "400")
     assert result.exit_code == 0, result.stdout
     assert "verdict: service, ledger and warehouse agree" in result.stdout

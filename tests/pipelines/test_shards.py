@@ -68,7 +68,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
     assert kill_count > 0
 
 
-def test_a_run_that_stops_beyond_its_lease_repeats_no_create_of_another_run(postgres_connector: Connector) -> None:
+def test_a_run_beyond_its_lease_repeats_no_create_of_another_run(postgres_connector: Connector) -> None:
     """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 8 s ends."""
     write_files(postgres_connector, person_count=120, load="max_rate: 20")
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
@@ -125,7 +125,7 @@ def test_a_shard_of_a_base_with_a_name_is_refused_before_the_first_create(postgr
 
 
 @pytest.mark.parametrize("rows", [(), ("person1@example.com,Ann",)])
-def test_only_a_file_without_rows_is_refused_and_an_empty_shard_is_accepted(
+def test_an_empty_shard_is_accepted_unless_the_file_has_no_rows(
     postgres_connector: Connector, rows: tuple[str, ...]
 ) -> None:
     write_job(postgres_connector)

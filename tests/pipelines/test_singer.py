@@ -64,7 +64,7 @@ def read_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_a_record_without_an_identity_is_rejected_and_the_others_are_created(connector: Connector) -> None:
+def test_only_the_record_without_an_identity_is_rejected(connector: Connector) -> None:
     messages = [*write_stream([1]), *write_stream([2], mail=None)[1:], *write_stream([3])[1:]]
     result = load_messages(connector, messages)
     assert (result.exit_code, read_lines(result.stdout)[-1]) == (0, {"last": 3})
@@ -101,7 +101,7 @@ def test_a_killed_target_with_lost_answers_creates_nobody_twice(connector: Conne
     assert sorted(connector.count_creates_by_email().values()) == [1] * ROW_COUNT
 
 
-def test_a_second_stream_is_refused_and_one_stream_can_be_selected(connector: Connector) -> None:
+def test_a_second_stream_is_refused_unless_the_settings_select_a_stream(connector: Connector) -> None:
     messages_of_two_streams = [*write_stream([1]), *write_stream([2], stream="orders")]
     result = load_messages(connector, messages_of_two_streams)
     assert result.exit_code != 0

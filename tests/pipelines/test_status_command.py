@@ -36,7 +36,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_status_shows_a_killed_import_its_open_entries_and_the_command_that_resolves_them(connector: Connector) -> None:
+def test_status_shows_a_killed_import_its_open_entries_and_the_next_command(connector: Connector) -> None:
     assert connector.run("status").stdout.startswith(f"no run is on record in {connector.folder}")
     connector.sandbox.switch(hang_after=1)  # one create takes effect and is not answered
     path = connector.write_addresses(20)
@@ -235,7 +235,7 @@ def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector) -> N
     assert "cannot be recorded" in result.stderr
 
 
-def test_a_job_whose_ledger_must_exist_sends_nothing_without_the_ledger(connector: Connector) -> None:
+def test_a_job_with_ledger_must_exist_sends_nothing_without_a_ledger(connector: Connector) -> None:
     connector.write_addresses(1)
     connector.write_job()
     connector.write_job("ledger: must_exist", file_name="strict.yaml")

@@ -128,7 +128,7 @@ def test_a_job_exports_with_its_filters(connector: Connector) -> None:
     assert result.report["certificate"]["filters"]["sent"] == "email"
 
 
-def test_a_filter_that_matches_nobody_replaces_nothing(filled_connector: Connector, tmp_path: Path) -> None:
+def test_an_export_without_matching_subscribers_replaces_no_file(filled_connector: Connector, tmp_path: Path) -> None:
     filled_connector.run_json("export", "out.csv")
     content_before = (tmp_path / "out.csv").read_bytes()
     result = filled_connector.run_json("export", "out.csv", "--email", "nobody@example.com")

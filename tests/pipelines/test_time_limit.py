@@ -8,7 +8,7 @@ from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 PEOPLE_COUNT = 60
 
 
-def test_a_load_past_its_time_limit_stops_cleanly_and_the_next_run_continues(connector: Connector) -> None:
+def test_a_load_past_its_time_limit_is_continued_by_the_next_run(connector: Connector) -> None:
     connector.write_addresses(PEOPLE_COUNT)
     connector.write_job("time_limit: 3s", load="quiet_period: 200ms, max_rate: 10")
     result = connector.sync()

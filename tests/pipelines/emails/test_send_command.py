@@ -25,7 +25,7 @@ def mailer(connector: Connector, tmp_path: Path) -> Connector:
     return connector
 
 
-def test_an_email_of_options_is_sent_and_its_answer_is_recorded(mailer: Connector) -> None:
+def test_the_report_of_send_has_the_ids_of_the_sent_email(mailer: Connector) -> None:
     result = mailer.run_json("send", *ARGUMENTS)
     (sent_email,) = read_outbox(mailer.sandbox)
     result.expect(0, read=1, sent=1)
@@ -36,7 +36,7 @@ def test_an_email_of_options_is_sent_and_its_answer_is_recorded(mailer: Connecto
     assert next(list_runs(mailer.folder / "state"))["email"] == result.report["email"]
 
 
-def test_every_field_of_the_interface_arrives(mailer: Connector) -> None:
+def test_send_transmits_every_field_of_the_interface(mailer: Connector) -> None:
     """The fields of service-api.md 2.2, from a message file."""
     (mailer.folder / "logo.png").write_bytes(PNG_BYTES)
     (mailer.folder / "übersicht.pdf").write_bytes(b"%PDF-1.7 \x00\xff" * 999)
@@ -74,7 +74,7 @@ def test_every_field_of_the_interface_arrives(mailer: Connector) -> None:
     assert "dan@example.net" in json.dumps(sent_email.outbox_entry), "Bcc"
 
 
-def test_a_dry_run_writes_the_email_and_sends_no_email(mailer: Connector) -> None:
+def test_a_dry_run_of_send_only_writes_the_email(mailer: Connector) -> None:
     (mailer.folder / "a.bin").write_bytes(PNG_BYTES)
     result = mailer.run_json("send", *ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
     assert (result.exit_code, mailer.sandbox.outbox()) == (0, [])
