@@ -17,7 +17,7 @@ LOAD_JOB = build_job()
 LIST_CHECKS = ("page size", "order", "filters", "cut off")
 EXACT_FILTERS = "email: exact; client_user_id: exact"
 PARTIAL_FILTERS = EXACT_FILTERS.replace("exact", "partial: a part of a value found the subscriber")
-EXPECTED_MESSAGES = {
+EXPECTED_MESSAGE_BY_CHECK = {
     "page size": "a page held 40 of 40 subscribers; the limit of a page is 1,000",
     "order": "by id, ascending",
     "filters": EXACT_FILTERS,
@@ -150,8 +150,8 @@ def test_check_shows_the_page_size_order_and_filters_of_the_list(
     messages_by_check = read_messages(connector)
     assert {
         name: messages_by_check[name][: len(expected_text)]
-        for name, expected_text in (EXPECTED_MESSAGES | expected_changes).items()
-    } == EXPECTED_MESSAGES | expected_changes
+        for name, expected_text in (EXPECTED_MESSAGE_BY_CHECK | expected_changes).items()
+    } == EXPECTED_MESSAGE_BY_CHECK | expected_changes
     assert "no lag of the list is on record" in messages_by_check["ledger"]
 
 

@@ -107,8 +107,8 @@ UNREADABLE_ROWS = (
 def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(connector: Connector) -> None:
     rows = ["bob@x.org,Bob,DE,yes"]
     for index, template in enumerate(UNREADABLE_ROWS):
-        pair = [f"p{index}@x.org,Ann,DE,yes", template.format(email=f"P{index}@X.org")]
-        rows += pair if index % 2 == 0 else reversed(pair)
+        row_pair = [f"p{index}@x.org,Ann,DE,yes", template.format(email=f"P{index}@X.org")]
+        rows += row_pair if index % 2 == 0 else reversed(row_pair)
     text = "\n".join(["email,name,country,active", *rows, ""])
     (connector.folder / "people.csv").write_bytes(text.encode("latin-1"))
     result = connector.sync(write_job(connector))

@@ -16,14 +16,14 @@ from pipelines.cli import COMMANDS
 from tests.pipelines.conftest import Connector, build_job, run_process, wait_for
 from tests.pipelines.virtual_time import skip_waits
 
-FILES = {
+TEXT_BY_FILE_NAME = {
     "crm.yaml": build_job(fields=""),
     "export.yaml": "job: out\nexport: {to: 'sqlite:///out.db'}\n",
     "mail.yaml": "job: mail\nsource: {file: {path: people.csv}}\n"
     "mail: {campaign: w, to: email, from: {email: a@example.com}, subject: Hi, text: {content: Hello}}\n",
     "hello.txt": "Hello\n",
 }
-REQUEST_COMMANDS = {  # commands that send requests to the service
+REQUEST_COMMAND_BY_NAME = {  # commands that send requests to the service
     "import": "import people.csv --base-name News --quiet-period 200ms",
     "sync": "sync crm.yaml",
     "plan": "plan people.csv --base-name News",
@@ -35,7 +35,7 @@ REQUEST_COMMANDS = {  # commands that send requests to the service
     "send": "send --to b@example.com --from a@example.com --subject Hi --text hello.txt",
     "mail": "mail mail.yaml",
 }
-LOCAL_COMMANDS = {  # commands that send no request
+LOCAL_COMMAND_BY_NAME = {  # commands that send no request
     "validate": "validate people.csv",
     "explain": "explain known@example.com",
     "forget": "forget known@example.com",
@@ -46,8 +46,8 @@ LOCAL_COMMANDS = {  # commands that send no request
     "init": "init people.csv --base-name News",
     "schema": "schema",
 }
-COMMAND_LINES = REQUEST_COMMANDS | LOCAL_COMMANDS
-EXPECTED_TEXTS = {  # the message of an exit code above 1 contains one of these texts
+COMMAND_BY_NAME = REQUEST_COMMAND_BY_NAME | LOCAL_COMMAND_BY_NAME
+EXPECTED_TEXTS_BY_CONDITION = {  # the message of an exit code above 1 contains one of these texts
     "no network": ("Connection refused",),
     "wrong token": ("heck the token",),
     "no permission": ("this user cannot",),
@@ -79,7 +79,7 @@ CASES = [
 
 def test_every_command_is_in_a_table_of_this_module() -> None:
     excluded_commands = {"sandbox", "demo"}  # commands with their own state and service
-    assert {name.partition(" ")[0] for name in COMMAND_LINES} == set(COMMANDS) - excluded_commands
+    assert {name.partition(" ")[0] for name in COMMAND_BY_NAME} == set(COMMANDS) - excluded_commands
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def state_of_killed_import(session_sandbox: SandboxProcess, tmp_path_factory: py
     folder = tmp_path_factory.mktemp("killed")
     connector, sandbox = Connector(session_sandbox, folder), session_sandbox
     sandbox.reset()
-    for name, content in FILES.items():
+    for name, content in TEXT_BY_FILE_NAME.items():
         (folder / name).write_text(content)
     (folder / "known.csv").write_text("email,is_active\nknown@example.com,true\n")
     assert connector.import_file(folder / "known.csv").exit_code == 0
@@ -115,7 +115,7 @@ def restored_connector(
 @contextmanager
 def fill_disk(state: Path) -> Iterator[None]:
     """Move the state to its own full disk while the context lasts."""
-    saved_state = state.with_name("kept")
+    saved_state = state.with_name("saved-state")
     state.rename(saved_state)
     state.mkdir()
     mount_result = run_process(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", state])
@@ -138,7 +138,7 @@ def fill_disk(state: Path) -> Iterator[None]:
 
 def run(restored_connector: Connector, condition: str, command: str) -> tuple[int, str, str]:
     state, sandbox = restored_connector.folder / "state", restored_connector.sandbox
-    arguments = COMMAND_LINES[command].split()
+    arguments = COMMAND_BY_NAME[command].split()
     if condition in ENVIRON_BY_CONDITION:
         result = restored_connector.run(*arguments, environ=ENVIRON_BY_CONDITION[condition], clock=skip_waits())
         return result.exit_code, result.stdout, result.stderr
@@ -169,7 +169,7 @@ def read_identities(restored_connector: Connector) -> set[bytes]:
 @pytest.mark.parametrize("command", ["retry", "forget"])
 def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(restored_connector: Connector, command: str) -> None:
     with open_ledger(restored_connector.ledger.url):
-        result = restored_connector.run_json(*COMMAND_LINES[command].split())
+        result = restored_connector.run_json(*COMMAND_BY_NAME[command].split())
     assert (result.exit_code, result.report["status"]) == (4, "locked")
     assert str(os.getpid()) in result.stderr
     assert not result.report.get("forgotten")
@@ -180,7 +180,7 @@ def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(restored_connector:
 def test_a_missing_ledger_is_reported_and_not_created(restored_connector: Connector, command: str) -> None:
     count_before = count_requests(restored_connector.sandbox)
     environ = {"CONNECTOR_LEDGER": f"sqlite:///{restored_connector.folder}/mistyped.db"}
-    result = restored_connector.run_json(*COMMAND_LINES[command].split(), environ=environ)
+    result = restored_connector.run_json(*COMMAND_BY_NAME[command].split(), environ=environ)
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "no ledger" in result.stderr
     assert [*restored_connector.folder.glob("mistyped*"), *restored_connector.folder.glob("copied*")] == []
@@ -197,5 +197,5 @@ def test_a_command_under_a_bad_condition_leaves_the_state_intact(
     output = stdout + stderr
     assert code == expected_code, output
     assert not any(fault in output for fault in ("Traceback", "a fault of the program", "Errno")), output
-    assert code <= 1 or any(expected_text in output for expected_text in EXPECTED_TEXTS[condition]), output
+    assert code <= 1 or any(expected_text in output for expected_text in EXPECTED_TEXTS_BY_CONDITION[condition]), output
     assert identities_before <= read_identities(restored_connector) or (code == 0 and command == "forget")

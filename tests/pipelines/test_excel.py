@@ -66,7 +66,7 @@ def test_a_workbook_has_cells_of_the_correct_types(exporter: Connector) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-EXPORT_ARGUMENTS: dict[str, tuple[str, ...]] = {
+ARGUMENTS_BY_FORMAT: dict[str, tuple[str, ...]] = {
     "workbook": ("people.xlsx",),
     "workbook without run columns": ("people.xlsx", "--no-run-columns"),
     "csv for excel with semicolons": ("people.csv", "--csv-dialect", "excel", "--delimiter", ";", "--guard-formulas"),
@@ -75,7 +75,7 @@ EXPORT_ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("arguments", EXPORT_ARGUMENTS.values(), ids=EXPORT_ARGUMENTS)
+@pytest.mark.parametrize("arguments", ARGUMENTS_BY_FORMAT.values(), ids=ARGUMENTS_BY_FORMAT)
 def test_an_import_of_an_export_creates_the_exported_values(exporter: Connector, arguments: tuple[str, ...]) -> None:
     assert exporter.run("export", *arguments).exit_code == 0
     exported_subscribers = exporter.list_created_subscribers()

@@ -9,7 +9,7 @@ from connector import Connector as Library, ConnectorError
 from connector.ledger.opening import open_ledger
 from tests.pipelines.conftest import Connector, build_job
 
-JOB_FILES = {
+JOB_TEXT_BY_FILE_NAME = {
     "good.yaml": build_job(job="good"),
     "sql.yaml": build_job(source="sql: {url: '${CRM_URL}', table: people}"),
     "key.yaml": build_job("nonsense: 1", job="mistyped"),
@@ -24,7 +24,7 @@ CLOSED_PORT_ENVIRON = {"CRM_URL": "postgresql://user:hunter2@127.0.0.1:1/crm"}
 @pytest.fixture
 def jobs_connector(connector: Connector, tmp_path: Path) -> Connector:
     connector.write_addresses(2)
-    for name, text in JOB_FILES.items():
+    for name, text in JOB_TEXT_BY_FILE_NAME.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     return connector
 

@@ -22,10 +22,10 @@ def list_all_commands(command: click.Command, context: click.Context) -> Iterato
             yield from list_all_commands(subcommand, click.Context(subcommand, info_name=name, parent=context))
 
 
-COMMANDS_BY_PATH = dict(list_all_commands(cli, click.Context(cli, info_name="connector", **cli.context_settings)))
-OPTIONS = {
+COMMAND_BY_PATH = dict(list_all_commands(cli, click.Context(cli, info_name="connector", **cli.context_settings)))
+OPTION_BY_NAME = {
     f"{path} {parameter.opts[-1]}": parameter
-    for path, command in COMMANDS_BY_PATH.items()
+    for path, command in COMMAND_BY_PATH.items()
     for parameter in command.params
     if isinstance(parameter, click.Option) and parameter.name != "version"
 }
@@ -37,7 +37,7 @@ def test_each_help_is_ascii_fits_80_columns_and_is_in_the_reference() -> None:
     help_by_path = dict(re.findall(r"^## ([^\n]*)\n\n```text\n(.*?)```$", page, re.M | re.S))
     lines = [line for help_text in help_by_path.values() for line in help_text.splitlines()]
     assert [line for line in lines if len(line) > 80 or not line.isascii()] == []
-    assert list(help_by_path) == list(COMMANDS_BY_PATH)
+    assert list(help_by_path) == list(COMMAND_BY_PATH)
 
 
 def test_the_help_shows_each_command_once_with_a_whole_sentence(connector: Connector) -> None:
@@ -70,7 +70,7 @@ def find_fault(option: click.Option) -> str:
 
 
 def test_each_option_has_a_sentence_a_type_and_its_default() -> None:
-    faults = {name: find_fault(option) for name, option in OPTIONS.items()}
+    faults = {name: find_fault(option) for name, option in OPTION_BY_NAME.items()}
     assert {name: fault for name, fault in faults.items() if fault} == {}
 
 
@@ -78,7 +78,7 @@ def test_each_option_has_a_sentence_a_type_and_its_default() -> None:
     "option_name", ["--wait", "--time-limit", "--json", "--report", "--metrics", "--limit", "--held"]
 )
 def test_a_shared_option_has_one_help_text(option_name: str) -> None:
-    texts = {option.help for name, option in OPTIONS.items() if name.endswith(f" {option_name}")}
+    texts = {option.help for name, option in OPTION_BY_NAME.items() if name.endswith(f" {option_name}")}
     assert len(texts) == 1
 
 

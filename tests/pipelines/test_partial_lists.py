@@ -19,7 +19,9 @@ MANY_OTHER_PEOPLE = 1_500
 """A number of subscribers in another base for which filters need fewer requests than a sweep, if pages are small."""
 
 NEWS_BASE = "--base-name News"
-MIXED_ROWS = [f"p{n}@x.org,k{n},{'male' if n % 3 else ''},{str(n % 2 == 0).lower()}" for n in range(40)]
+MIXED_ROWS = [
+    f"p{index}@x.org,k{index},{'male' if index % 3 else ''},{str(index % 2 == 0).lower()}" for index in range(40)
+]
 """Rows of `HEADER`: every second person is active, and two of three people are male."""
 HEADER = "email,client_user_id,gender,is_active"
 
@@ -77,7 +79,7 @@ class Case:
 
 
 ID_OPTIONS = ("--identity", "client_user_id")
-EXISTING_PEOPLE = {
+CASE_BY_NAME = {
     "inactive": Case(MIXED_ROWS, {"hide": "inactive"}, message="a request asks for them. They were read separately."),
     "inactive, by filters": Case(build_rows("male", False), {"hide": "inactive"}, MANY_OTHER_PEOPLE),
     "inactive and no gender": Case(build_rows("", False), {"hide": "inactive,unspecified"}, MANY_OTHER_PEOPLE),
@@ -88,7 +90,7 @@ EXISTING_PEOPLE = {
 }
 
 
-@pytest.mark.parametrize("case", EXISTING_PEOPLE.values(), ids=list(EXISTING_PEOPLE))
+@pytest.mark.parametrize("case", CASE_BY_NAME.values(), ids=list(CASE_BY_NAME))
 def test_a_subscriber_on_a_partial_list_is_not_created_twice(connector: Connector, case: Case) -> None:
     fill_base(connector, case.rows, case.first_base, *case.options)
     stored_count = connector.sandbox.stats()["subscribers"]
@@ -278,7 +280,7 @@ def test_an_export_has_the_subscribers_of_two_hidden_classes(connector: Connecto
 
 def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(connector: Connector) -> None:
     connector.sandbox.seed(300, base_id=50)
-    connector.write_people("email,name", *(f"person{n}@x.org,Ann" for n in range(40)))
+    connector.write_people("email,name", *(f"person{index}@x.org,Ann" for index in range(40)))
     write_job(connector)
     assert connector.sync().rows == {"read": 40, "created": 40}
     connector.sandbox.switch(hidden_bases="51")

@@ -6,15 +6,15 @@ from pathlib import Path
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector, build_job, wait_for
 from tests.pipelines.in_process import run_in_process
-from tests.pipelines.test_every_command import COMMAND_LINES, FILES, REQUEST_COMMANDS
+from tests.pipelines.test_every_command import COMMAND_BY_NAME, REQUEST_COMMAND_BY_NAME, TEXT_BY_FILE_NAME
 
 TOKEN, PASSWORD = "canary-token-83b1f0c2", "canary-password-5d9e"
-URLS = {
-    "postgresql": f"postgresql://reader:{PASSWORD}@127.0.0.1:1/crm",
-    "mysql": f"mysql://reader:{PASSWORD}@127.0.0.1:1/crm",
-    "unknown": f"no-such://reader:{PASSWORD}@db/crm",
-}
-JOB_FILES = {
+URLS = (
+    f"postgresql://reader:{PASSWORD}@127.0.0.1:1/crm",
+    f"mysql://reader:{PASSWORD}@127.0.0.1:1/crm",
+    f"no-such://reader:{PASSWORD}@db/crm",
+)
+JOB_TEXT_BY_FILE_NAME = {
     "from.yaml": build_job(job="from", source="sql: {url: '${CRM_URL}', table: people}"),
     "to.yaml": "job: to\nexport: {to: '${CRM_URL}'}\n",
 }
@@ -38,10 +38,10 @@ def has_secret_in_process_list() -> bool:
 
 
 def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProcess, tmp_path: Path) -> None:
-    for name, text in (FILES | JOB_FILES).items():
+    for name, text in (TEXT_BY_FILE_NAME | JOB_TEXT_BY_FILE_NAME).items():
         (tmp_path / name).write_text(text)
     Connector(sandbox, tmp_path).write_addresses(5)
-    output_folder = tmp_path / "said"
+    output_folder = tmp_path / "outputs"
     output_folder.mkdir()
 
     def run(connector: Connector, command: str, **environ: str) -> int:
@@ -60,9 +60,9 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
         good_connector = Connector(own_sandbox, tmp_path)
         assert run(good_connector, "import people.csv --base-name News --limit 1 --active") == 0
         assert run(good_connector, "ledger backup copy.db") == 0
-        exit_codes = {name: run(good_connector, command) for name, command in COMMAND_LINES.items()}
+        exit_codes = {name: run(good_connector, command) for name, command in COMMAND_BY_NAME.items()}
         assert {name for name, exit_code in exit_codes.items() if exit_code > 1} == set()
-        for url in URLS.values():
+        for url in URLS:
             assert run(good_connector, "export to.yaml", CRM_URL=url) in (2, 3)
             assert run(good_connector, "status", CONNECTOR_LEDGER=url) in (2, 3)
             assert run(good_connector, "sync from.yaml", CRM_URL=url, CONNECTOR_DEBUG="1") in (2, 3)
@@ -71,15 +71,17 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
             wait_for(lambda: own_sandbox.stats()["requests"]["list"]["received"] > 0 or process.poll() is not None)
             assert not has_secret_in_process_list()
             process.communicate()
-        words = f"no right with {TOKEN}"
-        own_sandbox.switch(latency_ms=0, blocked_from=1, blocked_creates=1000, blocked_status=400, blocked_words=words)
+        message = f"no right with {TOKEN}"
+        own_sandbox.switch(
+            latency_ms=0, blocked_from=1, blocked_creates=1000, blocked_status=400, blocked_words=message
+        )
         good_connector.write_addresses(5, first_index=100)
         assert run(good_connector, "import people.csv --base-name News --active") in (1, 3)
         rejects_text = max((tmp_path / "state" / "rejects").iterdir(), key=os.path.getmtime).read_text()
         assert "no right with" in rejects_text, "the rejects file has the message that repeated the token"
     wrong_connector = Connector(sandbox, tmp_path)
     wrong_connector.environ["CONNECTOR_TOKEN"] = TOKEN  # not the token of this sandbox
-    for command in REQUEST_COMMANDS.values():
+    for command in REQUEST_COMMAND_BY_NAME.values():
         run(wrong_connector, command)
     assert find_secrets(tmp_path) == []
     (tmp_path / "found").write_text(f"Authorization: {TOKEN}")

@@ -22,8 +22,8 @@ for sys.argv[1:] in json.loads(sys.argv[1]):
     try:
         run()
         codes.append(0)
-    except SystemExit as end:
-        codes.append(end.code or 0)
+    except SystemExit as exit_error:
+        codes.append(exit_error.code or 0)
 imported = [library for library in {OPTIONAL_LIBRARIES + COMMON_LIBRARIES + DIALECT_MODULES} if library in sys.modules]
 print(json.dumps([codes, imported]), file=sys.stderr, flush=True)
 os._exit(0)

@@ -100,13 +100,13 @@ def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allow
     assert sync(40).rows["suppressed"] == 40
 
 
-BAD_SUPPRESSION_LISTS = {
+EXPECTED_TEXT_BY_LIST = {
     "address,since\nperson1@example.com,2020\nperson0@example.com,2020,why\n": "row 3 (line 3) has 3 cells",
     "address,since\n7,2020\n8,2021\n": "suppresses no subscriber",
 }
 
 
-@pytest.mark.parametrize(("content", "expected_text"), BAD_SUPPRESSION_LISTS.items())
+@pytest.mark.parametrize(("content", "expected_text"), EXPECTED_TEXT_BY_LIST.items())
 def test_a_suppression_list_with_an_unreadable_entry_ends_the_run_before_the_first_create(
     connector: Connector, content: str, expected_text: str
 ) -> None:

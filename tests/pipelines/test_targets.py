@@ -13,7 +13,7 @@ from tests.export.people import MIXED_TABLE
 from tests.export.readers import read_csv
 from tests.pipelines.conftest import Connector
 
-FOREIGN_FILES = {
+FOREIGN_CONTENT_BY_NAME = {
     "people.csv": b"email,name\nann@example.com,Ann\n",
     "people.csv.gz": gzip.compress(b"email,name\nann@example.com,Ann\n"),
     "people.jsonl": b'{"email": "ann@example.com"}\n',
@@ -37,11 +37,11 @@ def write_foreign_parquet(path: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("name", [*FOREIGN_FILES, "people.parquet"])
+@pytest.mark.parametrize("name", [*FOREIGN_CONTENT_BY_NAME, "people.parquet"])
 def test_only_the_option_overwrite_replaces_a_file_of_another_program(filled_connector: Connector, name: str) -> None:
     path = filled_connector.folder / name
-    path.write_bytes(FOREIGN_FILES.get(name, b""))
-    content_before = FOREIGN_FILES[name] if name in FOREIGN_FILES else write_foreign_parquet(path)
+    path.write_bytes(FOREIGN_CONTENT_BY_NAME.get(name, b""))
+    content_before = FOREIGN_CONTENT_BY_NAME[name] if name in FOREIGN_CONTENT_BY_NAME else write_foreign_parquet(path)
     refused_result = filled_connector.run_json("export", name)
     assert (refused_result.exit_code, refused_result.report["status"]) == (2, "usage")
     assert "--overwrite" in refused_result.report["message"]
@@ -55,7 +55,7 @@ def test_only_the_option_overwrite_replaces_a_file_of_another_program(filled_con
 
 
 def test_the_key_overwrite_lets_a_job_replace_a_file_of_another_program(filled_connector: Connector) -> None:
-    (filled_connector.folder / "people.csv").write_bytes(FOREIGN_FILES["people.csv"])
+    (filled_connector.folder / "people.csv").write_bytes(FOREIGN_CONTENT_BY_NAME["people.csv"])
     job_text = "job: w\nexport: {to: people.csv, overwrite: true, group_readable: true}\n"
     (filled_connector.folder / "job.yaml").write_text(job_text)
     assert filled_connector.run_json("export", "job.yaml").exit_code == 0

@@ -28,7 +28,7 @@ def build_mail_job(**mail_keys: object) -> str:
 
 MESSAGE_KEYS = "from: a@x.org\nto: b@x.org\nsubject: s\ntext: {content: t}\n"
 
-FILES: dict[str, str | bytes] = {
+CONTENT_BY_FILE_NAME: dict[str, str | bytes] = {
     "people.csv": "email,name\na@secret.org,A\nb@secret.org,B\n",
     "empty.csv": "",
     "header.csv": "email\n",
@@ -182,7 +182,7 @@ CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
 def folder(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with files, a database, and a ledger with the base News. No test changes the folder."""
     folder = tmp_path_factory.mktemp("usage")
-    for name, content in FILES.items():
+    for name, content in CONTENT_BY_FILE_NAME.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
     with closing(sqlite3.connect(folder / "crm.db")) as database, database:
         database.execute("create table people (email, updated_at)")
