@@ -96,7 +96,7 @@ def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Con
             result = connector.run_json(*command, "--base-id", "7")
             assert result.exit_code == 3, (command, result.stderr)
             assert "people.csv: has changed since it was opened" in result.stderr
-            assert "Wait until it is complete, then run again" in result.stderr
+            assert "Wait until the data are complete, then run again" in result.stderr
     assert connector.count_creates_by_email() == {}
     assert connector.run_json("validate", file_path).rows["read"] > 2_000
 

@@ -78,7 +78,7 @@ def test_a_load_counts_the_confirmed_subscribers_that_the_list_of_a_base_lacks(c
     result = connector.sync().expect(0, read=222, exists=220, created=2)
     (message,) = result.find_messages(LACKING_TEXT)
     assert "(id 7): the list is complete and lacks 20 subscribers" in message
-    assert message.endswith(f"To list them, run: connector reconcile {job_path}")
+    assert message.endswith(f"To list the subscribers, run: connector reconcile {job_path}")
     assert plan_result.find_messages(LACKING_TEXT) == [message]
 
 

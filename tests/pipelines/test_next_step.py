@@ -23,7 +23,7 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     result = connector.run("import", "people.csv", *options)
     assert result.exit_code == 1, result.stderr
     advice, command_line = result.stdout.splitlines()[-2:]
-    assert advice == "Next: Correct the rows in the rejects file, then import it:"
+    assert advice == "Next: Correct the rows in the rejects file, then import this file:"
     assert connector.run("status").stdout.splitlines()[-2:] == [advice, command_line]
     run_id = connector.run_json("status").report["runs"][0]["run_id"]
     lines_of_run = connector.run("status", run_id).stdout.splitlines()
@@ -101,11 +101,12 @@ PLAN_VALUES = {"command": "plan", "status": "ok", "planned": True, "rows": {"cre
 DIFFERENCE_VALUES = {"command": "reconcile", "differences": {"missing": 1}}
 INVALID_VALUES = {"rows": {"invalid": 1}, "rejects_file": EXISTING_FILE}
 IMPORT_STEP = (
-    f"Correct the rows in the rejects file, then import it: connector import {EXISTING_FILE} --job {EXISTING_FILE}"
+    "Correct the rows in the rejects file, then import this file: "
+    f"connector import {EXISTING_FILE} --job {EXISTING_FILE}"
 )
 REJECTED_STEP = (
-    "The service rejected 1 row. Correct it in the rejects file and import it, or send it unchanged: "
-    f"connector retry --rejected --job {EXISTING_FILE}"
+    "The service rejected 1 row. Correct the row in the rejects file, and import this file. "
+    f"Or, to send the row unchanged, run: connector retry --rejected --job {EXISTING_FILE}"
 )
 READ_STEP = "Read the messages of the run: connector status R"
 
@@ -134,14 +135,15 @@ def test_the_next_steps_after_a_run_follow_from_its_report(run: dict[str, Any], 
 
 IMPORT_RUN = RUN | {"command": "import", "job": "people"}
 IMPORT_RUN_WITH_REJECTS = RUN_OF_JOB | IMPORT_RUN | INVALID_VALUES
-RETRY_STEP = "1 create is unresolved. Look it up and finish: connector retry"
+RETRY_STEP = "1 create is unresolved. To look up and finish the create, run: connector retry"
 REPEAT_TEXT = "The connector repeats nothing that is on record. Run the same command again."
-RUNNING_STEP = "1 create is unresolved while run R is still going on."
+RUNNING_STEP = "1 create is unresolved. Wait until run R ends. The run may resolve the create."
 LATER_REFUSED_RUN, LATER_LOCKED_RUN = (
     IMPORT_RUN | {"run_id": run_id, "status": status} for run_id, status in (("U", "usage"), ("L", "locked"))
 )
 REFUSED_STEP = (
-    "Run U (import people) was refused. Correct what the message says. To find what else is wrong, run: connector check"
+    "Run U (import people) was refused. Correct the fault that the message names. To find other faults, run: "
+    "connector check"
 )
 LOCKED_STEP = f"Run L (import people) was locked. {REPEAT_TEXT}"
 KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
@@ -153,7 +155,12 @@ KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
         (1, [IMPORT_RUN | {"status": "running"}], 1, [RUNNING_STEP]),
         (1, [LATER_LOCKED_RUN, IMPORT_RUN | {"status": "running"}], 1, [RUNNING_STEP, LOCKED_STEP]),
         (1, [IMPORT_RUN | {"status": "killed"}], 1, [RETRY_STEP, f"Run R (import people) was killed. {REPEAT_TEXT}"]),
-        (1, [KILLED_SEND], 0, ["Run R (send) was killed. Look whether the email arrived before you send it again."]),
+        (
+            1,
+            [KILLED_SEND],
+            0,
+            ["Run R (send) was killed. Before you send the email again, check whether the email arrived."],
+        ),
         (3, [LATER_LOCKED_RUN, LATER_LOCKED_RUN | {"run_id": "L1"}, IMPORT_RUN | {"status": "ok"}], 0, [LOCKED_STEP]),
         (3, [LATER_LOCKED_RUN, LATER_LOCKED_RUN, IMPORT_RUN_WITH_REJECTS], 0, [LOCKED_STEP, IMPORT_STEP]),
         (3, [LATER_REFUSED_RUN, LATER_REFUSED_RUN, IMPORT_RUN_WITH_REJECTS], 0, [REFUSED_STEP, IMPORT_STEP]),

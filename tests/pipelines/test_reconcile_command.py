@@ -167,7 +167,7 @@ def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Conne
     result = reconcile(connector)
     assert (result.exit_code, result.report["differences"]) == (0, NO_DIFFERENCES), result.stdout
     assert result.rows == {"read": 7, "valid": 1, "invalid": 3, "duplicate": 1, "suppressed": 2}
-    assert result.find_messages("2 of them have no identity")
+    assert result.find_messages("2 of the invalid rows have no identity")
 
 
 def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> None:
@@ -292,7 +292,7 @@ def test_each_base_is_compared_separately(connector: Connector) -> None:
     }  # fmt: skip
     assert find_differences(result) == {"missing": 2, "extra": 1, "duplicated": 1, "vanished": 1}
     assert result.rows == {"read": 6, "valid": 5, "invalid": 1}
-    assert any("1 of them have no identity or no base" in message for message in result.report["messages"])
+    assert any("1 of the invalid rows has no identity or no base" in message for message in result.report["messages"])
 
 
 def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Connector) -> None:

@@ -47,7 +47,7 @@ def test_status_shows_a_killed_import_its_open_entries_and_the_next_command(conn
         process.communicate()
     connector.sandbox.switch(hang_after=0)
     assert [run["status"] for run in report_during_run["runs"]] == ["running"]
-    assert "still going on" in report_during_run["next"][0]
+    assert "Wait until run" in report_during_run["next"][0]
     files_before = read_files(connector.folder / "state")
     report = connector.run_json("status").report
     (killed_run,) = report["runs"]
@@ -94,7 +94,7 @@ def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connec
         assert report["next"][0].startswith("1 create is held for your decision"), report["next"]
     report = connector.run_json("status", "--job", "nobody", "--html", "none.html").report
     assert (report["open_entries"], report["next"]) == ([], [])
-    assert "What is openNothing" in (connector.folder / "none.html").read_text().replace("</h2><p>", "")
+    assert "Open workNothing" in (connector.folder / "none.html").read_text().replace("</h2><p>", "")
     connector.run_json("retry", "--quiet-period", "200ms")
     # The entry belongs to the job also after a retry without a job.
     assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1
