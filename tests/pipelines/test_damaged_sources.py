@@ -38,7 +38,7 @@ def test_a_file_with_an_unclosed_quote_is_refused_with_its_line(connector: Conne
     result = connector.sync(connector.write_job())
     assert result.is_refused
     assert "the record that begins on line 40002 has a quote that is never closed" in result.stderr
-    assert "a quote within it is written twice" in result.stderr
+    assert "a quote within a cell is written twice" in result.stderr
     assert connector.run_json("status").report["runs"][0]["exit_code"] == 2
 
 
