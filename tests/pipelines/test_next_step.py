@@ -146,12 +146,14 @@ REFUSED_STEP = (
     "connector check"
 )
 LOCKED_STEP = f"Run L (import people) was locked. {REPEAT_TEXT}"
+ABORTED_EXPORT_STEP = "Run R (export) was aborted. Do what its message says, and run the command again."
 KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
 
 
 @pytest.mark.parametrize(
     ("selected_count", "runs", "open_count", "expected_steps"),
     [
+        (1, [RUN | {"command": "export", "job": "", "status": "aborted"}], 0, [ABORTED_EXPORT_STEP]),
         (1, [IMPORT_RUN | {"status": "running"}], 1, [RUNNING_STEP]),
         (1, [LATER_LOCKED_RUN, IMPORT_RUN | {"status": "running"}], 1, [RUNNING_STEP, LOCKED_STEP]),
         (1, [IMPORT_RUN | {"status": "killed"}], 1, [RETRY_STEP, f"Run R (import people) was killed. {REPEAT_TEXT}"]),

@@ -16,8 +16,11 @@ from pathlib import Path
 import pytest
 
 from connector.clock import system_clock
+from connector.ledger.opening import open_ledger
 from connector.runs.report import record_report, start_report
 from connector.runs.run_log import list_runs, record_run
+from connector.states import State
+from tests.ledger.transitions import add_base, begin_run, bring_to_state
 from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, run_process, write_csv
 
 RUN_ID = "20261123T080000-0a1b2c"
@@ -79,6 +82,16 @@ def test_each_run_is_recorded_with_a_report_that_only_its_owner_can_read(connect
     (run_file,) = (connector.folder / "state" / "runs").glob(f"{import_report['run_id']}*")
     assert stat.S_IMODE(run_file.stat().st_mode) == 0o600
     assert connector.run_json("status", "none-such").is_refused
+
+
+def test_status_shows_the_open_entries_of_a_ledger_with_entries_of_all_states(connector: Connector) -> None:
+    with open_ledger(connector.ledger.url) as ledger:
+        begin_run(ledger)
+        for state in set(State) - {State.NONE}:
+            bring_to_state(ledger, add_base(ledger, service_id=int(state)), state)
+    result = connector.run_json("status")
+    assert result.exit_code == 0, result.stderr
+    assert {entry["state"] for entry in result.report["open_entries"]} == {"sending", "unknown", "held", "rejected"}
 
 
 def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connector) -> None:
