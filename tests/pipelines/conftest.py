@@ -176,15 +176,19 @@ class Connector:
         path.write_text(build_job(*job_lines, **values), encoding="utf-8")
         return path
 
+    def write_csv(self, name: str | Path, *lines: str) -> Path:
+        """Write a file into the folder of the test. Return its path."""
+        return write_csv(self.folder / name, *lines)
+
     def write_people(self, *lines: str) -> Path:
         """Write people.csv. Return its path."""
-        return write_csv(self.folder / "people.csv", *lines)
+        return self.write_csv("people.csv", *lines)
 
     def write_addresses(self, person_count: int, first_index: int = 0, name: str | Path = "people.csv") -> Path:
         """Write a CSV file with this many valid people. Return its path."""
         indexes = range(first_index, first_index + person_count)
         people = [f"person{index}@example.com,Ann {index},Lee,true" for index in indexes]
-        return write_csv(self.folder / name, "email,first_name,last_name,is_active", *people)
+        return self.write_csv(name, "email,first_name,last_name,is_active", *people)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import list_bases, record_lag
 from connector.states import State
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, read_rows, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, read_rows
 
 
 def leave_three_unknown_creates(
@@ -59,5 +59,5 @@ def create_elsewhere(connector: Connector, path: Path, *options: str) -> None:
 
 def unsubscribe(connector: Connector, *emails: str) -> None:
     """Create inactive subscribers in base 7 with another ledger."""
-    path = write_csv(connector.folder / "gone.csv", "email", *emails)
+    path = connector.write_csv("gone.csv", "email", *emails)
     create_elsewhere(connector, path, "--base-id", "7", "--inactive")

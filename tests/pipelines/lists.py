@@ -6,7 +6,7 @@ from pathlib import Path
 
 from connector.fields import normalise_email
 from connector.sandbox import SandboxProcess
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import Connector
 
 
 def write_lists(
@@ -33,5 +33,5 @@ def count_by_base(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
 def write_parts(connector: Connector, *files: tuple[str, ...]) -> Path:
     """Write a job that reads these files in turn. The rows of each file are one chunk."""
     for index, rows in enumerate(files):
-        write_csv(connector.folder / f"part{index}.csv", "email,list", *rows)
+        connector.write_csv(f"part{index}.csv", "email,list", *rows)
     return connector.write_job(base="column: list", source="file: {path: 'part*.csv'}")

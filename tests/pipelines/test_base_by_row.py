@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 from connector.listing.evidence import MAX_REQUESTS
-from tests.pipelines.conftest import CommandResult, Connector, wait_for, wait_for_result, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, wait_for, wait_for_result
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.lists import count_by_base, write_lists, write_parts
 
@@ -49,7 +49,7 @@ def test_a_mix_of_base_ids_and_base_names_is_refused(connector: Connector) -> No
 
 
 def test_two_cells_may_mean_one_base_and_a_suppressed_subscriber_is_created_in_no_base(connector: Connector) -> None:
-    write_csv(connector.folder / "gone.csv", "address", "eve@x.org")
+    connector.write_csv("gone.csv", "address", "eve@x.org")
     rows = ("ann@x.org,news", "ann@x.org,letter", "bob@x.org,letter", "eve@x.org,news", "eve@x.org,shop")
     suppress_line = "suppress: {file: {path: gone.csv, column: address}}"
     write_lists(connector, *rows, base="news: 7, letter: 7, shop: 9", job_lines=[suppress_line])

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.flows.check import CheckResult, advise_on_check
 from tests.databases import Database
-from tests.pipelines.conftest import Connector, build_job, write_csv
+from tests.pipelines.conftest import Connector, build_job
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.leftovers import record_lag_of_list
 
@@ -69,7 +69,7 @@ def test_a_failed_check_names_the_next_step(
     connector: Connector, job: str, environ: dict[str, str], expected_code: int, failed_name: str, expected_text: str
 ) -> None:
     connector.write_people("email", "ann@x.org")
-    write_csv(connector.folder / "bad.csv", "email", "no address")
+    connector.write_csv("bad.csv", "email", "no address")
     foreign_database = Database("sqlite", f"sqlite:///{connector.folder}/taken.db")
     foreign_database.run("CREATE TABLE subscribers (name TEXT)", "INSERT INTO subscribers VALUES ('Ann')")
     exit_code, ok_by_check, failure_text = run_check(connector, job, **environ)

@@ -18,12 +18,12 @@ def write_job(connector: Connector, *job_lines: str, **values: str) -> Path:
     return connector.write_job(*job_lines, **{"base": "id: 7", "fields": FIELDS, **values})
 
 
-def write_people(folder: Path, *rows: str, name: str = "people.csv") -> None:
-    write_csv(folder / name, "email,name,country,active", *rows)
+def write_people(connector: Connector, *rows: str, name: str = "people.csv") -> None:
+    connector.write_csv(name, "email,name,country,active", *rows)
 
 
 def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(connector: Connector) -> None:
-    write_people(connector.folder, *ROWS, "ANN@x.org,A,DE,no", "ann@x.org,B,DE,no")
+    write_people(connector, *ROWS, "ANN@x.org,A,DE,no", "ann@x.org,B,DE,no")
     write_job(connector)
     plan_result = connector.run_json("plan", "job.yaml")
     plan_result.expect(0, read=4, duplicate=2, created=2)
@@ -36,9 +36,9 @@ def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(c
 
 
 def test_an_inactive_row_beyond_the_limit_has_precedence(connector: Connector) -> None:
-    write_people(connector.folder, *(f"p{index}@x.org,Pat,DE,yes" for index in range(8)), name="part0.csv")
-    write_people(connector.folder, "p8@x.org,Pat,DE,yes", name="part1.csv")
-    write_people(connector.folder, "p5@x.org,Pat,DE,no", "P8@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes", name="part2.csv")
+    write_people(connector, *(f"p{index}@x.org,Pat,DE,yes" for index in range(8)), name="part0.csv")
+    write_people(connector, "p8@x.org,Pat,DE,yes", name="part1.csv")
+    write_people(connector, "p5@x.org,Pat,DE,no", "P8@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes", name="part2.csv")
     write_job(connector, "guard: {max_creates: 10}", source="file: {path: 'part*.csv'}")
     for options, created_count in ((["--limit", "8"], 7), (["--limit", "2"], 0)):
         result = connector.sync("job.yaml", *options)
@@ -57,8 +57,8 @@ def test_an_inactive_row_beyond_the_limit_has_precedence(connector: Connector) -
     assert f"row 2 of {connector.folder}/part2.csv" in message
 
 
-def test_the_report_names_the_fields_that_differ(connector: Connector, tmp_path: Path) -> None:
-    write_people(tmp_path, *ROWS, "ann@x.org,Anna,FR,yes", "BOB@x.org,Bob,DE,yes", "ann@x.org,Ann,FR,yes")
+def test_the_report_names_the_fields_that_differ(connector: Connector) -> None:
+    write_people(connector, *ROWS, "ann@x.org,Anna,FR,yes", "BOB@x.org,Bob,DE,yes", "ann@x.org,Ann,FR,yes")
     write_job(connector)
     expected_causes = [("first_name, address_country", 1), ("address_country", 1)]
     for command in ("plan", "sync"):
@@ -69,9 +69,9 @@ def test_the_report_names_the_fields_that_differ(connector: Connector, tmp_path:
         assert result.rows == {"read": 5, "created": 2, "duplicate": 3}
 
 
-def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector: Connector, tmp_path: Path) -> None:
+def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector: Connector) -> None:
     write_people(
-        tmp_path,
+        connector,
         *ROWS,
         "ann@x.org,Ann,Narnia,no",
         "eve@x.org,Eve,Narnia,no",
@@ -129,11 +129,11 @@ def test_an_invalid_row_prevents_creates_of_its_identity_in_both_of_its_bases(co
 
 def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> None:
     rows = [row for index in range(20) for row in (f"p{index}@x.org,Pat,DE,yes", f"p{index}@x.org,no")]
-    write_people(tmp_path, *rows)
+    path = write_csv(tmp_path / "people.csv", "email,name,country,active", *rows)
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": ColumnRule(column="active")})
     planned_count = 0
     for index in (1, 2):
-        with open_file(tmp_path / "people.csv") as source, SpooledRows(source, "email") as source_rows:
+        with open_file(path) as source, SpooledRows(source, "email") as source_rows:
             rules, shard = ValidationRules(), Shard(index, 2)
             for _ in source_rows.spool(prepare_chunks(source, mapping, rules, today=TODAY, limit=None, shard=shard)):
                 pass
@@ -143,7 +143,7 @@ def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> N
 
 def test_an_inactive_suppressed_row_prevents_the_create_of_its_subscriber(connector: Connector) -> None:
     connector.write_people("id,email,active", "1,ann@x.org,yes", "1,gone@x.org,no", "2,bob@x.org,yes")
-    write_csv(connector.folder / "gone.csv", "address", "gone@x.org")
+    connector.write_csv("gone.csv", "address", "gone@x.org")
     suppress_key = "suppress: {file: {path: gone.csv, column: address}, field: email}"
     fields = "client_user_id: id, email: email, is_active: active"
     write_job(connector, suppress_key, fields=fields, subscriber="identity: client_user_id")
@@ -165,8 +165,8 @@ def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector
 
 
 def test_a_run_with_a_limit_reads_no_further_row_without_a_column_of_is_active(connector: Connector) -> None:
-    write_people(connector.folder, *(f"p{index}@x.org,Pat,DE,yes" for index in range(5)), name="part0.csv")
-    write_people(connector.folder, '"never closed', *ROWS, name="part1.csv")
+    write_people(connector, *(f"p{index}@x.org,Pat,DE,yes" for index in range(5)), name="part0.csv")
+    write_people(connector, '"never closed', *ROWS, name="part1.csv")
     options = ("--active", "--map", "is_active=", "--base-name", "News", "--quiet-period", "100ms")
     arguments = ("import", connector.folder / "part*.csv", *options)
     refused_result = connector.run_json(*arguments)

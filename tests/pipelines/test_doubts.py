@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import leave_three_unknown_creates
 
 
-def test_unknown_creates_are_settled_by_the_identity_field_of_their_run(connector: Connector, tmp_path: Path) -> None:
-    path = write_csv(tmp_path / "ids.csv", "client_user_id,email", *(f"A{index},a{index}@x.org" for index in range(3)))
+def test_unknown_creates_are_settled_by_the_identity_field_of_their_run(connector: Connector) -> None:
+    path = connector.write_csv("ids.csv", "client_user_id,email", *(f"A{index},a{index}@x.org" for index in range(3)))
     leave_three_unknown_creates(connector, path, "--identity", "client_user_id", drop_after=1)
-    result = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org", "a1@x.org"))
+    result = connector.import_file(connector.write_csv("new.csv", "email", "z@x.org", "a1@x.org"))
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
     assert result.report["settled"] == {"found": 3, "absent": 0}
     assert set(connector.count_creates_by_email().values()) == {1}
@@ -33,18 +33,18 @@ def test_unknown_creates_in_a_base_without_an_id_do_not_block_another_base(
     connector.import_file(connector.write_addresses(3, first_index=3, name="more.csv")).expect(0, read=3, created=3)
 
 
-def test_the_report_counts_unknown_creates_without_a_row_in_the_source(connector: Connector, tmp_path: Path) -> None:
+def test_the_report_counts_unknown_creates_without_a_row_in_the_source(connector: Connector) -> None:
     leave_three_unknown_creates(connector, connector.write_addresses(3), drop_before=1)
-    result = connector.import_file(write_csv(tmp_path / "new.csv", "email", "z@x.org"), "--on-unknown", "hold")
+    result = connector.import_file(connector.write_csv("new.csv", "email", "z@x.org"), "--on-unknown", "hold")
     result.expect(1, read=1, created=1)
     assert "3 unresolved creates of earlier runs" in result.stderr
 
 
 def test_a_newer_row_replaces_the_body_of_an_unknown_create(connector: Connector, tmp_path: Path) -> None:
     path = tmp_path / "people.csv"
-    write_csv(path, "email,first_name", "a@x.org,Old", "b@x.org,Old", "c@x.org,Old")
+    connector.write_csv(path, "email,first_name", "a@x.org,Old", "b@x.org,Old", "c@x.org,Old")
     leave_three_unknown_creates(connector, path, drop_before=1)
-    write_csv(path, "email,first_name", "a@x.org,New", "b@x.org,Old", "c@x.org,Old")
+    connector.write_csv(path, "email,first_name", "a@x.org,New", "b@x.org,Old", "c@x.org,Old")
     assert connector.import_file(path).rows == {"read": 3, "created": 3}
     subscribers = connector.list_created_subscribers()
     assert [subscribers[f"{name}@x.org"]["FirstName"] for name in "abc"] == ["New", "Old", "Old"]

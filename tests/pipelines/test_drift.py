@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, read_rows, wait_for, wait_for_result, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, read_rows, wait_for, wait_for_result
 from tests.pipelines.planned import count_requests
 from tests.pipelines.reconciled import create_in_service, erase_oldest
 
@@ -99,7 +99,7 @@ def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connec
 def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(connector: Connector) -> None:
     person_count = 250  # the rows are compared by one listing
     rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(person_count)]
-    write_csv(connector.folder / "export.csv", "Email,First name,Last name,is_active", *rows)
+    connector.write_csv("export.csv", "Email,First name,Last name,is_active", *rows)
     result = connector.run_json("import", "export.csv", "--base-id", "7")
     result.expect_rows(read=person_count, created=person_count)
     fields = f"{FIELDS}, last_name: {{value: Lee}}"

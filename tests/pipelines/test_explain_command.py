@@ -9,7 +9,7 @@ from connector.ledger.records import find_or_add_base, start_run
 from connector.ledger.store import Base
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector
 
 ANN, BOB = "ann@example.com", "bob@example.com"
 INTO_NEWS_BY_ROW = ("--base-name", "News", "--quiet-period", "200ms")
@@ -62,9 +62,9 @@ def test_explain_shows_a_create_of_an_active_run_and_of_a_killed_run(connector: 
 
 def test_explain_shows_a_next_step_for_a_difference(connector: Connector, tmp_path: Path) -> None:
     path, header = tmp_path / "people.csv", "email,first_name,is_active"
-    write_csv(path, header, f"{ANN},Ann,true", f"{BOB},Bob,true")
+    connector.write_csv(path, header, f"{ANN},Ann,true", f"{BOB},Bob,true")
     connector.run_json("import", path, *INTO_NEWS_BY_ROW)
-    write_csv(path, header, f"{ANN},Ann,false", f"{BOB},Rob,true")
+    connector.write_csv(path, header, f"{ANN},Ann,false", f"{BOB},Rob,true")
     connector.run_json("import", path, *INTO_NEWS_BY_ROW)
     (opted_out_entry,), (different_entry,) = (explain(connector, email).report["entries"] for email in (ANN, BOB))
     assert (opted_out_entry["state"], opted_out_entry["opted_out_in"]) == ("confirmed", "people")

@@ -7,7 +7,7 @@ from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-from tests.pipelines.conftest import CommandResult, Connector, write_csv
+from tests.pipelines.conftest import CommandResult, Connector
 
 ANN = "ann@x.org"
 NEWS_BASE, SHOP_BASE = (7, "News"), (None, "Shop")
@@ -81,7 +81,7 @@ def test_a_subscriber_is_forgotten_in_every_base_unless_an_option_names_a_base(c
 
 
 def import_ann(connector: Connector) -> CommandResult:
-    path = write_csv(connector.folder / "ann.csv", "email,client_user_id", f"{ANN},A1", "b@x.org,")
+    path = connector.write_csv("ann.csv", "email,client_user_id", f"{ANN},A1", "b@x.org,")
     return connector.import_file(path)
 
 

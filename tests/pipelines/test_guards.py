@@ -73,8 +73,7 @@ def test_a_shrunken_source_stops_the_run(connector: Connector) -> None:
     assert connector.sync("job.yaml", "--limit", "2").rows == {"read": 2, "exists": 2}
     # The guard does not compare with the row count of a run with a limit.
     assert has_guard_stopped_run(connector.sync(), "guard.max_shrink")
-    job_with_higher_limit = write_job(connector, "guard: {max_shrink: 60%}")
-    assert connector.sync(job_with_higher_limit).rows == {"read": 40, "exists": 40}
+    assert connector.sync(write_job(connector, "guard: {max_shrink: 60%}")).rows == {"read": 40, "exists": 40}
 
 
 def test_a_source_without_rows_stops_the_run_unless_the_source_has_a_cursor(connector: Connector) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import create_elsewhere, unsubscribe
 from tests.pipelines.lists import count_by_base
 
@@ -48,7 +48,7 @@ def test_inactive_subscribers_are_found_in_a_list_that_omits_false(connector: Co
 
 def fill_base(connector: Connector) -> None:
     """Create three people in base 7 with another ledger. Eve is inactive."""
-    path = write_csv(connector.folder / "seven.csv", *THREE_PEOPLE)
+    path = connector.write_csv("seven.csv", *THREE_PEOPLE)
     create_elsewhere(connector, path, "--base-id", "7", "--map", "is_active=active")
 
 

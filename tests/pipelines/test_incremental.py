@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, write_csv
+from tests.pipelines.conftest import CommandResult, Connector
 
 QUERY = "query: 'select * from people where updated_at >= :cursor'"
 DATE = "2026-11-20"
@@ -63,10 +63,10 @@ def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Conne
     assert f"the cursor stays at {DATE}T09:00:00: no newer row was read" in result.report["messages"]
 
 
-def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Connector, tmp_path: Path) -> None:
+def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Connector) -> None:
     write_people(connector, *list_people_of_hours(9))
     write_job(connector)
-    path = write_csv(tmp_path / "more.csv", "email,updated_at", f"more@example.com,{DATE} 23:00:00")
+    path = connector.write_csv("more.csv", "email,updated_at", f"more@example.com,{DATE} 23:00:00")
     assert connector.run_json("import", path, "--job", "job.yaml").find_messages("cursor") == []
     assert connector.sync().rows == {"read": 1, "created": 1}
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.virtual_time import skip_waits
 
@@ -72,7 +72,7 @@ def test_log_format_json_writes_messages_as_json_lines(connector: Connector) -> 
 def test_vv_logs_no_value_of_a_row(connector: Connector) -> None:
     path = connector.write_people(",".join(PERSONAL_VALUES), ",".join(PERSONAL_VALUES.values()))
     changed_values = ",".join(PERSONAL_VALUES.values()).replace("crm-4711", "crm-4712")
-    changed_path = write_csv(connector.folder / "changed.csv", ",".join(PERSONAL_VALUES), changed_values)
+    changed_path = connector.write_csv("changed.csv", ",".join(PERSONAL_VALUES), changed_values)
     job_path = connector.write_job(source="file: {path: changed.csv}", fields="")
     export_options = ("--email", PERSONAL_VALUES["email"], "--first-name", PERSONAL_VALUES["first_name"])
     log_texts = [

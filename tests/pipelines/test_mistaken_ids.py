@@ -1,12 +1,11 @@
 """Ids that another program has changed to another spelling (architecture 4.7): no subscriber is created twice."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from connector.load.new_rows import list_other_spellings
-from tests.pipelines.conftest import CommandResult, Connector, write_csv
+from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.leftovers import read_rejects
 from tests.pipelines.reconciled import create_in_service
 
@@ -14,9 +13,9 @@ PEOPLE_NUMBERS = range(1, 11)
 SpellId = Callable[[int], str]
 
 
-def import_ids(connector: Connector, folder: Path, spell_id: SpellId) -> CommandResult:
+def import_ids(connector: Connector, spell_id: SpellId) -> CommandResult:
     rows = [f"{spell_id(person_number)},Lee,true" for person_number in PEOPLE_NUMBERS]
-    path = write_csv(folder / "people.csv", "client_user_id,last_name,is_active", *rows)
+    path = connector.write_people("client_user_id,last_name,is_active", *rows)
     return connector.import_file(path, "--identity", "client_user_id")
 
 
@@ -33,15 +32,15 @@ def test_ids_in_another_spelling_than_on_the_list_are_refused(connector: Connect
     spell_known_id, spell_row_id = "{}.0".format, "{}".format
     for number in PEOPLE_NUMBERS:
         create_in_service(connector.sandbox, None, ClientUserId=spell_known_id(number), LastName="Lee", IsActive=True)
-    check_refusal(import_ids(connector, connector.folder, spell_row_id), spell_known_id, spell_row_id)
-    assert import_ids(connector, connector.folder, spell_known_id).rows == {"read": 10, "exists": 10}
+    check_refusal(import_ids(connector, spell_row_id), spell_known_id, spell_row_id)
+    assert import_ids(connector, spell_known_id).rows == {"read": 10, "exists": 10}
 
 
 def test_ids_in_another_spelling_than_in_an_earlier_run_are_refused(connector: Connector) -> None:
     """The list does not show the subscribers of the first run."""
     connector.sandbox.switch(list_lag_ms=600_000)
-    assert import_ids(connector, connector.folder, "{}".format).rows == {"read": 10, "created": 10}
-    check_refusal(import_ids(connector, connector.folder, "{}.0".format), "{}".format, "{}.0".format)
+    assert import_ids(connector, "{}".format).rows == {"read": 10, "created": 10}
+    check_refusal(import_ids(connector, "{}.0".format), "{}".format, "{}.0".format)
 
 
 def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connector) -> None:

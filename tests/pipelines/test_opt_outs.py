@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, read_rows, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, read_rows
 from tests.pipelines.planned import plan
 from tests.pipelines.reconciled import create_in_service, erase_oldest
 from tests.pipelines.test_drift import count_list_requests, read_drift
@@ -134,7 +134,7 @@ def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector
 
 def test_a_file_of_another_name_reports_the_opt_outs_of_its_own_rows(connector: Connector) -> None:
     def run(name: str, *lines: str) -> CommandResult:
-        path = write_csv(connector.folder / name, "email,is_active", *lines)
+        path = connector.write_csv(name, "email,is_active", *lines)
         return connector.run_json("import", path, "--base-id", "7", "--quiet-period", "200ms")
 
     run("monday.csv", "ann@x.org,yes", "bob@x.org,yes")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.databases import Database
-from tests.pipelines.conftest import CommandResult, Connector, write_csv
+from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import create_in_service
 
@@ -343,7 +343,7 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
     result = connector.run_json("reconcile", "job.yaml")
     assert result.report["certificate"]["reason"] == "cut_off"
     new_rows = [f"new{index}@x.org,Ann" for index in range(30)]
-    new_people_path = write_csv(connector.folder / "new.csv", "email,name", *new_rows)
+    new_people_path = connector.write_csv("new.csv", "email,name", *new_rows)
     result = import_with_new_ledger(connector, new_people_path)  # the run looks up each row, and then creates it
     result.expect(0, read=30, created=30)
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
@@ -380,7 +380,7 @@ def test_no_export_certifies_a_list_that_lacks_confirmed_subscribers(connector: 
 
 def test_subscribers_outside_the_filter_do_not_contradict_the_list(connector: Connector, people_path: Path) -> None:
     rows = [f"bea{index}@x.org,Bea" for index in range(30)]
-    bea_path = write_csv(connector.folder / "beas.csv", "email,name", *rows)
+    bea_path = connector.write_csv("beas.csv", "email,name", *rows)
     assert connector.import_file(bea_path, "--map", "first_name=name").rows == {"read": 30, "created": 30}
     age_runs(connector)
     result = connector.run_json("export", "out.csv", "--first-name", "Ann")

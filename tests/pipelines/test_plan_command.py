@@ -17,14 +17,14 @@ SUPPRESS_KEY = "suppress: {file: {path: gone.csv, column: address}}"
 
 
 def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector) -> None:
-    connector.run_json("import", write_csv(connector.folder / "a.csv", "email", "there@x.org"), *NEWS_IMPORT_OPTIONS,
+    connector.run_json("import", connector.write_csv("a.csv", "email", "there@x.org"), *NEWS_IMPORT_OPTIONS,
                        environ={"CONNECTOR_STATE_DIR": str(connector.folder / "another")})  # fmt: skip
     write_job(connector, SUPPRESS_KEY)
-    write_csv(connector.folder / "gone.csv", "address", "gone@x.org")
+    connector.write_csv("gone.csv", "address", "gone@x.org")
     connector.write_people("email,name", "same@x.org,Ann", "other@x.org,Bob", "refused@x.org,")
     connector.sandbox.switch(required="FirstName")
     assert connector.sync().rows == {"read": 3, "created": 2, "rejected": 1}
-    lost_path = write_csv(connector.folder / "lost.csv", "email,name", "lost@x.org,L", "lost2@x.org,L", "lost3@x.org,L")
+    lost_path = connector.write_csv("lost.csv", "email,name", "lost@x.org,L", "lost2@x.org,L", "lost3@x.org,L")
     connector.sandbox.switch(drop_before=1)
     assert connector.run_json("import", lost_path, "--job", "job.yaml").rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
@@ -137,7 +137,7 @@ def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, seed: 
     rng = random.Random(seed)
     write_job(connector, SUPPRESS_KEY)
     other_ledger_environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
-    write_csv(connector.folder / "gone.csv", "address", *(f"p{rng.randrange(60)}@x.org" for _ in range(5)))
+    connector.write_csv("gone.csv", "address", *(f"p{rng.randrange(60)}@x.org" for _ in range(5)))
     write_messy_people(connector.folder / "people.csv", rng, 30)
     connector.sync(environ=other_ledger_environ)
     for run_index in range(2):

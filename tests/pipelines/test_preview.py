@@ -69,14 +69,14 @@ def test_a_yes_creates_the_shown_subscribers_of_a_changed_file(connector: Connec
 
 
 def test_a_suppression_list_that_changes_before_the_yes_ends_the_run(connector: Connector, people_path: Path) -> None:
-    suppression_path = write_csv(connector.folder / "gone.csv", "address", "eve@x.org", "ann@x.org")
+    suppression_path = connector.write_csv("gone.csv", "address", "eve@x.org", "ann@x.org")
     job_lines = ("suppress: {file: {path: gone.csv, column: address}}", "guard: {max_creates: 5}")
     options = ("--job", connector.write_job(*job_lines, fields=""))
     change_list = partial(write_csv, suppression_path, "address", "eve@x.org", "cem@x.org")
     exit_code, output = import_on_terminal(connector, people_path, "y", *options, before_answer=change_list)
     assert (exit_code, connector.list_created_subscribers()) == (3, {}), output
     assert "the suppression list has changed since the preview. Nothing was sent. Run again" in " ".join(output.split())
-    write_csv(suppression_path, "address", "eve@x.org", "ann@x.org")
+    connector.write_csv(suppression_path, "address", "eve@x.org", "ann@x.org")
     exit_code, output = import_on_terminal(connector, people_path, "y", *options)
     assert (exit_code, [*connector.list_created_subscribers()]) == (1, ["bob@x.org"]), output
 

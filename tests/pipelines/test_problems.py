@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import CommandResult, Connector, write_csv
+from tests.pipelines.conftest import CommandResult, Connector
 
 FIELDS = "email: mail, first_name: name, is_active: {value: true}, birthday: born"
 QUERY_SOURCE = (
@@ -68,7 +68,7 @@ def test_a_deleted_row_is_no_problem_after_a_run_over_the_whole_source(connector
     sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
     limited_result = sync_lines(connector, VALID_ROW, options=("--limit", "1"))
     assert read_problem_counts(limited_result) == (0, 0, 2)
-    other_path = write_csv(connector.folder / "other.csv", "mail,name,born", VALID_ROW)
+    other_path = connector.write_csv("other.csv", "mail,name,born", VALID_ROW)
     assert read_problem_counts(connector.run_json("import", other_path, "--job", "job.yaml")) == (0, 0, 2)
     assert read_problem_counts(sync_lines(connector, VALID_ROW)) == (0, 0, 0)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from connector.listing.evidence import MAX_REQUESTS
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import record_lag_of_list
 from tests.pipelines.lists import write_lists
 from tests.pipelines.planned import count_requests, write_job
@@ -158,7 +158,7 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
 def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Connector) -> None:
     fields = "email: email, first_name: name, gender: sex, is_active: {value: true}"
     write_job(connector, "suppress: {file: {path: gone.csv, column: address}}", base="id: 7", fields=fields)
-    write_csv(connector.folder / "gone.csv", "address", "gone@x.org", "never@x.org")
+    connector.write_csv("gone.csv", "address", "gone@x.org", "never@x.org")
     for name in ("ann", "gone", "wrong"):
         create_in_service(connector.sandbox, f"{name}@x.org", {"Id": 7}, FirstName="Ann", IsActive=True)
     connector.write_people("email,name,sex", "ann@x.org,Ann,", "ANN@x.org,Other,", "gone@x.org,Changed,",

@@ -12,7 +12,6 @@ from tests.pipelines.conftest import (
     count_stored_emails,
     wait_for,
     wait_for_result,
-    write_csv,
 )
 from tests.pipelines.leftovers import create_elsewhere, leave_three_unknown_creates, read_rejects, retry
 from tests.pipelines.lists import write_lists
@@ -25,7 +24,9 @@ def test_a_corrected_row_with_an_executed_create_is_not_created_again(connector:
     sandbox.switch(created_422=0.2, list_lag_ms=2000)
     rejected_count = connector.import_file(path).rows["rejected"]
     sandbox.switch(created_422=0)
-    write_csv(path, "email,first_name,is_active", *(f"person{index}@example.com,Bob,true" for index in range(50)))
+    connector.write_csv(
+        path, "email,first_name,is_active", *(f"person{index}@example.com,Bob,true" for index in range(50))
+    )
     corrected_result = connector.import_file(path, "--quiet-period", "2100ms")
     assert corrected_result.rows == {"read": 50, "changed": 50}, corrected_result.stderr
     assert corrected_result.report["settled"] == {"found": rejected_count, "absent": 0}
@@ -37,7 +38,7 @@ def test_a_run_repeats_a_create_that_was_refused_because_of_the_account(connecto
     path = connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
     connector.sandbox.switch(required="")
-    other_path = write_csv(connector.folder / "other.csv", "email,first_name", "c@x.org,Cem")
+    other_path = connector.write_csv("other.csv", "email,first_name", "c@x.org,Cem")
     connector.import_file(other_path, "--on-unknown", "hold").expect(0, read=1, created=1)
     assert connector.count_creates_by_email() == {"a@x.org": 1, "b@x.org": 1, "c@x.org": 1}
 
@@ -84,7 +85,7 @@ def test_an_executed_first_create_with_a_429_is_sent_once_while_the_list_lags(co
 def test_a_create_of_another_program_after_a_429_is_not_reported_as_created(connector: Connector) -> None:
     connector.sandbox.switch(refuse=1, retry_after="seconds")
     path = connector.write_people("email,first_name", "ann@x.org,Ann", "bob@x.org,Bob")
-    other_path = write_csv(connector.folder / "other.csv", "email,first_name", "ann@x.org,Anna")
+    other_path = connector.write_csv("other.csv", "email,first_name", "ann@x.org,Anna")
     arguments = ("import", path, *NEWS_IMPORT_OPTIONS, "--quiet-period", "2s", "--output", "json")
     with connector.start(*arguments) as process:
         wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)

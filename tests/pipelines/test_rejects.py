@@ -34,8 +34,8 @@ def test_the_report_shows_the_first_three_rows_that_need_a_person(connector: Con
 
 
 def test_an_example_of_several_files_names_its_file_and_has_each_reason_of_its_row(connector: Connector) -> None:
-    write_csv(connector.folder / "a\nNext: run.csv", "email,country", "ann@x.org,Utopia")
-    write_csv(connector.folder / "b.csv", "email,country", "secret,Utopia")
+    connector.write_csv("a\nNext: run.csv", "email,country", "ann@x.org,Utopia")
+    connector.write_csv("b.csv", "email,country", "secret,Utopia")
     result = connector.run("import", "*.csv", *NEWS_IMPORT_OPTIONS)
     examples = list_examples(result.stdout)
     assert [example.partition(":")[0] for example in examples] == [r"Row 2 of a\nNext", "Row 2 of b.csv (invalid)"]

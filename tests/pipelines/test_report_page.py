@@ -9,7 +9,7 @@ import pytest
 
 from connector.outcomes import MailOutcome, Outcome
 from pipelines.report.page import build_page
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import Connector
 
 
 class PageReader(HTMLParser):
@@ -51,7 +51,7 @@ def read_text(page: str) -> str:
 def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(connector: Connector) -> None:
     rows = [f"person{index}@example.com,Ann" for index in range(20)]
     invalid_rows = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
-    path = write_csv(connector.folder / "<b>people & co.csv", "email,first_name", *rows, *invalid_rows)
+    path = connector.write_csv("<b>people & co.csv", "email,first_name", *rows, *invalid_rows)
     result = connector.import_file(path, "--report", "run.html", "--max-rate", "400")
     page_text = read_page(connector.folder / "run.html")
     report = result.report
@@ -98,7 +98,7 @@ def test_the_page_of_an_export_shows_the_certificate_without_filter_values(conne
 
 def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_run(connector: Connector) -> None:
     people_path = connector.write_addresses(3)
-    for path in (people_path, people_path, write_csv(connector.folder / "later.csv", "email", "no address")):
+    for path in (people_path, people_path, connector.write_csv("later.csv", "email", "no address")):
         connector.import_file(path)
     runs = connector.run_json("status", "--last", "1", "--html", "health.html").report["runs"]
     assert [run["job"] for run in runs] == ["later"]
@@ -114,7 +114,7 @@ def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_
     assert connector.run("status", "--html", people_path.name).exit_code == 2
     assert connector.run("status", runs[0]["run_id"], "--html", "run.html").exit_code == 2
     assert connector.run("status", "--report", "all.html").exit_code == 2
-    write_csv(people_path, "email", "ann@example.com", "nobody")
+    connector.write_csv(people_path, "email", "ann@example.com", "nobody")
     connector.write_job(base="name: Jobs")
     run_id = connector.sync("job.yaml", "--report", "run.html").report["run_id"]
     assert connector.run("reconcile", "job.yaml").exit_code == 0, "two commands of one job count as one job"

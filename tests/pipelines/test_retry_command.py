@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from connector.states import State
-from tests.pipelines.conftest import CommandResult, Connector, wait_for_result, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, wait_for_result
 from tests.pipelines.leftovers import (
     create_elsewhere,
     leave_three_held_creates,
@@ -39,7 +39,7 @@ def leave_held_creates(connector: Connector, path: Path) -> None:
 
 def leave_one_rejected_create(connector: Connector, path: Path) -> None:
     connector.sandbox.switch(required=["Phone"])
-    result = connector.import_file(write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
+    result = connector.import_file(connector.write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
     result.expect_rows(read=2, created=1, rejected=1)
 
 
@@ -71,7 +71,7 @@ def test_a_retry_finishes_entries_without_their_source(
     (connector.folder / "people.csv").unlink()
     connector.sandbox.switch(required=[])
     if email_created_elsewhere:
-        create_elsewhere(connector, write_csv(connector.folder / "one.csv", "email", email_created_elsewhere))
+        create_elsewhere(connector, connector.write_csv("one.csv", "email", email_created_elsewhere))
     result = retry(connector, *options)
     assert (result.exit_code, result.rows, read_states(connector)) == (code, rows, states), result.stderr
     assert set(connector.count_creates_by_email().values()) == {1}
@@ -149,9 +149,9 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
     correct_rows(rejects_path, lambda _, row: row.update(phone="2"))
     # The columns of these rejects are fields, not columns of the job's source.
     connector.write_job(SUPPRESS_LINE, fields="email: mail, is_active: {value: true}")
-    write_csv(connector.folder / "gone.csv", "address", "b@x.org")
+    connector.write_csv("gone.csv", "address", "b@x.org")
     assert connector.run_json("import", rejects_path, "--job", "job.yaml").rows == {"read": 1, "suppressed": 1}
-    write_csv(connector.folder / "gone.csv", "address", "c@x.org")
+    connector.write_csv("gone.csv", "address", "c@x.org")
     connector.run_json("import", rejects_path, "--job", "job.yaml").expect(0, read=1, created=1)
     subscribers = connector.list_created_subscribers()
     assert (subscribers["b@x.org"]["Phone"], subscribers["b@x.org"]["Tags"]) == ("2", ["news", "vip"])
@@ -179,7 +179,7 @@ def test_a_stopped_retry_keeps_its_unsent_entries_in_the_ledger(connector: Conne
 
 def write_suppressing_job(connector: Connector) -> Path:
     connector.write_addresses(3)
-    write_csv(connector.folder / "gone.csv", "address", "somebody@example.com")
+    connector.write_csv("gone.csv", "address", "somebody@example.com")
     return connector.write_job(SUPPRESS_LINE)
 
 
@@ -198,10 +198,10 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_resent_only_with_t
     assert result.find_messages("without the suppression list of the job")
     assert not result.find_messages("wait for your decision")
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
-    namesake_result = connector.import_file(write_csv(connector.folder / "crm.csv", "email", "z@x.org"))
+    namesake_result = connector.import_file(connector.write_csv("crm.csv", "email", "z@x.org"))
     assert namesake_result.report["job"] == "crm", "an import of a file is not a run of the job with the same name"
     assert connector.count_creates_by_email() == {"z@x.org": 1}
-    write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
+    connector.write_csv("gone.csv", "address", "person1@example.com")
     connector.run_json("retry", "--job", "job.yaml").expect(0, read=3, suppressed=1, created=2)
     assert connector.count_creates_by_email() == {"person0@example.com": 1, "person2@example.com": 1, "z@x.org": 1}
     assert read_states(connector) == []
@@ -215,7 +215,7 @@ def test_a_retry_does_not_send_rejected_subscribers_who_are_suppressed_now(conne
     time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
     result_without_option = retry(connector, "--rejected")
     assert (result_without_option.rows, connector.sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
-    write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
+    connector.write_csv("gone.csv", "address", "person1@example.com")
     connector.run_json("retry", "--rejected", "--job", "job.yaml").expect(0, read=3, suppressed=1, created=2)
     assert connector.count_creates_by_email() == {"person0@example.com": 1, "person2@example.com": 1}
 
@@ -232,7 +232,7 @@ def test_held_entries_of_a_job_with_a_suppression_list_are_resent_only_with_the_
 def test_a_retry_that_cannot_read_the_suppression_list_sends_no_request(connector: Connector) -> None:
     leave_unknown_entries_of_suppressing_job(connector)
     requests = connector.sandbox.stats()["requests"]
-    write_csv(connector.folder / "gone.csv", "address,since", "person1@example.com,2020,x")
+    connector.write_csv("gone.csv", "address,since", "person1@example.com,2020,x")
     result = connector.run_json("retry", "--job", "job.yaml")
     assert (result.exit_code, result.report["status"]) == (2, "usage")
     assert "the suppression list cannot be read" in result.stderr

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipelines.singer import run_tap, run_target
-from tests.pipelines.conftest import CommandResult, Connector, run_process, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, run_process
 
 PROGRAM_FOLDER = Path(sys.executable).parent
 ROW_COUNT = int(os.environ.get("CONNECTOR_TEST_ADAPTER_ROWS", "120"))
@@ -56,7 +56,7 @@ def run_program(
 def load_messages(connector: Connector, messages: Sequence[Any], **config: Any) -> CommandResult:
     """Load the messages of a file."""
     (connector.folder / "job.yaml").write_text(JOB)
-    path = write_csv(connector.folder / "messages.jsonl", *map(json.dumps, messages))
+    path = connector.write_csv("messages.jsonl", *map(json.dumps, messages))
     return run_program(connector, run_target, {"job": "job.yaml"} | config, "--input", path)
 
 

@@ -21,7 +21,7 @@ from connector.runs.report import record_report, start_report
 from connector.runs.run_log import list_runs, record_run
 from connector.states import State
 from tests.ledger.transitions import add_base, begin_run, bring_to_state
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, run_process, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector, run_process
 
 RUN_ID = "20261123T080000-0a1b2c"
 RUNNING_RUN = {"run_id": RUN_ID, "job": "people", "command": "import", "started_at": "2026-11-23T08:00:00+00:00"}
@@ -96,7 +96,7 @@ def test_status_shows_the_open_entries_of_a_ledger_with_entries_of_all_states(co
 
 def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connector) -> None:
     people_path, other_path = (connector.write_people("email", "ann@x.org"), connector.folder / "others.csv")
-    write_csv(other_path, "email", "bob@x.org")
+    connector.write_csv(other_path, "email", "bob@x.org")
     connector.sandbox.switch(drop_before=1.0)
     for path in (people_path, other_path):
         assert connector.import_file(path, "--base-name", path.stem).rows == {"read": 1, "unknown": 1}
@@ -276,7 +276,7 @@ def read_metrics(path: Path) -> dict[str, float]:
 
 
 def test_the_metrics_of_a_run_equal_the_figures_of_its_report(connector: Connector) -> None:
-    path = write_csv(connector.folder / 'pe"ople.csv', "email", "ann@x.org", "no address")
+    path = connector.write_csv('pe"ople.csv', "email", "ann@x.org", "no address")
     metrics_path = connector.folder / "c.prom"
     report = connector.import_file(path, "--metrics", str(metrics_path)).report
     samples = read_metrics(metrics_path)

@@ -26,7 +26,7 @@ def test_a_subscriber_of_the_suppression_list_is_not_sent(connector: Connector) 
     rows = ("ann@x.org,Ann", "bob@x.org,Bob", "nobody,Cem", "BOB@x.org,Bob", "zoe@bücher.example,Zoe")
     write_active_people(connector, "email,first_name", *rows)
     suppression_lines = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
-    write_csv(connector.folder / "gone.csv", "address,since", *suppression_lines)
+    connector.write_csv("gone.csv", "address,since", *suppression_lines)
     result = connector.run_json("import", connector.folder / "people.csv", "--job", write_job(connector))
     assert "is empty in 2 rows (row numbers 5, 6), so they suppress nobody" in result.find_messages("gone.csv")[0]
     assert result.rows == {"read": 5, "invalid": 1, "duplicate": 1, "suppressed": 2, "created": 1}
@@ -37,13 +37,13 @@ def test_a_subscriber_of_the_suppression_list_is_not_sent(connector: Connector) 
 def test_the_suppression_list_is_read_after_the_run_gets_the_lock(connector: Connector) -> None:
     """A subscriber may unsubscribe while a run waits for the lock of another run."""
     connector.write_addresses(2)
-    write_csv(connector.folder / "gone.csv", "address", "person1@example.com")
+    connector.write_csv("gone.csv", "address", "person1@example.com")
     (connector.folder / "state").mkdir()
     with open_ledger(connector.ledger.url):
         process = connector.start("sync", write_job(connector), "--wait", "60s", "--output", "json")
         time.sleep(3)  # after this time, the run waits for the lock
         assert process.poll() is None
-        write_csv(connector.folder / "gone.csv", "address", "person0@example.com", "person1@example.com")
+        connector.write_csv("gone.csv", "address", "person0@example.com", "person1@example.com")
     with process:
         result = wait_for_result(process)
     assert result.rows == {"read": 2, "suppressed": 2}
@@ -60,7 +60,7 @@ def test_a_suppression_list_can_come_from_a_database(connector: Connector) -> No
 
 def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(connector: Connector) -> None:
     write_active_people(connector, "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2")
-    write_csv(connector.folder / "gone.csv", "key", "A1", "b1", "A2")
+    connector.write_csv("gone.csv", "key", "A1", "b1", "A2")
     write_job(connector, "{file: {path: gone.csv, column: key}, field: client_user_id}")
     connector.sync().expect_rows(read=4, suppressed=1, duplicate=1, created=2)
     assert connector.count_creates_by_email() == {"b@x.org": 1, "c@x.org": 1}
@@ -82,7 +82,7 @@ def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allow
 
     def sync(list_length: int, *options: str) -> CommandResult:
         addresses = [f"person{index}@example.com" for index in range(list_length)]
-        write_csv(connector.folder / "gone.csv", "address", *addresses)
+        connector.write_csv("gone.csv", "address", *addresses)
         return connector.sync("job.yaml", *options)
 
     assert sync(200).rows == {"read": 200, "suppressed": 200}

@@ -87,7 +87,7 @@ def run_in_ascii_locale(connector: Connector, *arguments: str | Path) -> tuple[i
 def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector) -> None:
     people = "email,Vorname,Größe", "ann@example.com,Łukasz 🎂,a", "bob at x,Zoë,日本"
     connector.write_people(*people)
-    people_path = write_csv(connector.folder / f"{FILE_STEM}.csv", *people)
+    people_path = connector.write_csv(f"{FILE_STEM}.csv", *people)
     connector.write_job(job="Łódź é", base=f"name: '{BASE_NAME}'", fields=FIELDS)
     commands: tuple[tuple[tuple[str | Path, ...], int], ...] = (
         (("import", people_path, "--job", "job.yaml", "-vv", "--report", "run.html"), 1),
@@ -105,9 +105,7 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
 
 
 def test_json_has_all_characters_in_a_locale_with_ascii(connector: Connector) -> None:
-    people_path = write_csv(
-        connector.folder / "people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c"
-    )
+    people_path = connector.write_csv("people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c")
     connector.write_job(job="Łódź é", base=f"name: '{BASE_NAME}'", fields=FIELDS)
     options = ("--job", "job.yaml", "--output", "json", "--log-format", "json", "-vv")
     code, stdout, stderr = run_in_ascii_locale(connector, "import", people_path, *options)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.pipelines.conftest import CommandResult, Connector, read_rows, write_csv
+from tests.pipelines.conftest import CommandResult, Connector, read_rows
 from tests.pipelines.test_rejects import INVALID_ROWS, write_people
 
 ENVIRON_WITHOUT_SERVICE: dict[str, str | None] = {"CONNECTOR_BASE_URL": None, "CONNECTOR_TOKEN": None}
@@ -77,7 +77,7 @@ def test_a_job_is_validated_with_its_mapping(connector: Connector) -> None:
 
 def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector) -> None:
     connector.write_people("email,first_name", "ann@x.org,Ann", "bob@x.org,Bob", "BOB@x.org,Bob", "nobody,Cem")
-    write_csv(connector.folder / "gone.csv", "email,since", "Bob@X.org,2020", ",2021")
+    connector.write_csv("gone.csv", "email,since", "Bob@X.org,2020", ",2021")
     connector.write_job("suppress: {file: {path: gone.csv, column: email}}", fields="")
     result = validate(connector, "job.yaml").expect(1, read=4, valid=1, invalid=1, duplicate=1, suppressed=1)
     assert "the column email is empty in 1 row" in "".join(result.report["messages"])
@@ -94,7 +94,7 @@ def test_validate_takes_the_options_of_an_import(connector: Connector) -> None:
 
 
 def test_an_empty_or_broken_source_is_not_valid(connector: Connector) -> None:
-    empty_result = validate(connector, write_csv(connector.folder / "empty.csv", "email"))
+    empty_result = validate(connector, connector.write_csv("empty.csv", "email"))
     assert (empty_result.exit_code, empty_result.report["status"], empty_result.rows) == (3, "aborted", {})
     connector.crm.run("create table people (email)", "insert into people values (1), (-9223372036854775807 - 1)")
     query = "select abs(email) as email from people"  # abs() of the last value overflows

@@ -1,10 +1,8 @@
 """Campaigns send no email to an unsubscribed recipient: by a column of the source, or by the service's list."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.pipelines.conftest import Connector, write_csv
+from tests.pipelines.conftest import Connector
 from tests.pipelines.emails.outbox import list_recipients
 from tests.pipelines.emails.test_mail_command import mailer, write_job
 from tests.pipelines.leftovers import create_elsewhere, unsubscribe
@@ -12,14 +10,14 @@ from tests.pipelines.leftovers import create_elsewhere, unsubscribe
 __all__ = ["mailer"]
 
 
-def write_people(folder: Path, header: str, *cells: str) -> None:
+def write_people(mailer: Connector, header: str, *cells: str) -> None:
     names = ("ann", "bob", "cleo", "dan")
     people = (f"{name}@example.net,{name},1,{cell}" for name, cell in zip(names, cells, strict=False))
-    write_csv(folder / "people.csv", f"email,first,order,{header}", *people)
+    mailer.write_people(f"email,first,order,{header}", *people)
 
 
 def test_an_unsubscribed_row_is_suppressed(mailer: Connector) -> None:
-    write_people(mailer.folder, "Newsletter", "nein", "ja", "ja")
+    write_people(mailer, "Newsletter", "nein", "ja", "ja")
     mailer.run_json("mail", "mail.yaml", "--preview", "2").expect_rows(read=3, suppressed=1, sent=2)
     result = mailer.run_json("mail", "mail.yaml").expect(0, read=3, suppressed=1, sent=2)
     assert "the column Newsletter shows that the person wants no email" in result.stderr
@@ -27,10 +25,10 @@ def test_an_unsubscribed_row_is_suppressed(mailer: Connector) -> None:
 
 
 def test_each_consent_column_that_is_not_ignored_suppresses_rows(mailer: Connector) -> None:
-    write_people(mailer.folder, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")
+    write_people(mailer, "is_active,opt-out", "true,1", "false,0", "true,0", "perhaps,0")
     mailer.run_json("mail", "mail.yaml").expect(1, read=4, suppressed=2, invalid=1, sent=1)
     assert list_recipients(mailer.sandbox) == ["cleo@example.net"]
-    write_people(mailer.folder, "unsubscribed", "ja", "", "nein")
+    write_people(mailer, "unsubscribed", "ja", "", "nein")
     write_job(mailer.folder, {"campaign": "second"}, ignore=["unsubscribd"])
     assert "Did you mean unsubscribed?" in mailer.run("mail", "mail.yaml").stderr
     write_job(mailer.folder, {"campaign": "second"}, ignore=["unsubscribed"])
@@ -122,7 +120,7 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
 
 def test_recipients_without_a_listed_activity_are_suppressed(mailer: Connector) -> None:
     people = [f"p{index}@example.net,{'true' if index else 'false'}" for index in range(9)]
-    write_csv(mailer.folder / "base.csv", "email,is_active", *people)
+    mailer.write_csv("base.csv", "email,is_active", *people)
     create_elsewhere(mailer, mailer.folder / "base.csv", "--base-id", "7")
     mailer.sandbox.switch(activity="omit_some", filters="ignored")
     mailer.write_people("email,first,order", *(f"p{index}@example.net,P,1" for index in range(9)))

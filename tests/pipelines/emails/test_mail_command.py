@@ -15,7 +15,7 @@ import yaml
 
 from connector.errors import ConfigurationError
 from connector.mail.campaign import MAX_EMAILS_PER_COMMIT, CampaignHistory, refuse_older_ledger
-from tests.pipelines.conftest import Connector, wait_for, write_csv
+from tests.pipelines.conftest import Connector, wait_for
 from tests.pipelines.emails.outbox import interrupt_twice, list_recipients, read_outbox
 from tests.pipelines.leftovers import read_rejects
 
@@ -84,7 +84,7 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
     write_job(mailer.folder, suppress={"file": {"path": "gone.csv", "column": "email"}})
 
     def write_suppression_list(suppressed_count: int) -> None:
-        write_csv(mailer.folder / "gone.csv", "email", *addresses[:suppressed_count])
+        mailer.write_csv("gone.csv", "email", *addresses[:suppressed_count])
 
     # The refused run stores no emails, so the next run finds no unknown emails.
     write_suppression_list(0)
@@ -104,7 +104,7 @@ def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector) -
     rows = ["ann@example.net,Ann,1", "nobody,Bob,1", "ANN@example.net ,Ann again,1"]
     rows += ('eve@example.net,"Eve\nBcc: x@y.org",1', "gone@example.net,Gone,1")
     mailer.write_people("email,first,order", *rows)
-    write_csv(mailer.folder / "gone.csv", "email", "GONE@example.net")
+    mailer.write_csv("gone.csv", "email", "GONE@example.net")
     write_job(mailer.folder, suppress={"file": {"path": "gone.csv", "column": "email"}})
     preview_result = mailer.run_json("mail", "mail.yaml", "--preview", "1")
     assert "row 5 is invalid: Email." in preview_result.stderr
