@@ -116,6 +116,14 @@ def test_an_erased_subscriber_ends_the_opt_out(connector: Connector) -> None:
         check_no_opt_out(sync_lines(connector, "bob@x.org,Bob,yes"))
 
 
+def test_an_active_row_ends_the_opt_out_also_for_runs_without_the_row(connector: Connector) -> None:
+    sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
+    result = sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
+    assert list_opt_outs(result) == ["ann@x.org"]
+    check_without_opt_outs(sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes"))
+    check_without_opt_outs(sync_lines(connector, "bob@x.org,Bob,yes"))
+
+
 def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector: Connector) -> None:
     """The list is cut off before the subscriber, and no filter finds the subscriber."""
     people = [f"p{index}@x.org,Pat,yes" for index in range(10)]
