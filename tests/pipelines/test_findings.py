@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, wait_for_result
-from tests.pipelines.leftovers import record_lag_of_list
+from tests.pipelines.leftovers import create_elsewhere, leave_three_unknown_creates, record_lag_of_list
 from tests.pipelines.lists import write_lists
 from tests.pipelines.planned import count_requests
 from tests.pipelines.reconciled import erase_oldest
@@ -123,6 +123,19 @@ def test_creates_that_are_executed_twice_are_reported_although_the_list_lags(con
     result = connector.import_file(connector.write_addresses(5), "--quiet-period", "1s")
     assert result.exit_code == 1, result.stderr
     assert "in the service twice" in result.stderr
+
+
+@pytest.mark.parametrize("other_create_count", [0, 3])
+def test_an_unknown_create_is_reported_if_the_base_has_the_subscriber_twice(
+    connector: Connector, other_create_count: int
+) -> None:
+    path = connector.write_addresses(3)
+    leave_three_unknown_creates(connector, path, drop_after=1)
+    if other_create_count:
+        create_elsewhere(connector, path, "--base-name", "News", "--active", "--look", "none")
+    result = connector.import_file(path).expect_rows(read=3, exists=3)
+    assert len(result.find_messages("is in the base 2 times: ids")) == other_create_count, result.stderr
+    assert len(result.find_messages("is in the base")) == other_create_count, result.stderr
 
 
 FOREIGN_SUBSCRIBERS_TEXT = "this run did not create"

@@ -15,6 +15,8 @@ CASES: list[tuple[tuple[str, ...], tuple[str, ...], str, int]] = [
         "2 birthdays without a year",
         1,
     ),
+    (("birthday,email", "--05-12,ann@x.org", "1990-05-12,bob@x.org"), ("--limit", "1"), "1 birthday without", 1),
+    (("birthday,email", "1990-05-12,bob@x.org", "--05-12,ann@x.org"), ("--limit", "1"), "birthday without", 0),
     (WHOLE_NAMES, (), "the column Name seems to have whole names, which are sent unsplit as first_name", 1),
     (WHOLE_NAMES, ("--map", "first_name=Name"), "whole names", 0),
     (("email,Vorname,Name", "ann@x.org,Ann,Lee"), (), "the column Name seems to have names, which are not sent", 1),

@@ -142,6 +142,11 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     ]
     mailer.sandbox.switch(verified_domains="*")
     mailer.run_json("mail", "mail.yaml").expect(1, read=3, sent=2, rejected=1)
+    preview_options = ("--preview", "1", "--preview-dir")
+    preview_result = mailer.run_json("mail", "mail.yaml", *preview_options, "emails")
+    preview_result.expect(0, read=3, already_sent=2, rejected=1)
+    preview_result = mailer.run_json("mail", "mail.yaml", "--rejected", *preview_options, "all-emails")
+    preview_result.expect(0, read=3, already_sent=2, sent=1)
     mailer.run_json("mail", "mail.yaml", "--rejected").expect(0, read=3, sent=1, already_sent=2)
 
 
