@@ -120,8 +120,8 @@ def test_an_active_row_ends_the_opt_out_also_for_runs_without_the_row(connector:
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     result = sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
     assert list_opt_outs(result) == ["ann@x.org"]
-    check_without_opt_outs(sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes"))
-    check_without_opt_outs(sync_lines(connector, "bob@x.org,Bob,yes"))
+    check_no_opt_out(sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes"))
+    check_no_opt_out(sync_lines(connector, "bob@x.org,Bob,yes"))
 
 
 def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector: Connector) -> None:
