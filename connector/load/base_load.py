@@ -46,7 +46,8 @@ about half the time (measured).
 """
 
 _MAX_REPORT_AGE_S = 7 * 86_400.0
-"""Seconds after the report of a changed row in which the row is not compared again (architecture 4.12)."""
+"""Seconds after the report of a changed row in which the row is not compared again (architecture 4.12). A week is an
+estimate: a person has time to correct the subscriber, and a forgotten difference comes back."""
 
 
 @dataclass(slots=True)
