@@ -97,3 +97,17 @@ def test_the_minute_without_an_answer_starts_again_after_an_answer() -> None:
     breaker.record_failure(50.0, 50.0)
     breaker.record_failure(70.0, 70.0)
     assert not breaker.has_given_up(70.0)
+
+
+@pytest.mark.parametrize(
+    ("refusal_times", "must_end"),
+    [([0.0, 218.0], False), ([0.0, 170.0, 179.0], False), ([0.0, 100.0, 181.0], True)],
+    ids=["only two, far apart", "less than three minutes", "three within more than three minutes"],
+)
+def test_the_run_ends_after_three_minutes_with_at_least_three_answers_that_are_all_429(
+    refusal_times: list[float], must_end: bool
+) -> None:
+    breaker = Breaker()
+    assert [breaker.record_rate_limited(refusal_time) for refusal_time in refusal_times][-1] is must_end
+    breaker.record_answer()
+    assert not breaker.record_rate_limited(1000.0)
