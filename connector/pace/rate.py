@@ -54,7 +54,7 @@ _TOLERATED_SHARE, _TOLERATED_CHANCE_SHARE = 0.01, 0.2
 """For each served request, this number of refusals does not count. The first number is for a ramp. The second number is
 for a search, or while refusals by chance are expected."""
 
-_BEHIND_RATE_SHARE = 0.9
+_RATE_BEHIND_REFUSAL_SHARE = 0.9
 """A ramp begins at this share of the rate at which requests behind a refused request were served, because few requests
 do not measure a rate exactly."""
 
@@ -127,8 +127,8 @@ class _Stretch:
     rate: float = 1.0  # the rate at which the refusal arrived (requests/s); after a search, at most twice the mean rate
     sending_s: float = 1.0  # the seconds from `began_at` to `refused_sent_at`
     sending_and_pause_s: float = 1.0  # the sum of `sending_s` and the longer of the pauses before and after the stretch
-    served_behind_count: int = 0  # number of served requests behind the refused request
-    refused_behind_count: int = 0  # number of refused requests behind the refused request
+    served_behind_refusal_count: int = 0  # number of served requests behind the refused request
+    refused_behind_refusal_count: int = 0  # number of refused requests behind the refused request
 
 
 class RateController:
@@ -144,7 +144,7 @@ class RateController:
         self._ceiling = ceiling
         self._mean_round_trip_s = 0.1  # mean round-trip time of served requests
         # The time at which the next request may leave, and the time at which the last request left.
-        self._due_at = self._left_at = -inf
+        self._due_at = self._last_departed_at = -inf
         # Whether requests leave about as fast as the rate allows; otherwise the rate does not grow.
         self._is_sender_busy = True
         self._paused_until = -inf
@@ -193,7 +193,7 @@ class RateController:
             self._apply_refusal()
         if self._ramp is None:
             return None
-        sending_s = max(self._left_at - self._stretch.began_at, 1 / self.rate)
+        sending_s = max(self._last_departed_at - self._stretch.began_at, 1 / self.rate)
         low_rate = max(
             self._ramp.low_rate, min(self._stretch.served_count / (sending_s + self._pause_s), self._ramp.high_rate)
         )
@@ -235,7 +235,7 @@ class RateController:
         """Record that a request sent at `sent_at` got an answer other than a refusal because of the rate."""
         self._mean_round_trip_s += 0.1 * (now - sent_at - self._mean_round_trip_s)
         if sent_at < self._old_answers_until:
-            self._ended_stretch.served_behind_count += sent_at > self._ended_stretch.refused_sent_at
+            self._ended_stretch.served_behind_refusal_count += sent_at > self._ended_stretch.refused_sent_at
             return
         if not self._has_recovered:
             self._recover(sent_at)
@@ -256,7 +256,7 @@ class RateController:
         pause_s, ended_stretch, stretch = retry_after_s or 0.0, self._ended_stretch, self._stretch
         self._paused_until = max(self._paused_until, now + pause_s)
         if sent_at < self._old_answers_until:
-            ended_stretch.refused_behind_count += sent_at > ended_stretch.refused_sent_at
+            ended_stretch.refused_behind_refusal_count += sent_at > ended_stretch.refused_sent_at
             return
         self._refused_in_row_count += 1
         if not self._has_recovered:
@@ -279,46 +279,51 @@ class RateController:
         self._ended_stretch, self._stretch = stretch, _Stretch()
         self._is_undecided, self._has_recovered = True, False
 
-    def _record_departure(self, left_at: float) -> None:
-        """Record that a request leaves at `left_at`, and set the time at which the next request may leave."""
+    def _record_departure(self, departed_at: float) -> None:
+        """Record that a request leaves at `departed_at`, and set the time at which the next request may leave."""
         if self._is_undecided:
             self._apply_refusal()
-        gap_s = self._update_departure_time(left_at)
+        gap_s = self._update_departure_time(departed_at)
         if self._ramp is not None and self._is_sender_busy and self._has_recovered:
             self._ramp_sending_s += max(gap_s, 0.0)
             self.rate = min(self._ramp.compute_rate(self._ramp_sending_s), self._ceiling)
-        self._due_at = max(self._due_at, self._paused_until, left_at - _MAX_CATCH_UP_S) + 1 / self.rate
+        self._due_at = max(self._due_at, self._paused_until, departed_at - _MAX_CATCH_UP_S) + 1 / self.rate
         if self._refused_in_row_count >= _FEW_REQUESTS:  # only single requests leave: the wait grows to one second
             doubling_count = min(self._refused_in_row_count - _FEW_REQUESTS, 30)
-            self._due_at = max(self._due_at, left_at + min(self._mean_round_trip_s * 2.0**doubling_count, 1.0))
+            self._due_at = max(self._due_at, departed_at + min(self._mean_round_trip_s * 2.0**doubling_count, 1.0))
 
-    def _update_departure_time(self, left_at: float) -> float:
+    def _update_departure_time(self, departed_at: float) -> float:
         """Record the time at which a request leaves, and return the seconds since the request before it."""
-        self._stretch.began_at = min(self._stretch.began_at, left_at)
-        gap_s = left_at - max(self._left_at, self._stretch.began_at)
+        self._stretch.began_at = min(self._stretch.began_at, departed_at)
+        gap_s = departed_at - max(self._last_departed_at, self._stretch.began_at)
         self._is_sender_busy = gap_s * self.rate <= _MAX_BUSY_GAP_FACTOR
-        self._left_at = left_at
+        self._last_departed_at = departed_at
         return gap_s
 
     def _apply_refusal(self) -> None:
         """Choose the effect of the last refusal: no effect if the refusal was chance, a new search, or a ramp."""
-        ended_stretch, behind_rate, self._is_undecided = self._ended_stretch, 0.0, False
-        if ended_stretch.served_behind_count > _FEW_REQUESTS and self._left_at > ended_stretch.refused_sent_at:
-            behind_rate = (ended_stretch.served_behind_count - 1) / (self._left_at - ended_stretch.refused_sent_at)
+        ended_stretch, rate_behind_refusal, self._is_undecided = self._ended_stretch, 0.0, False
+        if (
+            ended_stretch.served_behind_refusal_count > _FEW_REQUESTS
+            and self._last_departed_at > ended_stretch.refused_sent_at
+        ):
+            rate_behind_refusal = (ended_stretch.served_behind_refusal_count - 1) / (
+                self._last_departed_at - ended_stretch.refused_sent_at
+            )
         is_pause_short = 0 < self._pause_s < _SHORTEST_LONG_PAUSE_S
         if is_pause_short and self._detect_contradiction():
             self._ramp, self._has_recovered = None, True
-        elif self._detect_chance(is_pause_short, behind_rate):
+        elif self._detect_chance(is_pause_short, rate_behind_refusal):
             self._has_recovered = True
         else:
             self._window_s = max(self._window_s, min(self._pause_s, _LONGEST_WINDOW_S))
-            self._begin_ramp(*self._find_ramp_rates(behind_rate))
+            self._begin_ramp(*self._find_ramp_rates(rate_behind_refusal))
             self._is_measured = True
         if self._has_recovered:
             self._refused_in_row_count = 0
         self._is_after_short_pause = is_pause_short
 
-    def _find_ramp_rates(self, behind_rate: float) -> tuple[float, float]:
+    def _find_ramp_rates(self, rate_behind_refusal: float) -> tuple[float, float]:
         """Return the rates (requests/s) at which the next ramp begins and ends."""
         ended_stretch = self._ended_stretch
         self._fewest_served_count = min(self._fewest_served_count, ended_stretch.served_count)
@@ -328,14 +333,14 @@ class RateController:
             proved_rate = max(
                 proved_rate, (ended_stretch.served_count - 2 * self._fewest_served_count) / ended_stretch.sending_s
             )
-        first_rate = max((proved_rate * ended_stretch.rate) ** 0.5, _BEHIND_RATE_SHARE * behind_rate)
-        return first_rate, max(ended_stretch.rate, behind_rate)
+        first_rate = max((proved_rate * ended_stretch.rate) ** 0.5, _RATE_BEHIND_REFUSAL_SHARE * rate_behind_refusal)
+        return first_rate, max(ended_stretch.rate, rate_behind_refusal)
 
     def _detect_contradiction(self) -> bool:
         """Return whether an earlier stretch contradicts the limit: more of its requests were served than a limit at the
         refused rate allows."""
         ended_stretch, largest_stretch = self._ended_stretch, self._largest_stretch
-        if ended_stretch.refused_behind_count >= max(_MIN_REFUSALS, ended_stretch.served_behind_count):
+        if ended_stretch.refused_behind_refusal_count >= max(_MIN_REFUSALS, ended_stretch.served_behind_refusal_count):
             # Only a limit refuses most requests behind the refused request.
             self._agreement_count = _MAX_REFUSALS_WITHOUT_EVIDENCE
         if self._agreement_count >= _MAX_REFUSALS_WITHOUT_EVIDENCE or not self._is_after_short_pause:
@@ -356,19 +361,19 @@ class RateController:
         self._agreement_count = 0 if is_contradicted else self._agreement_count + 1
         return is_contradicted
 
-    def _detect_chance(self, is_pause_short: bool, behind_rate: float) -> bool:
+    def _detect_chance(self, is_pause_short: bool, rate_behind_refusal: float) -> bool:
         """Return whether the last refusal counts as chance, and record the evidence for or against chance."""
         ended_stretch = self._ended_stretch
-        are_most_behind_served = is_pause_short and ended_stretch.served_behind_count >= max(
-            _MIN_REFUSALS, 3 * ended_stretch.refused_behind_count
+        are_most_behind_refusal_served = is_pause_short and ended_stretch.served_behind_refusal_count >= max(
+            _MIN_REFUSALS, 3 * ended_stretch.refused_behind_refusal_count
         )
         # During a search the rate doubles, so a limit refuses most requests behind the refused request.
         if self._ramp is None:
-            if are_most_behind_served:
+            if are_most_behind_refusal_served:
                 self._remaining_chance_count = _MAX_REFUSALS_WITHOUT_EVIDENCE
-            return are_most_behind_served
+            return are_most_behind_refusal_served
         if self._pause_s:
-            is_refusal_single = are_most_behind_served and not ended_stretch.refused_behind_count
+            is_refusal_single = are_most_behind_refusal_served and not ended_stretch.refused_behind_refusal_count
         else:
             is_refusal_single = (
                 ended_stretch.served_count - ended_stretch.served_before_count
@@ -385,9 +390,9 @@ class RateController:
         self._proved_rate = max(
             self._proved_rate,
             (ended_stretch.served_count - _FEW_REQUESTS) / ended_stretch.sending_and_pause_s,
-            behind_rate,
+            rate_behind_refusal,
         )
-        return are_most_behind_served and self._remaining_chance_count > 0
+        return are_most_behind_refusal_served and self._remaining_chance_count > 0
 
     def _recover(self, sent_at: float) -> None:
         """Begin the stretch at `sent_at`, when the first request left that was served after the refusal. If the service

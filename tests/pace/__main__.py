@@ -106,7 +106,7 @@ def format_table(results: Sequence[CellResult]) -> str:
     ]
     for (limiter, pause), group in groupby(results, key=lambda result: (format_limiter(result[0]), result[0].pause_s)):
         results_of_group = list(group)
-        steady_goodputs = [measurements.goodput for cell, measurements in results_of_group if cell.scenario == ALONE]
+        alone_goodputs = [measurements.goodput for cell, measurements in results_of_group if cell.scenario == ALONE]
         goodputs_beside_client = [
             measurements.goodput_beside_other_client
             for cell, measurements in results_of_group
@@ -123,7 +123,7 @@ def format_table(results: Sequence[CellResult]) -> str:
             if cell.scenario == CHANGED
         ]
         lines.append(
-            f"| {limiter} | {format_pause(pause)} | {min(steady_goodputs):.3f} to {max(steady_goodputs):.3f} | "
+            f"| {limiter} | {format_pause(pause)} | {min(alone_goodputs):.3f} to {max(alone_goodputs):.3f} | "
             f"{min(goodputs_beside_client):.2f} to {max(goodputs_beside_client):.2f} | {max(refused_shares):.1%} | "
             f"{min(doubled_limit_used_times_s):.0f} to {max(doubled_limit_used_times_s):.0f} |"
         )
@@ -131,15 +131,15 @@ def format_table(results: Sequence[CellResult]) -> str:
 
 
 def format_summary(results: Sequence[CellResult]) -> str:
-    """Return a Markdown table of the cells with a steady limit: goodput, goodput of the first minute, and refusals, by
-    Retry-After."""
+    """Return a Markdown table of the cells whose scenario is ALONE: goodput, goodput of the first minute, and refusals,
+    by Retry-After."""
     lines = [
         "| Retry-After | cells | goodput: mean, least | first minute: mean, least, below 70 % | refused: most, > 3 % |",
         "|---|---|---|---|---|",
     ]
-    steady_results = [(cell, measurements) for cell, measurements in results if cell.scenario == ALONE]
+    alone_results = [(cell, measurements) for cell, measurements in results if cell.scenario == ALONE]
     for pause in (*PAUSES, "all"):
-        pause_measurements = [measurements for cell, measurements in steady_results if pause in (cell.pause_s, "all")]
+        pause_measurements = [measurements for cell, measurements in alone_results if pause in (cell.pause_s, "all")]
         goodputs, first_minute_goodputs = (
             [measurements.goodput for measurements in pause_measurements],
             [measurements.first_minute_goodput for measurements in pause_measurements],
@@ -187,9 +187,9 @@ def format_misses(results: Sequence[CellResult]) -> str:
 def draw_picture(results: Sequence[CellResult]) -> str:
     """Return an SVG picture with a line for each limiter and a group of squares for each pause. A square is green if
     the limit is used, and red if much of the limit is unused."""
-    steady_results = [result for result in results if result[0].scenario == ALONE]
-    limiters = list(dict.fromkeys(format_limiter(cell) for cell, _ in steady_results))
-    column_count = len({(cell.rate, cell.round_trip_s) for cell, _ in steady_results})
+    alone_results = [result for result in results if result[0].scenario == ALONE]
+    limiters = list(dict.fromkeys(format_limiter(cell) for cell, _ in alone_results))
+    column_count = len({(cell.rate, cell.round_trip_s) for cell, _ in alone_results})
     group_width = column_count * _SQUARE_WIDTH + 10
     svg_elements = []
     for pause_index, pause in enumerate(PAUSES):
@@ -202,7 +202,7 @@ def draw_picture(results: Sequence[CellResult]) -> str:
         for pause_index, pause in enumerate(PAUSES):
             measurements_of_squares = [
                 measurements
-                for cell, measurements in steady_results
+                for cell, measurements in alone_results
                 if format_limiter(cell) == limiter and cell.pause_s == pause
             ]
             for column_index, measurements in enumerate(measurements_of_squares):

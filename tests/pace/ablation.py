@@ -21,31 +21,32 @@ from tests.pace.matrix import (
 )
 
 
-class _WithoutMean(RateController):
-    def _find_ramp_rates(self, behind_rate: float) -> tuple[float, float]:
-        low, high = super()._find_ramp_rates(behind_rate)
-        return low**2 / high, high  # begins at the lower bound, where the base class takes the geometric mean
+class _WithoutGeometricMean(RateController):
+    def _find_ramp_rates(self, rate_behind_refusal: float) -> tuple[float, float]:
+        low_rate, high_rate = super()._find_ramp_rates(rate_behind_refusal)
+        # The ramp begins at the lower bound, where the base class takes the geometric mean.
+        return low_rate**2 / high_rate, high_rate
 
 
-class _WithoutFewestServed(RateController):
-    def _find_ramp_rates(self, behind_rate: float) -> tuple[float, float]:
+class _WithoutFewestServedCount(RateController):
+    def _find_ramp_rates(self, rate_behind_refusal: float) -> tuple[float, float]:
         self._fewest_served_count = inf
-        return super()._find_ramp_rates(behind_rate)
+        return super()._find_ramp_rates(rate_behind_refusal)
 
 
-class _WithoutRateBehind(RateController):
-    def _find_ramp_rates(self, behind_rate: float) -> tuple[float, float]:
+class _WithoutRateBehindRefusal(RateController):
+    def _find_ramp_rates(self, rate_behind_refusal: float) -> tuple[float, float]:
         return super()._find_ramp_rates(0.0)
 
 
 class _WithoutChance(RateController):
-    def _detect_chance(self, is_pause_short: bool, behind_rate: float) -> bool:
+    def _detect_chance(self, is_pause_short: bool, rate_behind_refusal: float) -> bool:
         return False
 
 
 class _WithoutChanceInRamps(RateController):
-    def _detect_chance(self, is_pause_short: bool, behind_rate: float) -> bool:
-        return self._ramp is None and super()._detect_chance(is_pause_short, behind_rate)
+    def _detect_chance(self, is_pause_short: bool, rate_behind_refusal: float) -> bool:
+        return self._ramp is None and super()._detect_chance(is_pause_short, rate_behind_refusal)
 
 
 class _WithoutDoubt(RateController):
@@ -72,15 +73,15 @@ def _set_constant(name: str, value: float) -> Iterator[None]:
 # The controllers of the table: the text of the changed rule, the controller, and a constant of `rate` with its value.
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("all rules", RateController, "_MIN_REFUSALS", 3),
-    ("a ramp begins at the lower bound, not at the geometric mean", _WithoutMean, "_MIN_REFUSALS", 3),
-    ("the stretch with the fewest served requests gives no lower bound", _WithoutFewestServed, "_MIN_REFUSALS", 3),
+    ("a ramp begins at the lower bound, not at the geometric mean", _WithoutGeometricMean, "_MIN_REFUSALS", 3),
+    ("the stretch with the fewest served requests gives no lower bound", _WithoutFewestServedCount, "_MIN_REFUSALS", 3),
     ("windows are not recognised", RateController, "_LONGEST_WINDOW_S", 0.0),
     ("a ramp lasts at most 5 pauses", RateController, "_LONGEST_RAMP_COSTS", 5.0),
     ("a ramp lasts at most 60 pauses", RateController, "_LONGEST_RAMP_COSTS", 60.0),
     ("the longest ramp counts a pause in its real length", RateController, "_LEAST_COST_IN_LONGEST_RAMP_S", 0.0),
     ("a short ramp counts a pause in its real length", RateController, "_LEAST_COST_S", 0.0),
     ("one refusal, not three, shows a limit or chance", RateController, "_MIN_REFUSALS", 1),
-    ("requests behind a refused request do not measure the rate", _WithoutRateBehind, "_MIN_REFUSALS", 3),
+    ("requests behind a refused request do not measure the rate", _WithoutRateBehindRefusal, "_MIN_REFUSALS", 3),
     ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_RAMP_END_FACTOR", 1.0),
     ("random refusals are not recognised", _WithoutChance, "_MIN_REFUSALS", 3),
     ("random refusals are recognised only while the rate doubles", _WithoutChanceInRamps, "_MIN_REFUSALS", 3),
@@ -110,15 +111,15 @@ def format_rule_row(index: int) -> str:
     The sample: the cells at 5 and 50 requests/s with 20 ms latency, six cells at 500/s, eleven cells at 50/s with
     300 ms, the cells at 50/s with 300 ms beside another client, and chance cells."""
     rule_name, build_controller, constant_name, value = RULES[index]
-    steady_cells = [
+    alone_cells = [
         cell for cell in list_cells() if cell.scenario == ALONE and cell.round_trip_s == 0.02 and cell.rate <= 50
     ]
-    steady_cells += [
+    alone_cells += [
         Cell(limiter_kind, span_s, 5.0, 500.0, 0.3) for limiter_kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])
     ]
-    steady_cells += [Cell("sliding window", 1.0, None, 500.0, 0.02)]
-    steady_cells += [Cell("fixed window", 10.0, 1.0, 500.0, 0.3), Cell("sliding window", 60.0, DATE_PAUSE, 500.0, 0.3)]
-    steady_cells += [Cell(limiter_kind, span_s, None, 50.0, 0.3) for limiter_kind, span_s in LIMITERS]
+    alone_cells += [Cell("sliding window", 1.0, None, 500.0, 0.02)]
+    alone_cells += [Cell("fixed window", 10.0, 1.0, 500.0, 0.3), Cell("sliding window", 60.0, DATE_PAUSE, 500.0, 0.3)]
+    alone_cells += [Cell(limiter_kind, span_s, None, 50.0, 0.3) for limiter_kind, span_s in LIMITERS]
     shared_cells = [
         Cell(limiter_kind, span_s, pause_s, 50.0, 0.3, SHARED)
         for limiter_kind, span_s in LIMITERS
@@ -133,7 +134,7 @@ def format_rule_row(index: int) -> str:
             for cell in shared_cells
         )
         return (
-            f"| {rule_name} | {_format_results(steady_cells, build_controller)} | {lowest_shared_goodput:.2f} | "
+            f"| {rule_name} | {_format_results(alone_cells, build_controller)} | {lowest_shared_goodput:.2f} | "
             f"{_format_chance_results(chance_cells, build_controller)} |"
         )
 

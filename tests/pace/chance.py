@@ -1,11 +1,11 @@
-"""Compares the controller with an informed client in a chance cell, a cell whose service refuses requests at random.
-The informed client knows the limit, obeys each pause, and otherwise sends at the limit. Its served requests are the
-upper bound."""
+"""Compares the controller with a client that knows the limit, in a chance cell: a cell whose service refuses requests
+at random. The client with the known limit obeys each pause, and otherwise sends at the limit. The served requests of
+this client are the upper bound."""
 
 from tests.pace.matrix import CHANCE_RUN_LENGTH_S, FIRST_MINUTE_S, NO_LIMIT, Cell, Controller, RunCounts, simulate_run
 
 
-class InformedClient:
+class ClientWithKnownLimit:
     """A client that knows the rate (requests/s) and the size (requests) of the bucket. The client sends whenever the
     bucket has a token."""
 
@@ -36,17 +36,18 @@ class InformedClient:
 def measure_chance(
     cell: Cell, controller: Controller, seed: int, length_s: int = CHANCE_RUN_LENGTH_S
 ) -> tuple[float, float, int]:
-    """Return the served requests of the controller as a share of the informed client's served requests, in the whole
-    run and in the first minute. Also return the number of requests that the controller sent inside a pause."""
+    """Return the served requests of the controller in the whole run and in the first minute, as shares of the served
+    requests of the client with the known limit. Also return the number of requests that the controller sent inside a
+    pause."""
     bucket_size = 1e9 if cell.limiter_kind == NO_LIMIT else round(cell.rate * cell.span_s)
-    informed_counts = simulate_run(cell, InformedClient(cell.rate, bucket_size), seed, length_s)
+    known_limit_counts = simulate_run(cell, ClientWithKnownLimit(cell.rate, bucket_size), seed, length_s)
     run_counts = simulate_run(cell, controller, seed, length_s)
     return (
-        _compute_share(run_counts, informed_counts, length_s),
-        _compute_share(run_counts, informed_counts, FIRST_MINUTE_S),
+        _compute_share(run_counts, known_limit_counts, length_s),
+        _compute_share(run_counts, known_limit_counts, FIRST_MINUTE_S),
         run_counts.sent_in_pause_count,
     )
 
 
-def _compute_share(run_counts: RunCounts, informed_counts: RunCounts, length_s: int) -> float:
-    return sum(run_counts.served_counts[:length_s]) / sum(informed_counts.served_counts[:length_s])
+def _compute_share(run_counts: RunCounts, known_limit_counts: RunCounts, length_s: int) -> float:
+    return sum(run_counts.served_counts[:length_s]) / sum(known_limit_counts.served_counts[:length_s])
