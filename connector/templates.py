@@ -60,19 +60,19 @@ def split_name(name: str) -> tuple[str, str]:
     split are a single word, several given or family names without a comma, two people, and a company.
     """
     whole_name = " ".join(name.split())
-    comma_parts = [comma_part.split() for comma_part in whole_name.split(",")]
-    words = [word for comma_part in comma_parts for word in comma_part]
+    word_lists = [words_between_commas.split() for words_between_commas in whole_name.split(",")]
+    words = [word for word_list in word_lists for word in word_list]
     plain_words = [word.lower().replace(".", "") for word in words]
     if not _WORDS_OF_GROUPS.isdisjoint(plain_words) or any(
         category(character)[0] not in "LM" and character not in _NAME_PUNCTUATION for character in whole_name
     ):
         return whole_name, ""
-    if len(comma_parts) == 2 and all(word in _SUFFIXES for word in plain_words[len(comma_parts[0]) :]):
-        comma_parts = comma_parts[:1]  # for example `Ann Lee, PhD`
-    if len(comma_parts) == 2:
-        family_name_words, given_name_words = (_drop_titles(comma_part) for comma_part in comma_parts)
-    elif len(comma_parts) == 1:
-        given_name_words, family_name_words = _divide_words(_drop_titles(comma_parts[0]))
+    if len(word_lists) == 2 and all(word in _SUFFIXES for word in plain_words[len(word_lists[0]) :]):
+        word_lists = word_lists[:1]  # for example `Ann Lee, PhD`
+    if len(word_lists) == 2:
+        family_name_words, given_name_words = (_drop_titles(word_list) for word_list in word_lists)
+    elif len(word_lists) == 1:
+        given_name_words, family_name_words = _divide_words(_drop_titles(word_lists[0]))
     else:
         return whole_name, ""
     return (

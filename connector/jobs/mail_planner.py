@@ -55,7 +55,7 @@ def plan_mail(
             "guard.max_rejected is for loads; remove it. A mail run ends when the service refuses the first email. It "
             "also ends when the service refuses 20 emails for one reason and accepts none in between"
         )
-    texts = build_texts(job.mail)
+    texts = read_mail_texts(job.mail)
     source = open_source(job.source)
     with closed_on_error(source):
         for column in texts.columns:  # a misspelt variable would make every row invalid
@@ -95,7 +95,7 @@ def plan_mail(
     )
 
 
-def build_texts(mail: Mail) -> MailTexts:
+def read_mail_texts(mail: Mail) -> MailTexts:
     """Read the files of a job's email, and return its texts. Raises ConfigurationError for a file that is missing or
     too large, and for an invalid template or header."""
     html = read_body(mail.html) if mail.html else None

@@ -39,7 +39,7 @@ from connector.ledger.schema import (
     meta,
     metadata,
 )
-from connector.ledger.sqlite import find_emails, find_lock_path, hold_lock, resolve_file
+from connector.ledger.sqlite import find_emails_file, find_lock_path, hold_lock, resolve_file
 from connector.ledger.store import build_missing_ledger_error
 
 # Suffixes of a database, and of the files that SQLite creates for the database.
@@ -60,8 +60,8 @@ class Backup:
 
 
 def back_up_ledger(url: str, target: Path) -> Backup:
-    """Copy the ledger at `url` to the new file `target`, and its emails to `find_emails(target)`. Only the owner can
-    read the copies. Either the ledger or the emails may be missing.
+    """Copy the ledger at `url` to the new file `target`, and its emails to `find_emails_file(target)`. Only the owner
+    can read the copies. Either the ledger or the emails may be missing.
 
     The copy can be opened as a ledger. Creates that were in flight are unknown in the copy. Raises ConfigurationError
     if the ledger is not a file, or a target exists or cannot be written. Raises LedgerError if the ledger cannot be
@@ -73,7 +73,10 @@ def back_up_ledger(url: str, target: Path) -> Backup:
             f"the ledger {format_ledger_location(location)} is in PostgreSQL: back it up with pg_dump"
         )
     ledger_path, target = location.resolve(), target.absolute()
-    source_paths, target_paths = (ledger_path, find_emails(ledger_path).resolve()), (target, find_emails(target))
+    source_paths, target_paths = (
+        (ledger_path, find_emails_file(ledger_path).resolve()),
+        (target, find_emails_file(target)),
+    )
     if not any(source.is_file() for source in source_paths):
         raise build_missing_ledger_error(str(location))
     if target.resolve() in source_paths:
@@ -154,7 +157,7 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
             "check who got them"
         )
     source, ledger_path = source.absolute(), resolve_file(location)
-    source_paths, target_paths = (source, find_emails(source)), (ledger_path, find_emails(ledger_path))
+    source_paths, target_paths = (source, find_emails_file(source)), (ledger_path, find_emails_file(ledger_path))
     if not any(path.is_file() for path in source_paths):  # reading a pipe could wait without end
         raise ConfigurationError(f"{source} is not a file: name the file that `connector ledger backup` wrote")
     _refuse_existing_files(target_paths)

@@ -282,13 +282,15 @@ class Ledger:
             for identity, *other_values in self.connection.execute(_LIST_ENTRIES, parameters)
         ]
 
-    def find_last_confirmation(self, earliest_end: float, now: float) -> float | None:
+    def find_end_of_last_confirming_run(self, earliest_end: float, now: float) -> float | None:
         """Find the latest run that has sent an entry which is now CONFIRMED. Return the end of this run (Unix seconds),
         or `now` if the run has not ended. Return None if the end is not after `earliest_end`.
         """
         parameters = {"since": earliest_end, "now": now, "state": State.CONFIRMED}
-        last_ended_at: float | None = self.connection.execute(_FIND_LAST_CONFIRMATION, parameters).scalar_one()
-        return last_ended_at
+        last_run_ended_at: float | None = self.connection.execute(
+            _FIND_END_OF_LAST_CONFIRMING_RUN, parameters
+        ).scalar_one()
+        return last_run_ended_at
 
     def find_entries_with_ids(self, account: str, subscriber_ids: Sequence[int]) -> list[EntryWithId]:
         """Return the entries of the account, in any base, that have one of these subscriber ids."""
@@ -706,7 +708,7 @@ _LIST_ENTRIES = text(
     "AND identity_field = :field AND identity > :after ORDER BY identity LIMIT :number"
 )
 _RUN_END_SQL = "coalesce(run.finished_at, CAST(:now AS double precision))"
-_FIND_LAST_CONFIRMATION = text(
+_FIND_END_OF_LAST_CONFIRMING_RUN = text(
     f"SELECT max({_RUN_END_SQL}) FROM run WHERE {_RUN_END_SQL} > :since "
     "AND EXISTS (SELECT 1 FROM entry WHERE entry.run_key = run.run_key AND state = :state)"
 )

@@ -27,14 +27,14 @@ from connector.ledger.entries import NOT_FINAL_STATUSES, Ledger
 from connector.ledger.postgres import (
     build_campaign_lock,
     compute_key,
+    connect_for_reading,
     hold_lease,
     lease_metadata,
     open_session,
-    read_server,
 )
 from connector.ledger.records import read_found_limit, read_largest_lag
 from connector.ledger.schema import create_or_check_tables, create_tables, email_meta, emails_metadata, has_emails, meta
-from connector.ledger.sqlite import find_emails, hold_campaign_file, open_emails_file, open_file, resolve_file
+from connector.ledger.sqlite import find_emails_file, hold_campaign_file, open_emails_file, open_file, resolve_file
 from connector.ledger.store import Store, build_missing_ledger_error, translate_errors
 from connector.pace.pace import Pace
 from connector.settings import Settings
@@ -139,7 +139,7 @@ def _open_emails(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
     with ExitStack() as stack:
         if isinstance(location, Path):
             emails_path = resolve_file(
-                find_emails(resolve_file(location, may_create=may_create)), may_create=may_create
+                find_emails_file(resolve_file(location, may_create=may_create)), may_create=may_create
             )
             if not may_create and not emails_path.exists():
                 yield None
@@ -282,7 +282,7 @@ def read_ledger(url: str, read_function: Callable[[Ledger], T]) -> T | None:
     """
     location = parse_ledger_location(url)
     if isinstance(location, URL):
-        with read_server(location) as server_connection:
+        with connect_for_reading(location) as server_connection:
             return _read_existing_ledger(server_connection, format_ledger_location(location), read_function)
     for _ in range(_MAX_READ_ATTEMPTS):
         if not location.exists():

@@ -105,9 +105,9 @@ class PlannedLedger(Ledger):
             identities, subscriber_ids = identities + identities_and_ids[0], subscriber_ids + identities_and_ids[1]
         return identities, subscriber_ids
 
-    def find_last_confirmation(self, earliest_end: float, now: float) -> float | None:
-        """Return the end of the latest run that confirmed an entry, as `Ledger.find_last_confirmation` does."""
-        return read_ledger(self._url, lambda ledger: ledger.find_last_confirmation(earliest_end, now))
+    def find_end_of_last_confirming_run(self, earliest_end: float, now: float) -> float | None:
+        """Return the end of the latest run that confirmed an entry, as the function of `Ledger` does."""
+        return read_ledger(self._url, lambda ledger: ledger.find_end_of_last_confirming_run(earliest_end, now))
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
         """Return the job's opt-outs, as `Ledger.find_opt_outs` does, including opt-outs that the plan has recorded."""

@@ -124,7 +124,7 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER_TABLES) -> Iterator[t
 
 
 @contextmanager
-def read_server(url: URL) -> Iterator[Connection]:
+def connect_for_reading(url: URL) -> Iterator[Connection]:
     """Yield a read-only connection to the ledger at `url`, in one transaction with one snapshot and without a lock.
     Raises the errors of `open_session`."""
     ledger_name = format_ledger_location(url)

@@ -291,7 +291,7 @@ def hold_campaign_file(
         yield
 
 
-def find_emails(ledger_path: Path) -> Path:
+def find_emails_file(ledger_path: Path) -> Path:
     """Return the file of a ledger's emails: `ledger-emails.db` for `ledger.db`. `ledger_path` is the path without
     symbolic links. A load does not lock this file."""
     return ledger_path.with_name(f"{ledger_path.stem}-emails{ledger_path.suffix}")

@@ -276,16 +276,16 @@ def _split_into_calls(
             + min(max_rows, _floor_to_power_of_two(len(rows) - first_index) if is_sqlite else max_rows)
         ]
         first_index += len(call_rows)
-        sql, names_before_rows, names_after_rows = (
+        sql, parameter_names_before_rows, parameter_names_after_rows = (
             _render_values(batch, len(call_rows)) if is_sqlite else _render_arrays(batch)
         )
         row_values = chain(*call_rows) if is_sqlite else map(list, zip(*call_rows, strict=True))
         yield (
             sql,
             (
-                *(shared_values[name] for name in names_before_rows),
+                *(shared_values[name] for name in parameter_names_before_rows),
                 *row_values,
-                *(shared_values[name] for name in names_after_rows),
+                *(shared_values[name] for name in parameter_names_after_rows),
             ),
         )
 

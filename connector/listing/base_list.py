@@ -160,8 +160,8 @@ async def _record_listed_subscribers(access: ListAccess, pairs: Sequence[tuple[b
 def _count_duplicates(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
     """Return the number of digests that have more than one id. A digest may occur twice with the same id, because a
     listing may show a subscriber twice."""
-    sorted_indexes = np.lexsort((ids, digests))
-    digests, ids = digests[sorted_indexes], ids[sorted_indexes]
+    sorting_indexes = np.lexsort((ids, digests))
+    digests, ids = digests[sorting_indexes], ids[sorting_indexes]
     duplicate_mask = (digests[1:] == digests[:-1]) & (ids[1:] != ids[:-1])
     return len(np.unique(digests[1:][duplicate_mask]))
 

@@ -238,15 +238,15 @@ class SweptRows:
                 values = self._values.read(part_index)
                 yield [(bytes.fromhex(values[index]), values[index + 1]) for index in range(0, len(values), 2)]
 
-    def find_emails(self, base: ListedBase, identities: Sequence[bytes]) -> dict[bytes, int]:
+    def find_ids_by_email(self, base: ListedBase, identities: Sequence[bytes]) -> dict[bytes, int]:
         """Return the Id of one subscriber for each of these emails (digests) that the base has. Only a listing by
         client_user_id keeps emails."""
         if self._emails_by_base is None or base not in self._emails_by_base:
             return {}
         digests, ids = (np.array(column) for column in self._emails_by_base[base])
         if self._sorted_email_counts.get(base) != len(digests):  # not sorted yet, or the listing was renewed
-            sorted_indexes = np.argsort(digests, kind="stable")
-            digests, ids = digests[sorted_indexes], ids[sorted_indexes]
+            sorting_indexes = np.argsort(digests, kind="stable")
+            digests, ids = digests[sorting_indexes], ids[sorting_indexes]
             self._emails_by_base[base] = array("Q", digests.tobytes()), array("q", ids.tobytes())
             self._sorted_email_counts[base] = len(digests)
         requested_digests = np.array([_compute_short_digest(identity) for identity in identities], dtype=np.uint64)

@@ -170,7 +170,7 @@ def _plan_count_questions(reading: ListReading) -> list[Question]:
     for field_name in field_names:
         questions += [
             Question(
-                Topic.PAIR,
+                Topic.FILTER_PAIR,
                 _build_part_query(reading, {other_field_name: value, field_name: PARTITIONS[field_name][0]}),
                 field_name,
                 other_field_name,
@@ -299,10 +299,10 @@ def _plan_id_look_ups(reading: ListReading) -> list[Question]:
         *(smallest_id - id_step * step_number for step_number in range(1, below_id_count + 1)),
     ]
     return [
-        _build_id_question(Topic.KNOWN, int(ids[len(ids) // 2])),
-        *(_build_id_question(Topic.BEYOND, subscriber_id) for subscriber_id in beyond_ids if subscriber_id > 0),
+        _build_id_question(Topic.KNOWN_SUBSCRIBER, int(ids[len(ids) // 2])),
+        *(_build_id_question(Topic.BEYOND_ID, subscriber_id) for subscriber_id in beyond_ids if subscriber_id > 0),
         *(
-            _build_id_question(Topic.MISSING, subscriber_id)
+            _build_id_question(Topic.MISSING_ID, subscriber_id)
             for subscriber_id in _choose_missing_ids(ids, id_step, reading.seed)
         ),
     ]
@@ -326,15 +326,15 @@ def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> li
     newcomer. If the end of the list, read after this request, shows the id, the subscriber is a newcomer."""
     asked_questions = [answer.question for answer in answers]
     questions = []
-    for subscriber_id in sorted(find_present_ids(reading, answers, Topic.MISSING)):
-        question = _build_id_question(Topic.MISSING, subscriber_id, 1)
+    for subscriber_id in sorted(find_present_ids(reading, answers, Topic.MISSING_ID)):
+        question = _build_id_question(Topic.MISSING_ID, subscriber_id, 1)
         questions += [question] if question not in asked_questions else []
     if reading.certificate.order not in (Order.ID, Order.ID_DESC) and len(reading.ids):
         return questions
     sides = set[str]()
     if not any(question.topic is Topic.END for question in asked_questions):
         sides |= {
-            find_side(reading, subscriber_id) for subscriber_id in find_present_ids(reading, answers, Topic.BEYOND)
+            find_side(reading, subscriber_id) for subscriber_id in find_present_ids(reading, answers, Topic.BEYOND_ID)
         }
         if max(read_totals(answers), default=0) > (reading.certificate.total_last or 0):
             sides.add("above")  # the list has grown, and newcomers have the largest ids
@@ -366,7 +366,7 @@ def _build_whole_list_question(reading: ListReading, round_index: int) -> Questi
     query = replace(
         reading.query, offset=0, limit=max(1, limit - 1) if is_one_page and not round_index else _SAMPLE_ROW_COUNT
     )
-    return Question(Topic.WHOLE, query, round_index=round_index)
+    return Question(Topic.WHOLE_LIST, query, round_index=round_index)
 
 
 def _build_part_questions(

@@ -39,18 +39,20 @@ BEYOND_ID_COUNT = 3  # number of look-ups of ids beyond the last page; a result 
 class Topic(Enum):
     """The topic of a question."""
 
-    WHOLE = "whole"  # TotalCount and the first rows of the whole list, after the reading
-    PAIR = "pair"  # whether a filter of the reading's query still works together with a filter of a partition
+    WHOLE_LIST = "whole_list"  # TotalCount and the first rows of the whole list, after the reading
+    FILTER_PAIR = (
+        "filter_pair"  # whether a filter of the reading's query still works together with a filter of a partition
+    )
     PART = "part"  # TotalCount of one class or base
     COMBINATION = "combination"  # several classes at once, if no request for a single class showed a subscriber
-    KNOWN = "known"  # a listed subscriber, looked up by Id as a control of this filter
-    MISSING = "missing"  # an id that is missing between two listed ids
-    BEYOND = "beyond"  # an id below the smallest or above the largest listed id, where newcomers may be
-    UNLISTED_ENTRY = "lacking"  # a subscriber that the ledger has confirmed and no page showed
+    KNOWN_SUBSCRIBER = "known_subscriber"  # a listed subscriber, looked up by Id as a control of this filter
+    MISSING_ID = "missing_id"  # an id that is missing between two listed ids
+    BEYOND_ID = "beyond_id"  # an id below the smallest or above the largest listed id, where newcomers may be
+    UNLISTED_ENTRY = "unlisted_entry"  # a subscriber that the ledger has confirmed and no page showed
     END = "end"  # the page at one end of the list, if subscribers with ids beyond this end exist
 
 
-TOPICS_BY_ID = frozenset({Topic.KNOWN, Topic.MISSING, Topic.BEYOND, Topic.UNLISTED_ENTRY})
+TOPICS_BY_ID = frozenset({Topic.KNOWN_SUBSCRIBER, Topic.MISSING_ID, Topic.BEYOND_ID, Topic.UNLISTED_ENTRY})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ def read_unlisted_ids(reading: ListReading, answer: Answer) -> IdArray:
 def find_newcomer_ids(reading: ListReading, answers: Sequence[Answer]) -> IdArray:
     """Return the ids above the largest listed id that the list shows without further filters, in ascending order. Their
     subscribers were added after the reading, and the list does not hide these subscribers."""
-    unfiltered_answers = [answer for answer in answers if answer.question.topic in (Topic.WHOLE, Topic.END)]
+    unfiltered_answers = [answer for answer in answers if answer.question.topic in (Topic.WHOLE_LIST, Topic.END)]
     unlisted_ids = [read_unlisted_ids(reading, answer) for answer in unfiltered_answers]
     ids: IdArray = np.unique(np.concatenate([np.empty(0, np.int64), *unlisted_ids]))
     return ids[ids > reading.ids[-1]] if len(reading.ids) else ids
@@ -154,7 +156,7 @@ def find_hidden_ids(reading: ListReading, answer: Answer, answers: Sequence[Answ
 
 def read_totals(answers: Sequence[Answer]) -> list[int]:
     """Return the TotalCounts of the whole list in these answers."""
-    whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
+    whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE_LIST]
     return [answer.total_count for answer in whole_answers if answer.total_count is not None]
 
 
@@ -340,7 +342,7 @@ def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]
     """Return the counts of a partition, one `RoundCounts` for each round of questions. Return an empty list if any
     answer is missing or does not match its question."""
     whole_answers = (
-        [answer for answer in answers if answer.question.topic is Topic.WHOLE] if reading.is_total_checked else []
+        [answer for answer in answers if answer.question.topic is Topic.WHOLE_LIST] if reading.is_total_checked else []
     )
     rounds: list[RoundCounts] = []
     for round_index, count_by_value in enumerate(_read_part_counts(reading, field_name, answers)):
@@ -367,7 +369,9 @@ def _read_part_counts(reading: ListReading, field_name: str, answers: Sequence[A
     """Return the counts of a partition by value, one mapping for each round of questions. Return an empty list if any
     answer is missing or does not match its question."""
     pair_answers = [
-        answer for answer in answers if answer.question.topic is Topic.PAIR and answer.question.field_name == field_name
+        answer
+        for answer in answers
+        if answer.question.topic is Topic.FILTER_PAIR and answer.question.field_name == field_name
     ]
     if len(pair_answers) < len(reading.absent_values) or not all(_is_empty_answer(answer) for answer in pair_answers):
         return []
@@ -430,7 +434,7 @@ def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding |
     """
     certificate = reading.certificate
     last_total = certificate.total_last
-    whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE]
+    whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE_LIST]
     totals = read_totals(answers)
     if last_total is None or not reading.is_total_checked:
         return None
@@ -491,7 +495,7 @@ def _has_grown_at_end(reading: ListReading, answers: Sequence[Answer]) -> bool:
         has_newcomers = any(subscriber_id > largest_id for subscriber_id in answered_ids)
         if answer.page is None or answer.total_count is None or not has_newcomers:
             continue
-        if answer.question.topic is Topic.WHOLE and len(answered_ids) >= answer.total_count:
+        if answer.question.topic is Topic.WHOLE_LIST and len(answered_ids) >= answer.total_count:
             older_ids = sorted(subscriber_id for subscriber_id in set(answered_ids) if subscriber_id <= largest_id)
             if np.array_equal(np.array(older_ids, dtype=np.int64), reading.ids):
                 return True
@@ -516,7 +520,10 @@ def _decide_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | N
     }
     for answer in answers:
         question = answer.question
-        if question.topic not in (Topic.WHOLE, Topic.PART) or (question.field_name, question.value) in hidden_classes:
+        if (
+            question.topic not in (Topic.WHOLE_LIST, Topic.PART)
+            or (question.field_name, question.value) in hidden_classes
+        ):
             continue
         if answer.page is None or not have_requested_values(reading.filters, answer.page.subscribers):
             continue
@@ -554,11 +561,11 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
 
     An existing id contradicts the list, unless its subscriber is a newcomer. If the ids at the end of the list are
     dense and no id exists beyond the end, the list is not cut off there."""
-    lookup_answers = [answer for answer in answers if answer.question.topic in (Topic.MISSING, Topic.BEYOND)]
+    lookup_answers = [answer for answer in answers if answer.question.topic in (Topic.MISSING_ID, Topic.BEYOND_ID)]
     if not lookup_answers:
         return None
-    inside_ids = find_present_ids(reading, answers, Topic.MISSING)
-    outside_ids = find_present_ids(reading, answers, Topic.BEYOND)
+    inside_ids = find_present_ids(reading, answers, Topic.MISSING_ID)
+    outside_ids = find_present_ids(reading, answers, Topic.BEYOND_ID)
     second_lookup_answers = [answer for answer in lookup_answers if answer.question.round_index]
     unlisted_ids = inside_ids.intersection(
         answer.question.value for answer in second_lookup_answers if _is_present(reading, answer)
@@ -583,7 +590,9 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
     message = f"{len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks exist"
     if unlisted_ids:
         return Finding("ids", EvidenceResult.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
-    has_control = any(answer.question.topic is Topic.KNOWN and _is_present(reading, answer) for answer in answers)
+    has_control = any(
+        answer.question.topic is Topic.KNOWN_SUBSCRIBER and _is_present(reading, answer) for answer in answers
+    )
     is_proof = (
         has_control
         and not inside_ids

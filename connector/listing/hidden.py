@@ -209,13 +209,13 @@ class ClassCounts:
 async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCounts:
     """Count the classes of the list with seven requests, at most `concurrency` at a time."""
     questions = [
-        Question(Topic.WHOLE, ListQuery(limit=MAX_LIMIT - 1)),
+        Question(Topic.WHOLE_LIST, ListQuery(limit=MAX_LIMIT - 1)),
         *(
             Question(Topic.PART, ListQuery(limit=_SAMPLE_ROW_COUNT, **{field_name: value}), field_name, value)  # type: ignore[arg-type]
             for field_name, values in PARTITIONS.items()
             for value in values
         ),
-        Question(Topic.WHOLE, ListQuery(limit=_SAMPLE_ROW_COUNT)),
+        Question(Topic.WHOLE_LIST, ListQuery(limit=_SAMPLE_ROW_COUNT)),
     ]
     first_whole_list_answer, *part_answers, last_whole_list_answer = await ask_questions_together(
         request_page, questions, concurrency

@@ -210,7 +210,7 @@ async def read_list(
 async def _has_same_total(request_page: RequestPage, reading: ListReading, answers: Sequence[Answer]) -> bool:
     """Return whether the list still has the TotalCount of the reading and of the answers after the reading."""
     page = await request_page(replace(reading.query, limit=1))
-    totals = {answer.total_count for answer in answers if answer.question.topic is Topic.WHOLE}
+    totals = {answer.total_count for answer in answers if answer.question.topic is Topic.WHOLE_LIST}
     totals |= {reading.certificate.total_first, None if page is None else page.total_count}
     return totals == {reading.certificate.total_last}
 

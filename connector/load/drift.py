@@ -186,10 +186,10 @@ class _Comparison:
                     indexes_with_id.append(index)
                     if entry.altered_fields:
                         self._altered_fields[index] = frozenset(entry.altered_fields.split())
-        sorted_indexes = np.argsort(np.array(ids, dtype=np.int64), kind="stable")
+        sorting_indexes = np.argsort(np.array(ids, dtype=np.int64), kind="stable")
         self._ids, self._row_indexes = (
-            np.array(ids, dtype=np.int64)[sorted_indexes],
-            np.array(indexes_with_id, dtype=np.int64)[sorted_indexes],
+            np.array(ids, dtype=np.int64)[sorting_indexes],
+            np.array(indexes_with_id, dtype=np.int64)[sorting_indexes],
         )
 
     async def _find_entries(self, rows: Sequence[WaitingRow]) -> list[Entry | None]:

@@ -95,7 +95,7 @@ class MistakenIds:
             remaining_indexes, planned_chunk.subscribers["email"].iloc[remaining_indexes].tolist(), strict=True
         )
         email_by_index = {index: email for index, email in values if isinstance(email, str) and email.strip()}
-        client_user_id_by_email = await self._find_emails(list(email_by_index.values()), listing_rows)
+        client_user_id_by_email = await self._find_client_user_ids_by_email(list(email_by_index.values()), listing_rows)
         for index, email in email_by_index.items():
             if email in client_user_id_by_email:
                 message = (
@@ -139,7 +139,9 @@ class MistakenIds:
             }
         return {text: spelling for text, spelling in known_id_by_text.items() if spelling}
 
-    async def _find_emails(self, emails: Sequence[str], listing_rows: SweptRows | None) -> dict[str, str]:
+    async def _find_client_user_ids_by_email(
+        self, emails: Sequence[str], listing_rows: SweptRows | None
+    ) -> dict[str, str]:
         """Return the emails that a subscriber of the base has, each with the client_user_id of the subscriber, or "" if
         the client_user_id is not known. Leave out subscribers that this run has created, because two rows may share an
         email.
@@ -156,7 +158,7 @@ class MistakenIds:
                 for listed_base in listing_rows.bases
                 if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
             ]:
-                found_ids |= listing_rows.find_emails(base, list(email_by_identity))
+                found_ids |= listing_rows.find_ids_by_email(base, list(email_by_identity))
         elif email_by_identity:
             keys = [
                 LookupKey(identity, "email", email, ignores_case=True) for identity, email in email_by_identity.items()

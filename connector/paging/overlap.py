@@ -196,8 +196,10 @@ def decide_overlap(
 def _find_indexes(previous_ids: IdArray, ids: IdArray) -> IdArray:
     """Return for each id its index in `previous_ids`, or -1."""
     sorting_indexes = np.argsort(previous_ids, kind="stable")
-    sorted_indexes = np.minimum(np.searchsorted(previous_ids, ids, sorter=sorting_indexes), len(previous_ids) - 1)
-    candidate_indexes = sorting_indexes[sorted_indexes]
+    positions_in_sorted_ids = np.minimum(
+        np.searchsorted(previous_ids, ids, sorter=sorting_indexes), len(previous_ids) - 1
+    )
+    candidate_indexes = sorting_indexes[positions_in_sorted_ids]
     indexes: IdArray = np.where(previous_ids[candidate_indexes] == ids, candidate_indexes, -1)
     return indexes
 

@@ -202,9 +202,9 @@ def _find_candidates(store: SubscriberStore, query: Query, settings: SandboxSett
         text = str(filter_.value)
         if filter_.name in ("Email", "ClientUserId") and text.strip():
             if settings.filters != "partial":
-                return store.find(filter_.name, text)
+                return store.find_ids_by_key(filter_.name, text)
             if filter_.name == "Email":
-                return store.find_email_part(text)
+                return store.find_ids_by_email_part(text)
     return None
 
 

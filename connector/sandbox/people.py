@@ -210,17 +210,17 @@ class SyntheticSubscribers:
         """The ids of all subscribers of the block, including removed subscribers."""
         return range(self.first_id, self.first_id + self.count * self.step, self.step)
 
-    def email(self, subscriber_id: int) -> str:
+    def build_email(self, subscriber_id: int) -> str:
         """Return the email of a subscriber in lower case. The email is different for each id."""
         person = _list_people()[(subscriber_id - self.first_id) // self.step % _PERSON_COUNT]
         return f"{person.latin_name}.{subscriber_id}@example.net"
 
-    def find_email(self, email: str) -> int | None:
+    def find_id_by_email(self, email: str) -> int | None:
         """Return the id of the subscriber with this email (trimmed, lower case), or None."""
         subscriber_id = self._parse_id(email.partition("@")[0].rpartition(".")[2])
-        return subscriber_id if subscriber_id is not None and self.email(subscriber_id) == email else None
+        return subscriber_id if subscriber_id is not None and self.build_email(subscriber_id) == email else None
 
-    def find_client_user_id(self, key: str) -> int | None:
+    def find_id_by_client_user_id(self, key: str) -> int | None:
         """Return the id of the subscriber whose ClientUserId is `key` in lower case, or None."""
         subscriber_id = self._parse_id(key.removeprefix("seed-"))
         return subscriber_id if f"seed-{subscriber_id}" == key else None

@@ -236,7 +236,7 @@ class Sandbox:
         for name in self.settings.merge_by:
             if subscriber_values.get(name):
                 text = subscriber_values[name]
-                ids += self.store.find_phone(text) if name == "Phone" else self.store.find(name, text)
+                ids += self.store.find_ids_by_phone(text) if name == "Phone" else self.store.find_ids_by_key(name, text)
         if self.settings.merge_within == "base":
             ids = [subscriber_id for subscriber_id in ids if self.store.find_base_id(subscriber_id) == base_id]
         return sorted(ids, key=lambda subscriber_id: (self.store.find_base_id(subscriber_id) != base_id, subscriber_id))

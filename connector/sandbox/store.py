@@ -328,15 +328,15 @@ class SubscriberStore:
 
     # Searches that also find hidden subscribers
 
-    def find_phone(self, phone: str) -> list[int]:
+    def find_ids_by_phone(self, phone: str) -> list[int]:
         """Return the ids of the created subscribers with this phone number."""
         return [stored_id for stored_id in self._json_by_id if self.read(stored_id).get("Phone") == phone]
 
-    def find(self, field: str, text: str) -> list[int]:
+    def find_ids_by_key(self, field: str, text: str) -> list[int]:
         """Return the ids of all subscribers whose Email or ClientUserId (`field`) is the text. Case does not matter."""
         key = fold_key(text)
         seeded_ids = (
-            block.find_email(key) if field == "Email" else block.find_client_user_id(key)
+            block.find_id_by_email(key) if field == "Email" else block.find_id_by_client_user_id(key)
             for block in self._seeded_blocks
         )
         return self._ids_by_key[field].get(key, []) + [
@@ -345,7 +345,7 @@ class SubscriberStore:
             if subscriber_id is not None and self._find_block(subscriber_id) is not None
         ]
 
-    def find_email_part(self, text: str) -> list[int]:
+    def find_ids_by_email_part(self, text: str) -> list[int]:
         """Return the ids of all subscribers whose email contains the trimmed text. Case does not matter."""
         key = fold_key(text)
         matching_ids = [
@@ -355,7 +355,7 @@ class SubscriberStore:
             subscriber_id
             for block in self._seeded_blocks
             for subscriber_id in block.ids
-            if key in block.email(subscriber_id)
+            if key in block.build_email(subscriber_id)
         ]
         return sorted(subscriber_id for subscriber_id in matching_ids if subscriber_id in self)
 
@@ -364,7 +364,7 @@ class SubscriberStore:
         identity = find_identity(subscriber, identity_switch)
         return sorted(
             subscriber_id
-            for subscriber_id in (self.find(*identity) if identity is not None else ())
+            for subscriber_id in (self.find_ids_by_key(*identity) if identity is not None else ())
             if self.find_base_id(subscriber_id) == base_id
             and find_identity(self.read(subscriber_id), identity_switch) == identity
         )
@@ -374,7 +374,7 @@ class SubscriberStore:
         `ids`."""
         ids_by_identity: dict[tuple[int, str, str], set[int]] = {}
         for field, index in self._ids_by_key.items():
-            for ids in (self.find(field, key) for key in index):
+            for ids in (self.find_ids_by_key(field, key) for key in index):
                 for subscriber_id in ids if len(ids) > 1 else ():
                     identity = find_identity(self.read(subscriber_id), identity_switch)
                     if identity is not None:
@@ -399,8 +399,8 @@ class SubscriberStore:
             return list(islice(latest_ids, count))
         requested_id = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
         exact_ids = [
-            *self.find("Email", text),
-            *self.find("ClientUserId", text),
+            *self.find_ids_by_key("Email", text),
+            *self.find_ids_by_key("ClientUserId", text),
             *([requested_id] if requested_id in self else []),
         ]
         text_part = orjson.dumps(text.lower())[1:-1].decode()

@@ -227,7 +227,7 @@ class IncrementalSource(CloseableResource):
             raise ConfigurationError(f"{self.name}: {reason}")
         is_zoned = self._type is ColumnType.ZONED_TIMESTAMP and kind is CursorKind.TIMESTAMP
         self.watch = CursorWatch(column, kind, is_zoned=is_zoned)
-        self._smallest_offset = self._check_cursor_values()
+        self._smallest_offset = self._check_values_and_find_smallest_offset()
 
     def set_start(
         self, value: CursorValue, *, now: datetime | None = None, latest_allowed_value: CursorValue | None = None
@@ -294,7 +294,7 @@ class IncrementalSource(CloseableResource):
                 f"Its columns: {', '.join(self.columns)}"
             )
 
-    def _check_cursor_values(self) -> timedelta:
+    def _check_values_and_find_smallest_offset(self) -> timedelta:
         """Raise ConfigurationError if some values cannot be compared, because the comparison would leave out their
         rows. Return the smallest offset from UTC among texts with a time zone."""
         if not can_compare_texts(self._database):  # `explain_type` has checked the type of the column

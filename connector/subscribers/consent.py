@@ -79,7 +79,7 @@ _SUBSCRIBED_HEADER_PATTERN = re.compile(
     "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
     "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
 )
-_NORMAL_ACTIVE_HEADERS = frozenset({
+_NORMALISED_HEADERS_OF_IS_ACTIVE = frozenset({
     *(normalise_header(header) for header in ACTIVE_HEADERS),
     "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
 })  # fmt: skip
@@ -167,7 +167,7 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
         return True
     if has_activity_column:
         return False
-    if header in _NORMAL_ACTIVE_HEADERS and _contains_word(
+    if header in _NORMALISED_HEADERS_OF_IS_ACTIVE and _contains_word(
         texts, [word for word in IS_ACTIVE_BY_WORD if not IS_ACTIVE_BY_WORD[word]]
     ):
         return True

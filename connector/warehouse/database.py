@@ -317,7 +317,7 @@ def create_empty_file(path: Path) -> None:
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
 
 
-def wait_for_lock(
+def retry_while_locked(
     attempt: Callable[[], T], is_busy: Callable[[Exception], bool], max_lock_wait_s: float, interruption: Interruption
 ) -> T:
     """Call `attempt` again while another program holds the lock, and return its result. After `max_lock_wait_s`

@@ -31,7 +31,7 @@ from connector.warehouse.database import (
     TableName,
     create_empty_file,
     make_file,
-    wait_for_lock,
+    retry_while_locked,
 )
 
 _CATALOG_NAME = "_connector_file"
@@ -113,7 +113,7 @@ class DuckdbDatabase:
         path = str(self._path).replace("'", "''")
         attach_sql = f"ATTACH '{path}' AS {_CATALOG_NAME} (TYPE duckdb, ROW_GROUP_SIZE {_ROW_GROUP_SIZE})"
         try:
-            wait_for_lock(partial(connection.execute, attach_sql), _is_locked, self._max_lock_wait_s, interruption)
+            retry_while_locked(partial(connection.execute, attach_sql), _is_locked, self._max_lock_wait_s, interruption)
             with _open_empty_folder(self._spill_folder), interruption.register_cancel(connection.interrupt):
                 connection.begin()
                 self._is_in_transaction = True

@@ -24,7 +24,7 @@ from connector.warehouse.database import (
     TableName,
     create_empty_file,
     make_file,
-    wait_for_lock,
+    retry_while_locked,
 )
 
 _SQLITE_WAIT_S = 0.5
@@ -89,7 +89,7 @@ class SqliteDatabase:
         with closing(sqlite3.connect(self._path, timeout=_SQLITE_WAIT_S, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             with interruption.register_cancel(connection.interrupt):
-                wait_for_lock(
+                retry_while_locked(
                     partial(connection.execute, "BEGIN IMMEDIATE"), _is_busy, self._max_lock_wait_s, interruption
                 )
                 self._connection = connection
@@ -100,7 +100,7 @@ class SqliteDatabase:
 
     def commit(self, interruption: Interruption) -> None:
         """Commit as soon as no reader holds a lock. While this method waits, an interruption has effect."""
-        wait_for_lock(partial(self.connection.execute, "COMMIT"), _is_busy, self._max_lock_wait_s, interruption)
+        retry_while_locked(partial(self.connection.execute, "COMMIT"), _is_busy, self._max_lock_wait_s, interruption)
 
     def run(self, statement: Statement) -> int:
         return max(0, self.connection.execute(statement.text, statement.values).rowcount)

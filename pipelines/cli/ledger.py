@@ -139,10 +139,10 @@ def backup_command(target: Path, output: Output) -> None:
     creates and emails.
     """
     from connector.ledger.copies import back_up_ledger
-    from connector.ledger.sqlite import find_emails
+    from connector.ledger.sqlite import find_emails_file
     from connector.settings import read_state
 
-    for path in (target, find_emails(target)):
+    for path in (target, find_emails_file(target)):
         output.refuse_to_overwrite(path, "a file of the backup")
     target = target.absolute()
     report_values: dict[str, Any] = {"target": None, "entries": 0, "emails": 0}
@@ -152,7 +152,7 @@ def backup_command(target: Path, output: Output) -> None:
         _exit_with_report({"status": "aborted", **report_values, "messages": [str(error)]}, output)
     copies = (
         (target, copy_result.entry_count, "entry", "entries"),
-        (find_emails(target), copy_result.email_count, "email", "emails"),
+        (find_emails_file(target), copy_result.email_count, "email", "emails"),
     )
     messages = [
         f"{path}: {count(copied_count, *nouns)}" for path, copied_count, *nouns in copies if copied_count is not None

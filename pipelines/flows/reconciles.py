@@ -168,16 +168,16 @@ class _Reconciliation:
             run_id = find_open_run(connection)
             lag_s = read_largest_lag(connection, self._load.settings.account)
             shown_after_s = max(self._load.policy.quiet_period_s, lag_s)
-            confirmed_at = ledger.find_last_confirmation(now - shown_after_s, now)
+            last_run_ended_at = ledger.find_end_of_last_confirming_run(now - shown_after_s, now)
         if run_id is not None:
             self._report.messages.append(
                 f"the run {run_id} is active, or was killed. Subscribers that this run creates during the comparison "
                 "may be "
                 "counted as missing or extra"
             )
-        if confirmed_at is not None:
+        if last_run_ended_at is not None:
             self._progress.set_describe_function(lambda: "waiting until the list shows the latest subscribers")
-            await self._clock.sleep(min(max(confirmed_at + shown_after_s - now, 0.0), shown_after_s))
+            await self._clock.sleep(min(max(last_run_ended_at + shown_after_s - now, 0.0), shown_after_s))
 
     async def _read_list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
         progress_meter = ProgressMeter(self._clock.monotonic)

@@ -112,9 +112,12 @@ def advise_on_runs(
         if create_count := counts["unresolved"]:
             if running_run_ids:  # a running load holds the ledger, so a retry would be refused
                 creates_text = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} unresolved"
-                unresolved_creates = agree(create_count, "the create", "the creates")
-                running_run = f"run {running_run_ids[0]}"
-                yield f"{creates_text}. Wait until {running_run} ends. The run may resolve {unresolved_creates}."
+                unresolved_creates_text = agree(create_count, "the create", "the creates")
+                running_run_text = f"run {running_run_ids[0]}"
+                yield (
+                    f"{creates_text}. Wait until {running_run_text} ends. The run may resolve "
+                    f"{unresolved_creates_text}."
+                )
             else:
                 yield _advise_on_unresolved_creates(create_count) + job_option
         if create_count := counts["held"]:
@@ -207,8 +210,8 @@ def _advise_on_unresolved_creates(create_count: int) -> str:
     creates_text = (
         f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')}" if create_count else "Creates may be"
     )
-    unresolved_creates = agree(create_count, "the create", "the creates")
-    return f"{creates_text} unresolved. To look up and finish {unresolved_creates}, run: connector retry"
+    unresolved_creates_text = agree(create_count, "the create", "the creates")
+    return f"{creates_text} unresolved. To look up and finish {unresolved_creates_text}, run: connector retry"
 
 
 def _advise_on_held_creates(create_count: int, job_option: str) -> Iterator[str]:
@@ -220,10 +223,10 @@ def _advise_on_held_creates(create_count: int, job_option: str) -> Iterator[str]
 
 
 def _advise_on_rejected_rows(row_count: int) -> str:
-    rows_text, corrected_rows = count(row_count, "row"), agree(row_count, "the row", "the rows")
+    rows_text, corrected_rows_text = count(row_count, "row"), agree(row_count, "the row", "the rows")
     return (
-        f"The service rejected {rows_text}. Correct {corrected_rows} in the rejects file, and import this file. Or, to "
-        f"send {corrected_rows} unchanged, run: connector retry --rejected"
+        f"The service rejected {rows_text}. Correct {corrected_rows_text} in the rejects file, and import this file. "
+        f"Or, to send {corrected_rows_text} unchanged, run: connector retry --rejected"
     )
 
 
@@ -270,9 +273,9 @@ def _count_rows(run: Mapping[str, Any], code: str) -> int:
 def _advise_on_rejects_file(run: Mapping[str, Any]) -> str:
     """Return the step for the rejects file of a run."""
     path, sentence = str(run["rejects_file"]), "Correct the rows in the rejects file, then import this file"
-    options = build_job_option(run) or f" {(run.get('settings') or {}).get('options', '')}"
-    if run["command"] in ("import", "sync") and options.strip():
-        return f"{sentence}: connector import {_quote_path(path)}{options}"
+    options_text = build_job_option(run) or f" {(run.get('settings') or {}).get('options', '')}"
+    if run["command"] in ("import", "sync") and options_text.strip():
+        return f"{sentence}: connector import {_quote_path(path)}{options_text}"
     if run["command"] == "import":  # an import by the library has no options
         return f"{sentence} with the options of this import: connector import {_quote_path(path)}"
     open_command = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote_path(path)}"

@@ -191,17 +191,17 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
         line = Text(f"{run['run_id']}  {started_at:%Y-%m-%d %H:%M:%S} UTC  {_format_length(run):>9}  ")
         line.append(f"{run['status']:8}", STYLE_BY_STATUS.get(run["status"], "red"))
         console.print(line.append(f"  {run['command']} {run['job']}".rstrip()), soft_wrap=True, highlight=False)
-        rows = ", ".join(_join_row(name, count_text) for name, count_text in list_rows(run))
-        if rows and (any(run["rows"].values()) or not run.get("messages")):
-            console.write_text(f"    {rows}", indent=4)
+        rows_text = ", ".join(_join_row(name, count_text) for name, count_text in list_rows(run))
+        if rows_text and (any(run["rows"].values()) or not run.get("messages")):
+            console.write_text(f"    {rows_text}", indent=4)
         if run["status"] in ("usage", "aborted", "locked") and run.get("messages"):
             console.write_text(f"    {run['messages'][0]}", indent=4)
 
 
-def _join_row(name: str, number_text: str) -> str:
-    """Return `2 invalid (1 new)` for the name `invalid` and the number `2 (1 new)`."""
-    total_text, opening_bracket, new_text = number_text.partition(" (")
-    return f"{total_text} {name}{opening_bracket}{new_text}"
+def _join_row(name: str, count_text: str) -> str:
+    """Return `2 invalid (1 new)` for the name `invalid` and the count `2 (1 new)`."""
+    total_text, opening_bracket, new_count_text = count_text.partition(" (")
+    return f"{total_text} {name}{opening_bracket}{new_count_text}"
 
 
 def show_explanation(explanation: Explanation, console: PlainConsole) -> None:
@@ -216,11 +216,11 @@ def show_explanation(explanation: Explanation, console: PlainConsole) -> None:
     for problem in explanation.problems:
         base_text = f" for the base {problem.base}" if problem.base else ""
         field_text = f" ({problem.field})" if problem.field else ""
-        seen_period = f"from {problem.first_seen[:10]} to {problem.last_seen[:10]}"
-        kind = problem.kind.replace("_", " ")
+        seen_period_text = f"from {problem.first_seen[:10]} to {problem.last_seen[:10]}"
+        kind_text = problem.kind.replace("_", " ")
         problem_text = (
-            f"{kind}{field_text} in the job {problem.job}{base_text}, {seen_period}. To see the last run, run: "
-            f"connector status {problem.run_id}"
+            f"{kind_text}{field_text} in the job {problem.job}{base_text}, {seen_period_text}. To see the last run, "
+            f"run: connector status {problem.run_id}"
         )
         _show_step(problem_text, console)
 
@@ -236,8 +236,8 @@ def _list_entry_facts(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
     if (run := entry.run) is not None:
         started_at = datetime.fromisoformat(run.started_at)
         status_text = f", {run.status}" if run.status else ""
-        name = f"{run.command} {run.job}".rstrip()  # a retry without --job has no job name
-        yield "last run", f"{run.run_id} ({name}), {started_at:%Y-%m-%d %H:%M:%S} UTC{status_text}"
+        run_name = f"{run.command} {run.job}".rstrip()  # a retry without --job has no job name
+        yield "last run", f"{run.run_id} ({run_name}), {started_at:%Y-%m-%d %H:%M:%S} UTC{status_text}"
         if run.rejects_file is not None and entry.state != "confirmed":
             yield "rejects", run.rejects_file
     if entry.altered_fields:
@@ -295,7 +295,7 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Duration", _format_length(report)
     if report.get("run_id"):
         yield "Run", report["run_id"]
-    requests = []  # for example `6,000 create (12 limited, 3 failed)`
+    request_texts = []  # for example `6,000 create (12 limited, 3 failed)`
     for name, counts in (report.get("requests") or {}).items():
         results_text = ", ".join(
             f"{request_count:,} {result}"
@@ -303,9 +303,9 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             if request_count and result != "sent"
         )
         if counts["sent"]:
-            requests.append(f"{counts['sent']:,} {name}{f' ({results_text})' if results_text else ''}")
-    if requests:
-        yield "Requests", "; ".join(requests)
+            request_texts.append(f"{counts['sent']:,} {name}{f' ({results_text})' if results_text else ''}")
+    if request_texts:
+        yield "Requests", "; ".join(request_texts)
 
 
 def _format_length(report: Mapping[str, Any]) -> str:
@@ -338,8 +338,8 @@ def _show_differences(report: Mapping[str, Any], console: PlainConsole) -> None:
     table.add_column("how many", justify="right")
     table.add_column("such as", overflow="fold")
     for kind, difference_count in report["differences"].items():
-        examples = ", ".join(map(str, report["examples"][kind]))
-        examples_text = f"{'rows' if kind == 'missing' else 'ids'} {examples}" if examples else ""
+        numbers_text = ", ".join(map(str, report["examples"][kind]))
+        examples_text = f"{'rows' if kind == 'missing' else 'ids'} {numbers_text}" if numbers_text else ""
         table.add_row(kind, "not known" if difference_count is None else f"{difference_count:,}", examples_text)
         if kind == "missing":
             for state, state_count in report["missing_by_ledger"].items():

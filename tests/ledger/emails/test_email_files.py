@@ -9,7 +9,7 @@ import pytest
 from connector.errors import LedgerError
 from connector.ledger.emails import Campaign
 from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
-from connector.ledger.sqlite import find_emails
+from connector.ledger.sqlite import find_emails_file
 from connector.states import EmailState
 from tests.ledger.emails.transitions import RUN_ID, add_campaign, bring_to_state, read_email_state
 from tests.ledger.places import build_file_url, check_refused
@@ -45,7 +45,7 @@ def test_no_file_contains_the_address_of_a_sent_email(path: Path) -> None:
     for file in path.parent.iterdir():
         content = file.read_bytes()
         assert (b"secret" in content, b"example" in content) == (False, False), file.name
-    assert find_emails(path).stat().st_size > RECIPIENT_COUNT * 16
+    assert find_emails_file(path).stat().st_size > RECIPIENT_COUNT * 16
 
 
 def test_only_an_unsettled_email_stores_its_address(path: Path) -> None:
@@ -62,7 +62,7 @@ def test_only_an_unsettled_email_stores_its_address(path: Path) -> None:
             email_log.mark_refused(campaign, [(b"r" * 16, 422, "no")])
         with email_log.transaction():
             email_log.mark_allowed(campaign, [b"r" * 16])
-    content = find_emails(path).read_bytes()
+    content = find_emails_file(path).read_bytes()
     assert content.count(b"example.com") == content.count(b"unknown@example.com") == 1
 
 
@@ -73,9 +73,9 @@ def test_only_the_owner_may_read_the_file_of_emails_and_its_locks(path: Path) ->
     assert {"ledger-emails.db"} < set(files)
     assert set(files.values()) == {0o600}
     assert path.parent.stat().st_mode & 0o777 == 0o700
-    find_emails(path).chmod(0o644)
+    find_emails_file(path).chmod(0o644)
     with open_emails(build_file_url(path)):
-        assert find_emails(path).stat().st_mode & 0o777 == 0o600
+        assert find_emails_file(path).stat().st_mode & 0o777 == 0o600
 
 
 def test_the_settings_of_the_file_make_each_commit_durable(path: Path) -> None:
@@ -94,7 +94,7 @@ def read_pragma(path: Path, pragma: str) -> object:
 
 def test_a_file_in_wal_mode_is_opened_with_a_rollback_journal(path: Path) -> None:
     fill_emails(path, 10)
-    with closing(sqlite3.connect(find_emails(path))) as connection:
+    with closing(sqlite3.connect(find_emails_file(path))) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
     assert read_pragma(path, "journal_mode") == "delete"
 
@@ -114,14 +114,14 @@ def test_a_link_to_a_ledger_has_the_same_emails(path: Path, tmp_path: Path) -> N
 def test_a_file_with_a_second_name_is_refused(path: Path) -> None:
     """A hard link would have its own journal and lock."""
     fill_emails(path, 10)
-    path.with_name("other-emails.db").hardlink_to(find_emails(path))
+    path.with_name("other-emails.db").hardlink_to(find_emails_file(path))
     check_refused(open_emails(build_file_url(path)), LedgerError, "hard link")
 
 
 def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
     """A damaged file may lack emails that were sent, so the ledger cannot prove that an email was not sent."""
     people = fill_emails(path)
-    file = find_emails(path)
+    file = find_emails_file(path)
     content = bytearray(file.read_bytes())
     middle_offset = len(content) // 8192 * 4096
     content[middle_offset : middle_offset + 8192] = b"\xa5garbage" * 1024
@@ -134,7 +134,7 @@ def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
 
 def test_a_commit_that_a_reader_blocks_is_an_error_and_stores_nothing(path: Path) -> None:
     fill_emails(path, 10)
-    with open_emails(build_file_url(path)) as email_log, closing(sqlite3.connect(find_emails(path))) as reader:
+    with open_emails(build_file_url(path)) as email_log, closing(sqlite3.connect(find_emails_file(path))) as reader:
         campaign = add_campaign(email_log)
         # The timeout is 50 milliseconds, so that this test does not wait.
         email_log.connection.exec_driver_sql("PRAGMA busy_timeout = 50")

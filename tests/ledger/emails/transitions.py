@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from connector.ledger.emails import Campaign, EmailEntry, EmailLog
-from connector.ledger.sqlite import find_emails
+from connector.ledger.sqlite import find_emails_file
 from connector.states import EMAIL_STATE_MACHINE, EmailEvent, EmailState
 
 RUN_ID = "run-1"
@@ -31,7 +31,8 @@ CALL_BY_TRANSITION: dict[Transition, Callable[[EmailLog, Campaign], object]] = {
     (EmailState.SENDING, EmailEvent.DIED): lambda email_log, campaign: email_log.mark_died(campaign),
     (EmailState.REFUSED, EmailEvent.ALLOWED): lambda email_log, campaign: email_log.mark_allowed(campaign, [RECIPIENT]),
 }
-TOLERANT_TRANSITIONS = {(EmailState.SENDING, EmailEvent.DIED)}  # this call skips emails in other states
+# This call skips emails in other states, and raises no error.
+TRANSITIONS_ALLOWED_IN_ANY_STATE = {(EmailState.SENDING, EmailEvent.DIED)}
 
 EVENTS_BY_REACHED_STATE: dict[EmailState, tuple[EmailEvent, ...]] = {
     EmailState.NONE: (),
@@ -68,4 +69,4 @@ def read_email_state(email_log: EmailLog, campaign: Campaign, recipient: bytes =
 
 def find_file(url: str) -> Path:
     """Return the file with the emails of a ledger in SQLite."""
-    return find_emails(Path(url.removeprefix("sqlite:///")))
+    return find_emails_file(Path(url.removeprefix("sqlite:///")))
