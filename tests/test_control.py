@@ -109,7 +109,7 @@ async def test_a_time_limit_ends_a_run_unless_the_run_is_ending_already() -> Non
     assert stopped_run.reason is None
 
 
-async def test_work_may_end_within_the_grace_period_after_a_stop_and_is_cancelled_later() -> None:
+async def test_after_a_stop_work_may_end_in_the_grace_period_and_longer_work_is_cancelled() -> None:
     sleep_durations_s, has_ended = [], False
 
     async def end_after_stop() -> None:

@@ -51,7 +51,7 @@ def build_drop_step(base: Base) -> Callable[[Ledger], None]:
     return lambda ledger: ledger.mark_not_sent(base, [IDENTITY])
 
 
-def fail_at_its_commit(ledger: Ledger) -> None:
+def make_the_commit_fail(ledger: Ledger) -> None:
     ledger.connection.execute(text("PRAGMA defer_foreign_keys = ON"))  # the error appears only at the commit
     ledger.mark_intended(Base(99, "nobody", 9, "none"), RUN_KEY, [INTENT])
 
@@ -110,7 +110,7 @@ def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
 
     async def request_steps_together() -> list[object]:
         with open_ledger_queue(ledger) as ledger_queue:
-            requests = (ledger_queue.execute(step) for step in (fail_at_its_commit, build_intent_step(base)))
+            requests = (ledger_queue.execute(step) for step in (make_the_commit_fail, build_intent_step(base)))
             return list(await asyncio.gather(*requests, return_exceptions=True))
 
     failed_result, later_result = asyncio.run(request_steps_together())
@@ -151,7 +151,7 @@ def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None
 
     async def cancel_requests() -> None:
         with hold_thread(ledger) as (ledger_queue, thread):
-            request = asyncio.ensure_future(ledger_queue.execute(fail_at_its_commit, follow_up_calls.append))
+            request = asyncio.ensure_future(ledger_queue.execute(make_the_commit_fail, follow_up_calls.append))
             await asyncio.sleep(0)
             request.cancel()
             thread.may_continue.set()

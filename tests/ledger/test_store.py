@@ -19,7 +19,7 @@ from tests.ledger.transitions import (
     IDENTITY,
     INTENT,
     RUN_KEY,
-    TOLERANT_TRANSITIONS,
+    TRANSITIONS_ALLOWED_IN_ANY_STATE,
     Transition,
     add_base,
     bring_to_state,
@@ -45,7 +45,7 @@ def check_transition(ledger: Ledger, base: Base, state: State, transition: Trans
     entry_before = read_entry(ledger, base)
     if state is transition[0]:
         check_changed_entry(ledger, base, transition)
-    elif transition in TOLERANT_TRANSITIONS:
+    elif transition in TRANSITIONS_ALLOWED_IN_ANY_STATE:
         with ledger.transaction():
             CALL_BY_TRANSITION[transition](ledger, base)
         is_found = transition[1] is Event.FOUND and state in (State.REJECTED, State.HELD)

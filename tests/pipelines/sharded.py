@@ -45,8 +45,8 @@ def start_shard(connector: Connector, index: int, shard_count: int, *options: st
     return connector.start("sync", "job.yaml", "--shard", f"{index}/{shard_count}", "--output", "json", *options)
 
 
-def close_process(process: ForkedProcess) -> CommandResult:
-    """Wait for the end of a command, and return its result."""
+def finish_process(process: ForkedProcess) -> CommandResult:
+    """Wait for the end of a process, and return the result of its command."""
     with process:
         return wait_for_result(process)
 
@@ -54,7 +54,7 @@ def close_process(process: ForkedProcess) -> CommandResult:
 def sync_shards(connector: Connector, shard_count: int, *options: str) -> list[CommandResult]:
     """Sync all shards at the same time, each in its own process."""
     return [
-        close_process(process)
+        finish_process(process)
         for process in [start_shard(connector, index, shard_count, *options) for index in range(1, shard_count + 1)]
     ]
 

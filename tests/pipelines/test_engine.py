@@ -16,8 +16,8 @@ from tests.pipelines.sharded import (
     FAULTS,
     ODD_ROW_COUNTS,
     PEOPLE_COUNT,
-    close_process,
     count_each_person_once,
+    finish_process,
     has_each_person_once,
     write_files,
     write_job,
@@ -45,7 +45,7 @@ def test_an_incremental_run_with_a_dead_worker_is_partial(postgres_connector: Co
     wait_for_creates(postgres_connector, PEOPLE_COUNT // 2)
     for worker in list_workers(process.pid):
         worker.kill()
-    result = close_process(process)
+    result = finish_process(process)
     assert (result.exit_code, result.rows["created"] + result.rows["exists"]) == (1, PEOPLE_COUNT), result.stderr
     assert any("workers died, and shard 1 began again" in message for message in result.report["messages"])
     assert has_each_person_once(postgres_connector)
@@ -82,7 +82,7 @@ def test_a_shard_waits_for_the_lease_of_a_dead_attempt_on_another_machine(postgr
     insert_sql = """INSERT INTO lease (shard_index, shard_count, holder, process, expires_at)
         VALUES (1, 2, 'another machine', 'boot-id 1 1 1 token', now() + interval '25 s')"""
     run_sql(postgres_connector.environ["CONNECTOR_LEDGER"], insert_sql)
-    close_process(start_engine(postgres_connector)).expect(1, read=25, created=10, exists=10, **ODD_ROW_COUNTS)
+    finish_process(start_engine(postgres_connector)).expect(1, read=25, created=10, exists=10, **ODD_ROW_COUNTS)
 
 
 def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once(postgres_connector: Connector) -> None:
@@ -92,7 +92,7 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once
     wait_for_creates(postgres_connector, 100)
     for pid in (process.pid, *(worker.pid for worker in list_workers(process.pid))):
         os.kill(pid, signal.SIGINT)  # a terminal and systemd send the signal to all processes
-    result = close_process(process)
+    result = finish_process(process)
     assert (result.exit_code, result.report["status"]) == (130, "stopped"), result.stderr
     create_count = postgres_connector.count_creates_by_email().total()
     assert result.rows["created"] == create_count < PEOPLE_COUNT
@@ -106,7 +106,7 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     started_at = time.monotonic()
-    result = close_process(process)
+    result = finish_process(process)
     assert time.monotonic() - started_at < 5
     assert (result.exit_code, result.report["status"]) == (143, "stopped")
     wait_for(lambda: not any(is_alive(child) for child in children))
@@ -150,7 +150,7 @@ def test_a_run_with_a_scheduler_ends_with_a_report_if_the_scheduler_ends(
             process = postgres_connector.start(*command, "--output", "json")
             wait_for_creates(postgres_connector, 350)
             scheduler.kill()
-            result = close_process(process)
+            result = finish_process(process)
             assert (result.exit_code, "the scheduler has ended" in result.stderr) == (3, True), result.stderr
             postgres_connector.sandbox.switch(latency_ms=5)
             second_result = postgres_connector.sync("job.yaml", "--wait", "60s")

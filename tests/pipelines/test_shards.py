@@ -19,7 +19,7 @@ from tests.pipelines.sharded import (
     IS_LONG_RUN,
     KILL_TEST_PEOPLE_COUNT,
     ODD_ROW_COUNTS,
-    close_process,
+    finish_process,
     has_each_person_once,
     start_shard,
     sum_rows,
@@ -58,7 +58,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
             process.kill()
             process.communicate()
         processes[index], kill_count = start_shard(postgres_connector, index, 4), kill_count + 1
-    results = [close_process(process) for process in processes.values()]
+    results = [finish_process(process) for process in processes.values()]
     print(f"{kill_count} kills, exit codes {[process.exit_code for process in results]}, {sum_rows(results)}")
     assert {process.exit_code for process in results} <= {0, 1}, [process.stderr for process in results]
     assert sum_rows(results)["read"] == KILL_TEST_PEOPLE_COUNT + 5
@@ -84,7 +84,7 @@ def test_a_run_beyond_its_lease_repeats_no_create_of_another_run(postgres_connec
     run_sql(postgres_connector.environ["CONNECTOR_LEDGER"], f"SELECT pg_terminate_backend(pid, 5000) {SESSIONS_SQL}")
     next_result = postgres_connector.sync("job.yaml", "--wait", "60s")
     os.kill(paused_process.pid, signal.SIGCONT)
-    late_result = close_process(paused_process)
+    late_result = finish_process(paused_process)
     assert (next_result.exit_code, late_result.exit_code) == (1, 3), late_result.stderr
     assert has_each_person_once(postgres_connector, 120)
 

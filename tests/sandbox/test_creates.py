@@ -78,7 +78,9 @@ def test_the_id_of_a_base_has_precedence_over_its_name(client: SandboxClient) ->
     assert bases == [base_7, news, base_7, news, news, base_7]
 
 
-def test_switches_set_the_status_the_ids_and_the_altered_fields_of_creates(client: SandboxClient) -> None:
+def test_switches_choose_the_status_of_an_answer_the_step_between_ids_and_the_altered_fields(
+    client: SandboxClient,
+) -> None:
     client.sandbox.switch(
         created_status=201, id_step=10, unknown_fields="ignore", alter_fields=["FirstName", "Address.City"]
     )

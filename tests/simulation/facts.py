@@ -93,7 +93,7 @@ class Facts:
         """Return whether the service accepts the rows of the person in the last two runs, which have equal rows."""
         source_run_count = sum(run_result.job_run.retry is None for run_result in self.simulation.run_results)
         return (
-            self.simulation.scenario.people.person_by_number[person_number].first_complete_run_number < source_run_count
+            self.simulation.scenario.people.person_by_number[person_number].complete_from_run_number < source_run_count
         )
 
     @property

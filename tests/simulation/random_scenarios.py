@@ -382,13 +382,13 @@ class _ScenarioBuilder:
         rng = self._rng
         additional_count = 45 if self._is_refusing else 0  # a refusal counts as temporary only if many creates get it
         for _ in range(rng.randint(10, 24) + 6 * (self._faulty_run_count - 1) + additional_count):
-            first_complete_run_number = 0
+            complete_from_run_number = 0
             if self._has_refusals and rng.random() < 0.15:
-                first_complete_run_number = rng.choice((99, 99, 2))
+                complete_from_run_number = rng.choice((99, 99, 2))
             persons = list(self._people.person_by_number.values())
             is_twin = self._people.identity == "client_user_id" and persons and rng.random() < 0.08
             twin_person = rng.choice(persons) if is_twin else None
-            self._people.add(rng, first_complete_run_number=first_complete_run_number, twin_person=twin_person)
+            self._people.add(rng, complete_from_run_number=complete_from_run_number, twin_person=twin_person)
 
     def _draw_existing_subscriber(self) -> Mapping[str, object]:
         """Return a subscriber who is not a person of the scenario. The address has no digits."""
@@ -485,7 +485,7 @@ class _ScenarioBuilder:
     def _write_row(self, person: Person, run_number: int) -> Cells:
         rng = self._rng
         first_name = "Ann" if run_number < 2 or person.number % 3 else f"Ann {run_number}"
-        last_name = "Lee" if run_number >= person.first_complete_run_number else ""
+        last_name = "Lee" if run_number >= person.complete_from_run_number else ""
         email = rng.choice(person.spellings)
         if self._people.identity == "client_user_id" and person.number % 4 == 0:
             email = ""

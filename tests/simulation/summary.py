@@ -34,8 +34,8 @@ def _print_coverage(terminal: TerminalReporter, recorded_values: list[Any]) -> N
 def _print_kill_points(terminal: TerminalReporter, recorded_values: list[Any]) -> None:
     terminal.section("number of points at which a process was killed")
     texts_by_scenario: dict[str, list[str]] = defaultdict(list)
-    for name, ending_name, point_count in recorded_values:
-        texts_by_scenario[name].append(f"{point_count} {ending_name}")
+    for name, kill_kind, point_count in recorded_values:
+        texts_by_scenario[name].append(f"{point_count} {kill_kind}")
     for name, scenario_texts in sorted(texts_by_scenario.items()):
         terminal.write_line(f"{name:44}{', '.join(scenario_texts)}")
 

@@ -19,24 +19,24 @@ from tests.simulation.test_seeds import DEFAULT_SEED_COUNT, SEED_COUNT
 
 SMALL_SCENARIOS = build_small_scenarios()
 
-BUILD_ENDING_BY_NAME: dict[str, Callable[[int], RunEnding]] = {
+BUILD_ENDING_BY_KILL_KIND: dict[str, Callable[[int], RunEnding]] = {
     "before commit": lambda point: RunEnding(kill_at_commit=point),
     "after commit": lambda point: RunEnding(kill_at_commit=point, kills_after_commit=True),
     "before step": lambda point: RunEnding(kill_at_step=point),
 }
 _IS_LONG_RUN = SEED_COUNT > DEFAULT_SEED_COUNT
 # The distances are odd numbers, so that every second kill is at an odd point.
-_DISTANCE_BY_ENDING = {"before commit": 5, "after commit": 5, "before step": 25}
+_DISTANCE_BY_KILL_KIND = {"before commit": 5, "after commit": 5, "before step": 25}
 # The number of points in the smallest run, if the process is killed at each point.
-_MIN_POINT_COUNT_BY_ENDING = {"before commit": 10, "after commit": 10, "before step": 80}
+_MIN_POINT_COUNT_BY_KILL_KIND = {"before commit": 10, "after commit": 10, "before step": 80}
 
 
 def kill_at_each_point(
-    small_scenario: SmallScenario, ending_name: str, point_distance: int, ledgers: Ledgers
+    small_scenario: SmallScenario, kill_kind: str, point_distance: int, ledgers: Ledgers
 ) -> Iterator[list[str]]:
     """Kill the process at each `point_distance`-th point, until a run ends before its kill point. Yield the
     contradictions."""
-    build_ending = BUILD_ENDING_BY_NAME[ending_name]
+    build_ending = BUILD_ENDING_BY_KILL_KIND[kill_kind]
     for kill_point in count(1, point_distance):
         is_source_kept = kill_point % 2 == 1
         result = simulate(
@@ -60,16 +60,16 @@ def test_the_runs_after_a_kill_fulfil_every_claim(
 ) -> None:
     """The processes of each scenario are killed in one of three ways, in turn. A long run of this test tries all
     ways."""
-    for ending_name in (
-        BUILD_ENDING_BY_NAME
+    for kill_kind in (
+        BUILD_ENDING_BY_KILL_KIND
         if _IS_LONG_RUN
-        else [list(BUILD_ENDING_BY_NAME)[-scenario_number % len(BUILD_ENDING_BY_NAME)]]
+        else [list(BUILD_ENDING_BY_KILL_KIND)[-scenario_number % len(BUILD_ENDING_BY_KILL_KIND)]]
     ):
-        point_distance = 1 if _IS_LONG_RUN else _DISTANCE_BY_ENDING[ending_name]
-        faults_of_kills = list(kill_at_each_point(small_scenario, ending_name, point_distance, Ledgers()))
-        record_property("killed", json.dumps([small_scenario.name, ending_name, len(faults_of_kills)]))
+        point_distance = 1 if _IS_LONG_RUN else _DISTANCE_BY_KILL_KIND[kill_kind]
+        faults_of_kills = list(kill_at_each_point(small_scenario, kill_kind, point_distance, Ledgers()))
+        record_property("killed", json.dumps([small_scenario.name, kill_kind, len(faults_of_kills)]))
         assert [fault for faults in faults_of_kills for fault in faults] == []
-        assert len(faults_of_kills) >= _MIN_POINT_COUNT_BY_ENDING[ending_name] // point_distance, (
+        assert len(faults_of_kills) >= _MIN_POINT_COUNT_BY_KILL_KIND[kill_kind] // point_distance, (
             "the run has too few kill points"
         )
 

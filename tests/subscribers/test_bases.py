@@ -26,7 +26,7 @@ def test_a_cell_that_the_map_lacks_is_a_fault() -> None:
     ]  # fmt: skip
 
 
-def test_without_a_map_digits_are_the_id_of_a_base_and_other_texts_its_name() -> None:
+def test_without_a_map_a_cell_of_digits_is_a_base_id_and_any_other_text_is_a_base_name() -> None:
     row_bases, faults = read_row_bases(
         BaseColumn("list"), " 7 ", "007", "Shop", "7a", "-3", "0", "9" * 19, "9" * 5000, "a\x07b", ""
     )
@@ -47,7 +47,7 @@ def test_the_message_of_a_fault_shows_the_allowed_values() -> None:
 @pytest.mark.parametrize(
     ("text", "base"), [(" 7 ", NEWS), ("Shop 9", BaseRef(name="Shop 9")), ("٣", BaseRef(name="٣"))]
 )
-def test_digits_are_parsed_as_the_id_of_a_base_and_other_texts_as_its_name(text: str, base: BaseRef) -> None:
+def test_a_text_of_digits_is_parsed_as_a_base_id_and_any_other_text_as_a_base_name(text: str, base: BaseRef) -> None:
     assert parse_base(text) == base
 
 

@@ -15,7 +15,7 @@ from tests.ledger.emails.transitions import (
     CALL_BY_TRANSITION,
     RECIPIENT,
     RUN_ID,
-    TOLERANT_TRANSITIONS,
+    TRANSITIONS_ALLOWED_IN_ANY_STATE,
     Transition,
     add_campaign,
     bring_to_state,
@@ -40,7 +40,7 @@ def check_transition(email_log: EmailLog, campaign: Campaign, state: EmailState,
     entry_before = read_email_entry(email_log, campaign)
     if state is transition[0]:
         check_changed_email(email_log, campaign, transition)
-    elif transition in TOLERANT_TRANSITIONS:
+    elif transition in TRANSITIONS_ALLOWED_IN_ANY_STATE:
         with email_log.transaction():
             assert CALL_BY_TRANSITION[transition](email_log, campaign) == 0
         assert read_email_entry(email_log, campaign) == entry_before, (state, transition)

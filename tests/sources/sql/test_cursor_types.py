@@ -150,7 +150,7 @@ def test_a_query_of_mysql_can_have_two_columns_of_one_name_and_end_with_a_commen
             assert source.columns == ("id", "id (2)", "v")
 
 
-def test_values_without_the_kind_of_the_cursor_are_counted_and_refused_at_the_end() -> None:
+def test_values_of_another_kind_than_the_cursor_are_counted_and_refused_at_the_end() -> None:
     with DATABASE_OPENER_BY_KIND["postgresql"]() as database:
         fill_table(database, "double precision", ["1", "'NaN'", "'NaN'"])
         with pytest.raises(ConfigurationError, match=r"2 rows have no whole number in v .*row 2: \"nan\""):
