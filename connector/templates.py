@@ -209,7 +209,8 @@ def _find_columns(tree: nodes.Template, name: str, global_names: Collection[str]
                 columns.add(str(key.value))
             else:
                 raise ConfigurationError(
-                    f"{name}, line {row_node.lineno}, must name the column after {ROW}, in quotes: {ROW}['First Name']"
+                    f"{name}, line {row_node.lineno}: after `{ROW}`, write the name of the column in quotes, for "
+                    f"example {ROW}['First Name']"
                 )
     return tuple(sorted(columns))
 

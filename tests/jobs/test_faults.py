@@ -125,7 +125,7 @@ RULE_FAULTS = [  # the rule of first_name, and a part of the message
     ("{column: a, format: ['%Y-%m-%d', '%d/%m']}", "format must give year, month and day, such as %d/%m/%Y"),
     ("{column: a, e164: DE}", "first_name: e164 is for phone"),
     ("{template: '{{ a'}", "the template, line 1, cannot be read: "),
-    ("{template: '{{ row[a] }}'}", "the template, line 1, must name the column after row, in quotes"),
+    ("{template: '{{ row[a] }}'}", "the template, line 1: after `row`, write the name of the column in quotes"),
 ]  # fmt: skip
 FIELD_FAULTS = [  # the text of the fields, and a part of the message
     ("email: {column: e, default: a@x.com}", "email: this field identifies a subscriber, and one default for many"),
