@@ -46,13 +46,17 @@ class StatusReport(TypedDict):
     ]
     runs: Annotated[
         list[dict[str, Any]],
-        "Reports of the last runs, the latest first. With RUN, only the report of this run. Each report has an "
-        "`exit_code`. A run that has not ended has fewer keys, and the `status` running or killed.",
+        "Reports of the last runs, the latest first. If the command has the argument RUN, only the report of this run. "
+        "Each report has an `exit_code`. The report of a run that has not ended has fewer keys, and the `status` "
+        "running or killed.",
     ]
     open_entries: Annotated[
         list[OpenEntryCounts], "Entries of the ledger that need a retry or a decision, by run and state."
     ]
-    problems: Annotated[list[OpenProblemCounts], "Open problems of jobs, by job, kind and field. Empty with RUN."]
+    problems: Annotated[
+        list[OpenProblemCounts],
+        "Open problems of jobs, by job, kind and field. Empty if the command has the argument RUN.",
+    ]
     next: Annotated[list[str], "The next steps."]
 
 
