@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 _CANCEL_INTERVAL_S = 1.0  # seconds between two cancellations of a task
 
-_KILL_AFTER_S = 5.0  # seconds in which results are recorded after a second signal; the ledger may no longer answer
+# After a second signal, the run has this many seconds to record results, because the ledger may no longer answer.
+_KILL_AFTER_S = 5.0
 
 
 @dataclass(slots=True)

@@ -142,7 +142,7 @@ def encode_values(row: Sequence[object]) -> bytes:
 
 
 def decode_values(encoded_values: bytes) -> list[Any]:
-    """Return the values of bytes that `encode_values` has returned."""
+    """Decode bytes of `encode_values`, and return the values."""
     try:
         values: list[Any] = orjson.loads(encoded_values)
     except orjson.JSONDecodeError:

@@ -96,7 +96,8 @@ def end_problems(ledger: Ledger, account: str, job: str, problem_keys: Collectio
 
 
 def end_row_problems(ledger: Ledger, row_digests: Collection[bytes]) -> None:
-    """Delete the problems of any job whose rows have these digests of run, file and row number."""
+    """Delete each problem whose row has one of these digests, in any job. A row digest is a digest of run, file and row
+    number."""
     ledger.store.write(_DELETE_PROBLEMS_OF_ROWS, {}, [(row_digest,) for row_digest in row_digests])
 
 
@@ -106,7 +107,7 @@ def end_settled_problems(connection: Connection) -> None:
 
 
 def end_identity_problems(ledger: Ledger, account: str, identities: Sequence[bytes]) -> None:
-    """Delete the problems of these identities (digests), of any job of the account."""
+    """Delete the problems of these identities (digests), in all jobs of the account."""
     ledger.store.write(
         _DELETE_PROBLEMS_OF_IDENTITIES, {"account": make_storable(account)}, [(identity,) for identity in identities]
     )

@@ -109,9 +109,9 @@ class LookupKey:
     """A subscriber to look up. `identity` is the digest of the identity, `field` is email or client_user_id, and
     `value` is the text as sent.
 
-    A filter finds a subscriber that this connector created by the text as sent, or by the normal form of the text. With
-    `ignores_case`, the subscriber is absent only if no filter finds the text in any upper or lower case, because
-    another program may have created the subscriber.
+    If this connector created the subscriber, a filter for the text as sent, or for its normal form, finds the
+    subscriber. Another program may have created the subscriber with other capitals. So with `ignores_case`, the
+    subscriber is absent only if no filter finds the text in any upper or lower case.
     """
 
     identity: bytes

@@ -202,7 +202,8 @@ class SweptRows:
             listed_base = wire_object.get("Base")
             if not isinstance(listed_base, dict) or type(listed_base.get("Id")) is not int:
                 for base_reader in self._readers:
-                    base_reader.is_of_base(listed_base)  # raises an error if the base may be a base of the run
+                    # Called only for its error: the base may be a base of the run.
+                    base_reader.is_of_base(listed_base)
                 continue
             base_name = listed_base.get("Name")
             base = listed_base["Id"], base_name if isinstance(base_name, str) else None

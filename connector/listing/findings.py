@@ -40,16 +40,16 @@ class Topic(Enum):
     """The topic of a question."""
 
     WHOLE_LIST = "whole_list"  # TotalCount and the first rows of the whole list, after the reading
-    FILTER_PAIR = (
-        "filter_pair"  # whether a filter of the reading's query still works together with a filter of a partition
-    )
+    # Whether a filter of the reading's query still works together with a filter of a partition.
+    FILTER_PAIR = "filter_pair"
     PART = "part"  # TotalCount of one class or base
     COMBINATION = "combination"  # several classes at once, if no request for a single class showed a subscriber
     KNOWN_SUBSCRIBER = "known_subscriber"  # a listed subscriber, looked up by Id as a control of this filter
     MISSING_ID = "missing_id"  # an id that is missing between two listed ids
-    BEYOND_ID = "beyond_id"  # an id below the smallest or above the largest listed id, where newcomers may be
+    BEYOND_ID = "beyond_id"  # an id that is smaller or larger than all listed ids; newcomers may have such ids
     UNLISTED_ENTRY = "unlisted_entry"  # a subscriber that the ledger has confirmed and no page showed
-    END = "end"  # the page at one end of the list, if subscribers with ids beyond this end exist
+    # The page at one end of the list, if ids may exist that are smaller or larger than all ids of the list.
+    END = "end"
 
 
 TOPICS_BY_ID = frozenset({Topic.KNOWN_SUBSCRIBER, Topic.MISSING_ID, Topic.BEYOND_ID, Topic.UNLISTED_ENTRY})
@@ -58,8 +58,9 @@ TOPICS_BY_ID = frozenset({Topic.KNOWN_SUBSCRIBER, Topic.MISSING_ID, Topic.BEYOND
 @dataclass(frozen=True, slots=True)
 class Question:
     """One request for evidence. `field_name` and `value` are the filter of a question about a part or an id. `classes`
-    are the classes of a question about a combination. In a question about an end of the list, `value` is "above" or
-    "below". `round_index` is the number of earlier questions for the same count.
+    are the classes of a question about a combination. In a question about an end of the list, `value` is "above"
+    (larger ids than the listed ids) or "below" (smaller ids). `round_index` is the number of earlier questions for the
+    same count.
     """
 
     topic: Topic

@@ -131,8 +131,8 @@ _MIN_FIRST_ID_WITH_OLDER_IDS = 2  # Ids begin with 1, so no id is older if the l
 
 async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:
     """Return the classes that the list hides, and record these classes in the state of the look-ups. A run counts the
-    classes once. With `is_repeated`, the run counts the classes again, because a create of this run may be the first
-    create of its class."""
+    subscribers of each class once. With `is_repeated`, the run counts the subscribers again, because a create of this
+    run may be the first create of its class."""
     state = access.state
     if not state.are_classes_known or (is_repeated and not state.hidden_classes):
         request_page, concurrency = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
@@ -207,7 +207,8 @@ class ClassCounts:
 
 
 async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCounts:
-    """Count the classes of the list with seven requests, at most `concurrency` at a time."""
+    """Count the subscribers of each class and of the whole list with seven requests, at most `concurrency` at a
+    time."""
     questions = [
         Question(Topic.WHOLE_LIST, ListQuery(limit=MAX_LIMIT - 1)),
         *(

@@ -60,12 +60,12 @@ from connector.texts import count
 logger = logging.getLogger(__name__)
 
 _LATEST_SENTINEL_COUNT = 8
-"""Number of the latest sentinels that are looked up. If the filter shows none of these sentinels, a quiet period
+"""How many of the latest sentinels are looked up. If the filter shows none of these sentinels, a quiet period
 follows."""
 
 _FIRST_SENTINEL_COUNT = 2
-"""Number of the first sentinels of the run that are tried. The list most likely shows the first sentinels, but a
-sentinel may have been erased."""
+"""How many sentinels of the run are tried for a spelling class, beginning with the first. The list most likely shows
+the first sentinels, but a sentinel may have been erased."""
 
 # Number of rows that an answer has at most; these rows are compared with the filter of the question.
 _CLASS_SAMPLE_ROW_COUNT = 50

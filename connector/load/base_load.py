@@ -293,8 +293,9 @@ class Loader:
         return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED
 
     async def _check_opt_outs(self, planned_chunk: PlannedChunk, unchanged_entries: Mapping[int, Entry]) -> None:
-        """Give the outcome EXISTS to unchanged rows whose entries are opt-outs. Inactive rows wait for a new comparison
-        with the service. An active row ends the opt-out if this job has recorded the opt-out."""
+        """Count unchanged rows whose entries have an opt-out, all with the outcome EXISTS. The inactive rows among them
+        also wait for a new comparison with the service. The active rows among them end the opt-outs that this job has
+        recorded."""
         session = self._session
         if not unchanged_entries:
             return

@@ -296,8 +296,8 @@ class Settler:
     # The proof of absence
 
     async def _find_absent_entries(self, missed_entries: Sequence[UnfinishedEntry]) -> list[UnfinishedEntry]:
-        """Return two kinds of entries: entries that are proved absent, and entries whose absence no look-up can prove,
-        because the list may hide their class. The second kind gets an `unprovable_reason`."""
+        """Return two kinds of entries. The look-ups have proved the first kind absent. No look-up can prove the second
+        kind absent, because the list may hide their class. The second kind gets an `unprovable_reason`."""
         session, absent_entries = self._session, list[UnfinishedEntry]()
         visibility_by_activity = dict[bool, bool | None]()
         for entry in missed_entries:
@@ -319,10 +319,12 @@ class Settler:
         return absent_entries
 
     def _is_absent(self, entry: UnfinishedEntry) -> bool:
-        """Return whether the look-ups prove the entry absent, if the list shows subscribers of its class.
+        """Return whether the look-ups prove the entry absent. The proof assumes that the list shows subscribers of the
+        entry's class: the same base and the same `is_active`.
 
-        The look-ups must show a sentinel of the class: the same base and the same `is_active`. If this run has no such
-        sentinel, the look-ups must show any later sentinel."""
+        If the run has sentinels of the class that were confirmed after the attempt, the look-ups must show at least one
+        of these sentinels. Otherwise the look-ups must show at least one sentinel of another class that was confirmed
+        after the attempt. If nothing was confirmed after the attempt, twice the largest lag must have passed."""
         unresolved_create, result, session = self._find_unresolved_create(entry), self._last_result, self._session
         class_sentinels = self._find_later_sentinels(entry)
         is_limited = unresolved_create.is_limited and entry.identity in result.absent_identities

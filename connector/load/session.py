@@ -53,7 +53,7 @@ class WaitingRow:
 
 
 class WaitingRows:
-    """The rows of all bases of a run that wait for a comparison: The identity, the fingerprint and the reason of a row
+    """The rows that wait for a comparison, in all bases of a run. The identity, the fingerprint and the reason of a row
     take 30 bytes in memory. The other values are in a temporary file without a name."""
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Builds messages from the parts of an email that a person has set.
 
 The service decides every setting that is null or missing (service-api.md 2.2). So a message has a value for each
-setting. Null is sent only if a person has written null. Two settings differ: a null SendAt means at once, and a null
-UseDkimSelector means no selector.
+setting. Null is sent only if a person has written null. Two settings are exceptions. If SendAt is null, the service
+sends the email at once. If UseDkimSelector is null, the service uses no selector.
 """
 
 import re

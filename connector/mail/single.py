@@ -1,4 +1,4 @@
-"""Sends one email at most once. The log of runs has the run before the email leaves."""
+"""Sends one email at most once. The run is recorded in the log of runs before the email leaves."""
 
 import asyncio
 

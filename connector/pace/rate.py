@@ -55,8 +55,8 @@ _TOLERATED_SHARE, _TOLERATED_CHANCE_SHARE = 0.01, 0.2
 for a search, or while refusals by chance are expected."""
 
 _RATE_BEHIND_REFUSAL_SHARE = 0.9
-"""A ramp begins at this share of the rate at which requests behind a refused request were served, because few requests
-do not measure a rate exactly."""
+"""The controller measures the rate at which the requests behind a refused request were served. A ramp begins at this
+share of the measured rate or faster, because few requests do not measure a rate exactly."""
 
 # At most this many served requests prove no rate; after this many refusals in a row, only single requests leave.
 _FEW_REQUESTS = 5
@@ -81,7 +81,8 @@ _LEAST_LOW_RATE_SHARE = 0.25
 @dataclass(frozen=True, slots=True)
 class FoundLimit:
     """A limit that a run has found. The next ramp rises from `low_rate` to `high_rate` (requests/s). `pause_s` is the
-    pause of a refusal. `window_s` is the longest period in which the service's limiter may count requests."""
+    pause that a refusal asks for. `window_s` is the longest period in which the service's limiter may count
+    requests."""
 
     low_rate: float
     high_rate: float

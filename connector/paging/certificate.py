@@ -43,7 +43,8 @@ class CertificateReason(StrEnum):
     FILTER = "filter"  # the filtered list left out a subscriber that the unfiltered list shows (rule 6)
     PAGING = "paging"  # the service repeats pages instead of moving on
     CUT_OFF = "cut_off"  # the service has subscribers that the list and its TotalCount leave out (rule 7)
-    CUT_OFF_POSSIBLE = "cut_off_possible"  # the list has the size of a result window, and there is no evidence (rule 7)
+    # The list has the size of a result window, and there is no evidence that the list is complete (rule 7).
+    CUT_OFF_POSSIBLE = "cut_off_possible"
 
 
 PROVING_REASONS = frozenset((CertificateReason.ONE_ANSWER, CertificateReason.ID_ORDER, CertificateReason.TWO_SWEEPS))
@@ -62,8 +63,10 @@ class CutOff(StrEnum):
 
     UNCHECKED = "unchecked"  # the reading is incomplete for another reason, or the list is too short to be cut off
     EXCLUDED = "excluded"  # evidence from outside the sweep agrees with the size of the list
-    NOT_EXCLUDED = "not excluded"  # there is no evidence, and the size of the list is not typical for a result window
-    # there is no evidence, the size of the list is typical for a result window, and the job accepts the list
+    # There is no evidence that the list is complete. The size of the list is not typical for a result window.
+    NOT_EXCLUDED = "not excluded"
+    # There is no evidence that the list is complete. The size of the list is typical for a result window, and the job
+    # accepts the list.
     ACCEPTED = "accepted"
 
 

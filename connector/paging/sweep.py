@@ -38,11 +38,11 @@ _MIN_UNCHANGED_OVERLAPS = 8
 waste the pages in flight, so a list that changes all the time is read one page at a time."""
 
 _MAX_RECOUNTS = 2
-"""If TotalCount disagrees, the end of the list is read again this many times, because the service may compute
-TotalCount before the rows."""
+"""If TotalCount disagrees with the rows, the end of the list is read again, at most this many times. The service may
+compute TotalCount before the rows."""
 
 _MAX_PAGES_FACTOR, _MAX_EXTRA_PAGES = 4, 64
-"""A sweep may request four times the pages that the list needs, because of steps back, and 64 pages more. A sweep that
+"""Because of steps back, a sweep may request four times the pages that the list needs, plus 64 pages. A sweep that
 needs more pages is stuck."""
 
 _MAX_PAGES = 1_000_000

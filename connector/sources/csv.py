@@ -309,8 +309,9 @@ def open_csv(
     - The record is longer than a MiB.
 
     Blank lines (some have spaces or tabs) and lines with only the delimiters of the header are not records. But these
-    lines are numbered, so that each record has the row number of a spreadsheet program, in which the header is row 1. A
-    quote within quotes is written twice. A backslash has no special meaning.
+    lines are numbered, so that each record has the row number of a spreadsheet program. The first row is the
+    header, or a title above the header, and has the number 1. A `sep=` line is not numbered. A quote within quotes is
+    written twice. A backslash has no special meaning.
 
     The `messages` of the first chunk name the texts that were left out, and a detected encoding. If the encoding is not
     certain, rows with bytes beyond ASCII are malformed. `chunk_bytes` is the size of a block (default: about 30,000

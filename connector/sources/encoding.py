@@ -197,8 +197,8 @@ class Utf8Stream:
         return b"".join(pieces)
 
     def _find_encoding(self) -> str:
-        """Return the encoding that a BOM, the zero bytes of UTF-16, or the first piece with bytes beyond ASCII
-        shows."""
+        """Return the encoding. A BOM, the zero bytes of UTF-16, or the first piece with bytes beyond ASCII shows the
+        encoding."""
         self._file.seek(0)
         piece = self._read_piece(_BEGINNING_BYTES)
         if bom_encoding := next((encoding for bom, encoding in _BOMS if piece.startswith(bom)), None):

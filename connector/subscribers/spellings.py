@@ -1,7 +1,7 @@
-"""The spellings of an identity in look-ups, and the class of each spelling.
+"""The spellings of an identity in look-ups, and the kind of each spelling (its spelling class).
 
-The service's filter may fail only for some classes of texts. Examples are texts with capitals, and texts with a plus
-that the service decodes as a blank. So a proof for one spelling is valid only for the class of this spelling.
+The service's filter may fail only for some kinds of texts. Examples are texts with capitals, and texts with a plus that
+the service decodes as a blank. So a proof for one spelling is valid only for spellings of the same kind.
 """
 
 import re
@@ -25,7 +25,7 @@ CAPITAL_TRAITS = frozenset({"local: capitals", "domain: capitals"})
 
 @dataclass(frozen=True, slots=True)
 class SpellingClass:
-    """A class of texts of one field. A filter should treat all texts of a class alike. The class of plain texts has no
+    """A kind of spelling: texts of one field that a filter should treat alike. The kind of plain texts has no
     `traits`."""
 
     field: str
@@ -47,7 +47,7 @@ def build_spellings(field: str, identity_text: str) -> tuple[str, ...]:
 
 
 def classify_spelling(field: str, text: str) -> SpellingClass:
-    """Return the class of a text that is looked up in this field."""
+    """Return which kind of spelling this text of the field has."""
     if is_plain_spelling(field, text):
         return SpellingClass(field, frozenset())
     if field != "email":

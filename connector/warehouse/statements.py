@@ -193,26 +193,26 @@ class TableStatements:
         return Statement(f"CREATE {table_kind} {name} ({', '.join(column_definitions)}) {options}".rstrip())
 
     def select_first_row(self) -> Statement:
-        """Return the query that returns one row if the table is not empty."""
+        """Return a query whose result is one row if the table is not empty."""
         return Statement(self._dialect.first_row_template.format(self.target))
 
     def select_last_run_number(self) -> Statement:
-        """Return the query for the highest number of a run of this table, or 0."""
+        """Return a query whose result is the highest run number of this table, or 0 if the table has no run."""
         return self._select_runs(f"coalesce(max({self._dialect.quote('number')}), 0)")
 
     def select_lowest_run_number(self) -> Statement:
-        """Return the query for the lowest number of a run of this table, or null."""
+        """Return a query whose result is the lowest run number of this table, or null if the table has no run."""
         return self._select_runs(f"min({self._dialect.quote('number')})")
 
     def select_finished_runs(self) -> Statement:
-        """Return the query for the finished runs of this table, the latest first."""
+        """Return a query whose rows are the finished runs of this table, the latest first."""
         quote = self._dialect.quote
         query = self._select_runs(self._dialect.format_names(FINISHED_RUN_COLUMNS))
         finished_condition_sql = f"AND {quote('finished_at')} IS NOT NULL ORDER BY {quote('number')} DESC"
         return Statement(f"{query.text} {finished_condition_sql}", query.values)
 
     def select_finished_run(self, run_number: int) -> Statement:
-        """Return the query that returns a row if the run with this number has finished."""
+        """Return a query whose result is one row if the run with this number has finished."""
         condition_sql = f"{self._format_run_row_condition()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
         return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition_sql}", self._list_run_row_values(run_number))
 
