@@ -84,7 +84,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A change of the product by its file, its function, its kind, and its number among the changes of this kind."""
+    """A change of the product. Its file, its function, its kind, and its number among the changes of this kind identify
+    the change."""
 
     area: str
     path: str

@@ -100,7 +100,7 @@ def test_a_run_with_status_ok_and_known_problems_causes_no_alert_and_no_recovery
     assert decide_alerts([build_report(invalid_count=1)], DAY_S) == [None]
 
 
-def test_an_incomplete_list_for_another_reason_is_another_cause() -> None:
+def test_a_list_that_is_incomplete_for_another_reason_causes_a_new_alert() -> None:
     certificates = [{"verdict": "incomplete", "reason": reason} for reason in ("cut_off", "cut_off", "unstable_order")]
     reports = [build_report("partial", certificate=certificate) for certificate in certificates]
     assert decide_alerts(reports, HOUR_S) == ["failure", None, "another_cause"]

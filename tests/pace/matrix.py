@@ -62,8 +62,8 @@ class Controller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A limiter, the pause of its refusals, the limit (requests/s), the round trip, and the scenario: whether another
-    client shares the limit, or the limit changes.
+    """A limiter, the pause that its refusals ask for, the limit (requests/s), the round trip, and the scenario. The
+    scenario says whether another client shares the limit, or the limit changes.
 
     `random_refusal_share` is the share of requests that is refused at random with `status`. The limiter does not count
     these requests.

@@ -1,8 +1,8 @@
 """Controllers of other tools, which the matrix compares with the rate controller of the connector. The controllers here
 follow the published rules of the tools.
 
-Each controller obeys the pause of a refusal, although not every tool does. Each controller has at most 64 requests in
-flight.
+Each controller obeys the pause that a refusal asks for, although not every tool does. Each controller has at most 64
+requests in flight.
 """
 
 from math import floor

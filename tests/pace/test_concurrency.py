@@ -12,8 +12,8 @@ from connector.pace.concurrency import ConcurrencyLimit
 def record_answers(
     limit: ConcurrencyLimit, round_trip_s: float, answer_count: int, *, start_time: float = 0.0, used_share: float = 1.0
 ) -> float:
-    """Record `answer_count` answers, each after `round_trip_s`, with `used_share` of the limit in flight. Return the
-    time of the last answer."""
+    """Record `answer_count` answers, each `round_trip_s` seconds after its request. The requests in flight use
+    `used_share` of the limit. Return the time of the last answer."""
     now = start_time
     for _ in range(answer_count):
         in_flight = max(1, int(used_share * limit.allowed_count))

@@ -11,7 +11,8 @@ from connector.pace.rate import RateController
 TIME_TOLERANCE_S = 2e-9
 EventKind = Literal["admit", "served", "refused"]
 Event = tuple[EventKind, float, int, float | None]
-"""An event: its kind, the seconds after the last event, the index of the request, and the pause of a refusal."""
+"""An event: its kind, the seconds after the last event, the index of the request, and the pause that a refusal asks
+for."""
 
 delays = st.one_of(st.just(0.0), st.floats(0, 0.1), st.floats(0, 10), st.sampled_from([300.0, 1e5]))
 pauses = st.one_of(st.none(), st.sampled_from([0.0, 0.05, 1.0, 120.0]), st.floats(0, 1e4))

@@ -48,7 +48,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
     while any(process.poll() is None for process in processes.values()) and kill_count < MAX_KILL_COUNT:
         time.sleep(10.0 if IS_LONG_RUN else rng.uniform(0.3, 2.0))
         index = rng.choice(list(processes))
-        if processes[index].poll() is not None:  # the last shard must run longer than its listing takes
+        if processes[index].poll() is not None:  # the shard has ended, so another shard is killed
             continue
         if kill_count == 0:
             other_result = postgres_connector.sync("job.yaml", "--shard", "2/5")

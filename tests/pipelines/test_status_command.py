@@ -39,7 +39,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
-def test_status_shows_a_killed_import_its_open_entries_and_the_next_command(connector: Connector) -> None:
+def test_status_shows_a_killed_import_with_its_open_entries_and_the_next_command(connector: Connector) -> None:
     assert connector.run("status").stdout.startswith(f"no run is on record in {connector.folder}")
     connector.sandbox.switch(hang_after=1)  # one create takes effect and is not answered
     path = connector.write_addresses(20)

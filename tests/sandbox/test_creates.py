@@ -61,7 +61,7 @@ def test_the_refusal_of_a_wrong_create_names_the_field(client: SandboxClient) ->
     assert client.list_events() == []
 
 
-def test_a_body_without_its_object_is_refused(client: SandboxClient) -> None:
+def test_a_body_without_the_subscriber_or_the_email_is_refused(client: SandboxClient) -> None:
     for body in (b"", b"{", b"[]", b"{}", b'{"Subscriber":[]}', b'{"SendEmail":{}}', b'"\xff"'):
         for path in (CREATE_PATH, SEND_PATH):
             reply = client.request("POST", path, body)

@@ -55,7 +55,7 @@ def test_a_few_keys_are_looked_up_by_filters_in_a_long_list(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("key_count", "person_count"), [(1, 100), (40, LONG_LIST_COUNT)])
-def test_many_keys_and_keys_in_a_short_list_are_looked_up_by_a_sweep(
+def test_a_sweep_looks_up_many_keys_and_any_keys_if_the_service_has_a_short_list(
     key_count: int, person_count: int, tmp_path: Path
 ) -> None:
     fake_list = FakeList(build_other_people(person_count))

@@ -81,7 +81,7 @@ def protect_old_workbook() -> bytes:
 
 
 def change_unpacked_size(byte_count: int) -> bytes:
-    """Return a workbook whose ZIP directory shows a wrong size of the texts."""
+    """Return a workbook whose ZIP directory states a wrong size of the texts."""
     workbook = build_xlsx([["email"], *([f"person{index}@example.com"] for index in range(1000))])
     entry_offset = workbook.rindex(b"xl/sharedStrings.xml") - 46
     assert workbook[entry_offset : entry_offset + 4] == b"PK\x01\x02"
@@ -104,9 +104,10 @@ REFUSED_WORKBOOKS: list[tuple[str, str, bytes, str]] = [
     ("a sheet that is too large for the memory", "a.xlsx", build_workbook(write_two_far_cells),
      "spans 17,179,869,184 cells, down to XFD1048576, and at most 12,000,000 can be read"),
     ("an OpenDocument spreadsheet", "a.ods", ODS, r"is an OpenDocument file .* save it as \.xlsx or as CSV"),
-    ("a directory that shows too many bytes", "a.xlsx", change_unpacked_size(3 << 30),
+    ("a ZIP directory that states more bytes than the connector unpacks", "a.xlsx", change_unpacked_size(3 << 30),
      "unpacks to more than 2 GiB; save the sheet as CSV instead"),
-    ("a directory that shows too few bytes", "a.xlsx", change_unpacked_size(100), "not a workbook that can be read"),
+    ("a ZIP directory that states fewer bytes than the texts have", "a.xlsx", change_unpacked_size(100),
+     "not a workbook that can be read"),
     ("no cell", "a.xlsx", build_xlsx([[""]]), "is empty"),
     ("an address in the first row", "a.xlsx", build_xlsx([["ann@example.com", "Ann"]]),
      "no header: its first row looks like a subscriber's"),

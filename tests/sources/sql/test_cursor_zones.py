@@ -63,7 +63,9 @@ def read_rows_from(
         return sorted(int(row_id) for chunk in source.read_chunks() for row_id in chunk.frame["id"]), source
 
 
-def test_a_cursor_is_the_same_moment_for_both_columns_in_a_session_of_another_zone(database: Database) -> None:
+def test_a_cursor_is_the_same_moment_for_columns_with_and_without_a_zone_in_a_session_of_another_zone(
+    database: Database,
+) -> None:
     for (row_id, moment), column, is_table, has_zone in product(
         enumerate(MOMENT_TEXTS), ("moment", "plain"), (True, False), (True, False)
     ):
