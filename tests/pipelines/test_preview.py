@@ -54,6 +54,13 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people_path: 
     assert (exit_code, "[y/N]" in output) == (1, False), output
 
 
+def test_a_file_with_an_unused_column_of_opt_outs_is_refused_without_a_question(connector: Connector) -> None:
+    people_path = connector.write_csv("people.csv", "email,unsubscribed", "ann@x.org,no", "bob@x.org,yes")
+    exit_code, output = import_on_terminal(connector, people_path, "y", "--active")
+    assert (exit_code, "[y/N]" in output, "unsubscribed" in output) == (2, False, True), output
+    assert connector.list_created_subscribers() == {}
+
+
 def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Connector, people_path: Path) -> None:
     exit_code, output = import_on_terminal(connector, people_path, "n", early_input="y\n")
     assert (exit_code, "Nothing was sent." in output) == (0, True), output
