@@ -17,6 +17,7 @@ from connector.subscribers.identity import digest_identity
 from tests.databases import Database, open_postgres
 from tests.pipelines.conftest import ROOT, CommandResult, Connector
 from tests.pipelines.killed_runs import run_killed
+from tests.pipelines.leftovers import leave_three_unknown_creates
 from tests.pipelines.reconciled import erase_oldest
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
@@ -173,6 +174,18 @@ def test_the_next_run_writes_the_receipts_that_an_earlier_run_could_not_write(co
     second_result = sync_lines(connector, destination.to, "ann@x.org,Ann,")
     assert (second_result.exit_code, second_result.report["receipts"]["rows"]) == (0, 1)
     assert read_outcomes_by_identity(destination.read(), first_result) == {"ann@x.org": ("created", "lookup")}
+
+
+def test_a_run_that_settles_an_unknown_create_of_an_earlier_run_writes_its_receipt(connector: Connector) -> None:
+    """The second run does not read the rows of the unknown creates, whose first receipts are already written."""
+    destination = Destination("sqlite", connector.folder, "")
+    options = ("--receipts", destination.to)
+    first_result = leave_three_unknown_creates(connector, connector.write_addresses(3), *options, drop_after=1)
+    other_path = connector.write_addresses(1, first_index=9, name="other.csv")
+    second_result = connector.import_file(other_path, *options)
+    assert second_result.report["settled"] == {"found": 3, "absent": 0}
+    for result, outcome in ((first_result, "unknown"), (second_result, "created")):
+        assert read_receipt(destination, result, "person0@example.com")[0] == outcome
 
 
 def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connector) -> None:
