@@ -141,8 +141,8 @@ def list_chance_cells() -> Iterator[Cell]:
 @dataclass(frozen=True, slots=True)
 class RunCounts:
     """The counts of a simulated run by the second of sending: served requests, refused requests, the longest pause (s),
-    and served requests of the other client. `sent_in_pause_count` is the number of requests that left inside a pause of
-    which the client knew."""
+    and served requests of the other client. `sent_in_pause_count` is the number of requests that left during a pause
+    that the client knew."""
 
     served_counts: list[int]
     refused_counts: list[int]
