@@ -301,7 +301,7 @@ class Ledger:
         ]
 
     def read_largest_id(self) -> int:
-        """Return the largest subscriber id of all entries, of any account; 0 if no entry has a subscriber id."""
+        """Return the largest subscriber id of all entries in all accounts, or 0 if no entry has a subscriber id."""
         return self.connection.execute(_READ_LARGEST_ID).scalar_one_or_none() or 0
 
     def has_unknown_entry_of_another_field(self, base: Base, field: str) -> bool:

@@ -198,7 +198,7 @@ def _choose_bases(reading: ListReading) -> list[int]:
 
 
 def _plan_recount_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
-    """Return questions that count the classes of one partition again, in the opposite order. This is the first
+    """Return questions that count the parts of one partition again, in the opposite order. This is the first
     partition whose counts must be repeated. Return no question if no partition needs another count.
     """
     for field_name in CLASS_FIELDS:

@@ -2,7 +2,8 @@
 the class (architecture 4.7).
 
 A load that looks subscribers up by filters alone never reads the list. Filters leave out the same classes as the list.
-So the load counts the classes before it uses filters. Without the counts, a filter does not prove absence.
+So the load counts the subscribers of each class before it uses filters. Without these counts, a filter does not prove
+absence.
 """
 
 from collections import deque

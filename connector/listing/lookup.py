@@ -76,8 +76,8 @@ _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 @dataclass(frozen=True, slots=True)
 class FilterCheck:
-    """The results of controls. A class that has neither passed nor failed was not tried, because no subscriber of the
-    class is known."""
+    """The results of controls. A spelling class that has neither passed nor failed was not tried, because no subscriber
+    of this spelling class is known."""
 
     passed_classes: frozenset[SpellingClass] = frozenset()
     # These include all classes of a field whose filter is not usable.
@@ -191,7 +191,7 @@ async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
 
 
 def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
-    """Yield the sentinels whose sent text is of this class, in the order of their confirmation."""
+    """Yield the sentinels whose sent text is of this spelling class, in the order of their confirmation."""
     for sentinel in tuple(access.sentinels):
         if (
             sentinel.field == spelling_class.field
@@ -241,7 +241,8 @@ async def _find_sentinels_by_filter(
     """Look up the latest sentinel, and the latest sentinel of each class of the base. If the filter does not show the
     latest sentinel, look a few earlier sentinels up.
 
-    A sentinel that the filter does not show is a sign of lag only if the filter has passed for the class of its text.
+    A sentinel that the filter does not show is a sign of lag only if the filter has passed for the spelling class of
+    the sentinel's text.
     """
     sentinels = [
         sentinel for sentinel in access.sentinels if sentinel.confirmed_at < started_at and sentinel.field == field

@@ -33,7 +33,7 @@ _DROPPED_MESSAGE = "dropped by connector retry --held drop. A run sends the crea
 class RetrySelection:
     """The selection of the entries to retry, from the options of the command."""
 
-    run_id: str | None = None  # retry only entries that this run sent last; None: entries of any run
+    run_id: str | None = None  # retry only entries that this run sent last; None: retry the entries of all runs
     is_rejected: bool = False  # whether rejected entries are also retried
     held_decision: HeldDecision = "leave"
 
