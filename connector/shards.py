@@ -43,16 +43,16 @@ class Shard:
         return self.count == 1
 
     @property
-    def start(self) -> bytes:
+    def smallest_digest(self) -> bytes:
         """The smallest digest of the shard."""
         return self._first_leading_number.to_bytes(_LEADING_BYTES, "big") + bytes(_DIGEST_BYTES - _LEADING_BYTES)
 
     @property
-    def end(self) -> bytes:
-        """The start of the next shard, or for the last shard a value larger than every digest."""
+    def end_digest(self) -> bytes:
+        """The smallest digest of the next shard, or for the last shard a value larger than every digest."""
         if self.index == self.count:
             return _END_OF_DIGESTS
-        return Shard(self.index + 1, self.count).start
+        return Shard(self.index + 1, self.count).smallest_digest
 
     def overlaps(self, other: Shard) -> bool:
         """Return whether runs of the two shards must not run at the same time. Two shards with different counts always
@@ -61,7 +61,7 @@ class Shard:
 
     def has_digest(self, digest: bytes) -> bool:
         """Return whether the digest of an identity is in the shard."""
-        return self.start <= digest < self.end
+        return self.smallest_digest <= digest < self.end_digest
 
     def build_digest_mask(self, digests: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
         """Return the mask of the digests (S16) that are in the shard."""

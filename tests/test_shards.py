@@ -40,9 +40,9 @@ def test_a_digest_that_is_moved_into_a_shard_is_in_the_shard(digest: bytes, shar
 def test_shards_follow_each_other_without_a_gap() -> None:
     for shard_count in SHARD_COUNTS:
         shards = [Shard(index, shard_count) for index in range(1, shard_count + 1)]
-        assert shards[0].start == b"\0" * 16
-        assert [shard.end for shard in shards[:-1]] == [shard.start for shard in shards[1:]]
-        assert shards[-1].end > b"\xff" * 16
+        assert shards[0].smallest_digest == b"\0" * 16
+        assert [shard.end_digest for shard in shards[:-1]] == [shard.smallest_digest for shard in shards[1:]]
+        assert shards[-1].end_digest > b"\xff" * 16
 
 
 def test_two_shards_are_disjoint_only_if_they_differ_and_have_the_same_count() -> None:

@@ -169,7 +169,7 @@ class Ledger:
 
     def __init__(self, store: Store, shard: Shard = WHOLE) -> None:
         self.store, self.shard = store, shard
-        self._range = {"range_start": shard.start, "range_end": shard.end}
+        self._range = {"range_start": shard.smallest_digest, "range_end": shard.end_digest}
         self.connection, self.is_file, self.transaction = store.connection, store.is_file, store.transaction
 
     # Methods that read entries

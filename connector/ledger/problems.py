@@ -66,8 +66,8 @@ class KnownProblem:
 
 def find_problems(ledger: Ledger, account: str, job: str) -> set[ProblemKey]:
     """Return the open problems of the job within the ledger's shard."""
-    parameters = {"account": make_storable(account), "job": make_storable(job), "start": ledger.shard.start}
-    rows = ledger.connection.execute(_FIND_PROBLEMS, parameters | {"end": ledger.shard.end})
+    parameters = {"account": make_storable(account), "job": make_storable(job), "start": ledger.shard.smallest_digest}
+    rows = ledger.connection.execute(_FIND_PROBLEMS, parameters | {"end": ledger.shard.end_digest})
     return {ProblemKey(bytes(digest), base, kind) for digest, base, kind in rows}
 
 
@@ -120,8 +120,8 @@ def end_problems_of_job(connection: Connection, job: str) -> int:
 
 def count_problems(ledger: Ledger, account: str, job: str) -> dict[str, int]:
     """Return the number of open problems of the job by kind, within the ledger's shard."""
-    parameters = {"account": make_storable(account), "job": make_storable(job), "start": ledger.shard.start}
-    rows = ledger.connection.execute(_COUNT_PROBLEMS, parameters | {"end": ledger.shard.end})
+    parameters = {"account": make_storable(account), "job": make_storable(job), "start": ledger.shard.smallest_digest}
+    rows = ledger.connection.execute(_COUNT_PROBLEMS, parameters | {"end": ledger.shard.end_digest})
     return dict(rows.all())
 
 

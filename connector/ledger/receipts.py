@@ -84,7 +84,7 @@ def find_pending_runs(ledger: Ledger, account: str, job: str, run_key: int) -> l
     """Return the job's runs with receipts in the outbox: the run `run_key`, and runs that have ended or died. A run of
     a shard leaves out the runs of other shards."""
     parameters = {"account": make_storable(account), "job": make_storable(job), "own": run_key}
-    parameters |= {"start": ledger.shard.start, "end": ledger.shard.end}
+    parameters |= {"start": ledger.shard.smallest_digest, "end": ledger.shard.end_digest}
     return [PendingRun(*row) for row in ledger.connection.execute(_FIND_PENDING_RUNS, parameters)]
 
 

@@ -211,7 +211,7 @@ class Loader:
             for index, digest_pair in indexed_digest_pairs
             if digest_pair[0] in has_entry_by_identity
         ]
-        self._count_rows(
+        self._record_outcome(
             Outcome.EXISTS, planned_chunk, _exclude_indexes(indexes, [index for index, _, _ in changed_rows])
         )
         identities_with_entry = [identity for _, identity, _ in changed_rows if has_entry_by_identity[identity]]
@@ -255,17 +255,17 @@ class Loader:
         create. Report the removed rows."""
         planned_chunk, tally = chunk.planned_chunk, self._session.tally
         inactive_indexes = find_inactive_indexes(self._session, planned_chunk, list(chunk.state_by_row_index))
-        self._count_rows(Outcome.SUPPRESSED, planned_chunk, inactive_indexes)
+        self._record_outcome(Outcome.SUPPRESSED, planned_chunk, inactive_indexes)
         for index in inactive_indexes:
             del chunk.state_by_row_index[index]
         new_indexes = [index for index, state in chunk.state_by_row_index.items() if state is State.NONE]
-        problems = await self._mistaken_ids.find_problems(planned_chunk, new_indexes, self.presence.listing_rows)
+        problems = await self._mistaken_ids.find_mistaken_ids(planned_chunk, new_indexes, self.presence.listing_rows)
         tally.add_started_rows(len(problems))
         for index, row in zip(problems, self._read_rows(planned_chunk, problems), strict=True):
             tally.report_problem(Problem(row.source, Outcome.INVALID, "", *problems[index]))
             del chunk.state_by_row_index[index]
 
-    def _count_rows(self, outcome: Outcome, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> None:
+    def _record_outcome(self, outcome: Outcome, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> None:
         """Give this outcome to the rows at these indexes of `planned_chunk.subscribers`."""
         tally = self._session.tally
         if tally.recorder.needs_all_rows:
@@ -299,7 +299,7 @@ class Loader:
         session = self._session
         if not unchanged_entries:
             return
-        self._count_rows(Outcome.EXISTS, planned_chunk, list(unchanged_entries))
+        self._record_outcome(Outcome.EXISTS, planned_chunk, list(unchanged_entries))
         rows = self._read_rows(planned_chunk, unchanged_entries)
         inactive_rows = [row for row in rows if row.values.get("is_active") is False]
         session.waiting_rows.add(session.journal, [(row, CompareReason.OPTED_OUT) for row in inactive_rows])

@@ -66,7 +66,7 @@ class MistakenIds:
         # Whether the base had subscribers before the run; None: not known yet.
         self._had_subscribers: bool | None = None
 
-    async def find_problems(
+    async def find_mistaken_ids(
         self, planned_chunk: PlannedChunk, new_indexes: Sequence[int], listing_rows: SweptRows | None
     ) -> dict[int, tuple[str, str]]:
         """Find new rows whose subscribers probably exist in the base with another client_user_id. Return the code and
