@@ -54,7 +54,7 @@ def read_blocks(page: Path) -> list[Block]:
     return [block for block in blocks if "venv --clear" not in block.text]
 
 
-def read_page(page: Path) -> list[Block]:
+def list_blocks_to_run(page: Path) -> list[Block]:
     """Return the blocks that a reader of the page runs, in their order. If the page links to the settings of the
     tutorial, these settings come first."""
     blocks = read_blocks(page)
@@ -100,7 +100,7 @@ def test_the_commands_of_a_page_run_as_printed(page: Path, server: SandboxProces
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("CONNECTOR_", "XDG_"))}
     for name in re.findall(r"\]\(([^/)]+\.xlsx)\)", page.read_text(encoding="utf-8")):
         shutil.copy(page.parent / name, folder)  # readers of the page download this file
-    script = "set -x\n" + "\n".join(build_script(read_page(page), server.base_url.rpartition(":")[2]))
+    script = "set -x\n" + "\n".join(build_script(list_blocks_to_run(page), server.base_url.rpartition(":")[2]))
     with (
         serve_programs({programs_folder / "connector": run_without_waits, programs_folder / "python": interpret}),
         ExitStack() as exit_stack,

@@ -28,7 +28,7 @@ def open_ledger_file(folder: Path) -> AbstractContextManager[Ledger]:
     return open_ledger(f"sqlite:///{folder}/ledger.db")
 
 
-def begin_run(ledger: Ledger, ledger_queue: LedgerQueue) -> LedgerWriter:
+def build_writer_of_named_base(ledger: Ledger, ledger_queue: LedgerQueue) -> LedgerWriter:
     """Return the writer of a base that is known only by its name. The ledger has another record with the Id of the
     base."""
     with ledger.transaction() as connection:
@@ -43,7 +43,7 @@ def test_the_writer_has_the_id_of_its_base_after_the_task_that_recorded_the_id_w
 
     async def record_base() -> None:
         with open_ledger_file(tmp_path) as ledger, ThreadPoolExecutor(1) as executor:
-            journal = begin_run(ledger, LedgerQueue(ledger, executor))
+            journal = build_writer_of_named_base(ledger, LedgerQueue(ledger, executor))
             await journal.commit_intents(
                 [(candidate.entry_state, candidate.intent) for candidate in (first_candidate, second_candidate)]
             )
@@ -73,7 +73,7 @@ def test_a_full_disk_fails_the_run_even_if_a_stop_cancels_the_task_that_waits_fo
     transitions: dict[str, Transition] = {}
 
     async def create_candidates(ledger: Ledger, ledger_queue: LedgerQueue) -> None:
-        journal, dialect = begin_run(ledger, ledger_queue), ledger.connection.engine.dialect
+        journal, dialect = build_writer_of_named_base(ledger, ledger_queue), ledger.connection.engine.dialect
         session = build_session(SlowFakeService({}), journal, max_concurrency=8, grace_s=5.0)
         original_commit, event_loop, commit_count = dialect.do_commit, asyncio.get_running_loop(), 0
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.pace.clients import LoadClient
 from tests.pace.measures import add_counts, count_requests
-from tests.pace.world import AnsweredRequest, LimitedService, run
+from tests.pace.world import AnsweredRequest, LimitedService, simulate_client
 
 SEEDS = range(1)
 # A promise has two values: the seconds until the capacity is found, and the median round trip after these seconds, as a
@@ -39,7 +39,7 @@ def test_a_service_is_kept_busy_without_a_queue(round_trip_s: float, capacity: i
     length_s = max(4.0, 20 * round_trip_s)
 
     requests = select_answered_requests(
-        run(LoadClient(), service, search_s + length_s, seed), search_s, search_s + length_s
+        simulate_client(LoadClient(), service, search_s + length_s, seed), search_s, search_s + length_s
     )
 
     assert len(requests) >= 0.95 * read_capacity(service) * length_s
@@ -60,7 +60,7 @@ def test_a_temporarily_slower_service_is_kept_busy(
         round_trip_steps=[(slow_from_s, 4 * round_trip_s), (fast_from_s, round_trip_s)],
     )
 
-    requests = run(LoadClient(), service, end_s, seed)
+    requests = simulate_client(LoadClient(), service, end_s, seed)
 
     for since_s, slowdown_factor in ((0, 1), (slow_from_s, 4), (fast_from_s, 1)):
         requests_after_change = select_answered_requests(
@@ -72,6 +72,8 @@ def test_a_temporarily_slower_service_is_kept_busy(
 def test_long_round_trips_do_not_prevent_the_use_of_a_high_limit() -> None:
     service = LimitedService("bucket", [(0, 1000)], round_trip_s=0.5)
 
-    steady_counts = add_counts([count_requests(run(LoadClient(), service, 91, seed), 1000, 70, 90) for seed in SEEDS])
+    steady_counts = add_counts(
+        [count_requests(simulate_client(LoadClient(), service, 91, seed), 1000, 70, 90) for seed in SEEDS]
+    )
     assert steady_counts.goodput >= 0.93  # measured with 32 seeds: 0.96
     assert steady_counts.refused_share <= 0.02

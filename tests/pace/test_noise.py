@@ -5,14 +5,14 @@ from math import inf
 import pytest
 
 from tests.pace.clients import LoadClient
-from tests.pace.world import LimitedService, run
+from tests.pace.world import LimitedService, simulate_client
 
 SEEDS = range(1, 3)  # the mean counts, because three random refusals in a row sometimes look like a limit
 
 
 def count_served(service: LimitedService, since_s: float, until_s: float) -> float:
     """Return the number of served requests from `since_s` to `until_s`, as the mean of several runs."""
-    requests = [request for seed in SEEDS for request in run(LoadClient(), service, until_s, seed)]
+    requests = [request for seed in SEEDS for request in simulate_client(LoadClient(), service, until_s, seed)]
     return sum(request.is_served for request in requests if since_s <= request.answered_at < until_s) / len(SEEDS)
 
 

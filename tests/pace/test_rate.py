@@ -8,7 +8,7 @@ import pytest
 from connector.pace.rate import FoundLimit, RateController
 from tests.pace.clients import RateOnlyClient
 from tests.pace.measures import count_requests
-from tests.pace.world import LimitedService, run
+from tests.pace.world import LimitedService, simulate_client
 
 ROUND_TRIP_S = 0.1
 IDLE_S = 600.0
@@ -18,7 +18,7 @@ BURST_S = 0.006  # a sender that wakes up late may send the requests of this tim
 def find_limit(rate: float, seconds: float = 30.0) -> RateController:
     """Return a controller that has found the rate of a bucket within `seconds`."""
     client = RateOnlyClient()
-    run(client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S), seconds, seed=1)
+    simulate_client(client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S), seconds, seed=1)
     # the controller may probe above the limit, or a ramp has just begun
     assert 0.5 * rate <= client.rate_controller.rate <= 1.25 * rate
     return client.rate_controller
@@ -47,7 +47,7 @@ def test_the_second_request_waits_as_long_as_the_first_rate_or_the_ceiling_requi
 def test_the_ceiling_is_never_exceeded(ceiling: float, limit: float) -> None:
     client = RateOnlyClient(RateController(ceiling))
 
-    requests = run(client, LimitedService("bucket", [(0, limit)], ROUND_TRIP_S), 60, seed=1)
+    requests = simulate_client(client, LimitedService("bucket", [(0, limit)], ROUND_TRIP_S), 60, seed=1)
 
     for second in range(59):
         sent_count = sum(second <= request.sent_at < second + 1 for request in requests)
@@ -96,7 +96,7 @@ def test_refused_requests_older_than_a_cut_do_not_cut_the_rate_again() -> None:
             return wait_s
 
     round_trip_s = 1.0
-    requests = run(RecordingClient(), LimitedService("bucket", [(0, 100)], round_trip_s), 15, seed=1)
+    requests = simulate_client(RecordingClient(), LimitedService("bucket", [(0, 100)], round_trip_s), 15, seed=1)
 
     late_refusals = [
         request
@@ -112,7 +112,7 @@ def test_the_controller_follows_a_temporary_fall_of_the_limit(seed: int) -> None
     client = RateOnlyClient()
     service = LimitedService("bucket", [(0, 100), (30, 25), (60, 100)], ROUND_TRIP_S)
 
-    requests = run(client, service, 150, seed)
+    requests = simulate_client(client, service, 150, seed)
 
     assert count_requests(requests, 100, 20, 30).goodput > 0.95
     assert 0.95 < count_requests(requests, 25, 40, 60).goodput < 1.05
@@ -153,7 +153,7 @@ def test_the_first_refusals_delay_the_next_request_by_little_more_than_their_pau
 def test_one_probe_leaves_each_second_while_all_requests_are_refused() -> None:
     service = LimitedService("bucket", [(0, 100), (30, 1e-6), (150, 100)], ROUND_TRIP_S)
 
-    requests = run(RateOnlyClient(), service, 170, seed=1)
+    requests = simulate_client(RateOnlyClient(), service, 170, seed=1)
 
     assert 90 <= count_requests(requests, 100, 35, 150).refused_count <= 120
     assert count_requests(requests, 100, 150, 152).served_count >= 1
@@ -174,7 +174,7 @@ def test_a_probe_leaves_each_second_after_a_thousand_refusals_in_a_row() -> None
 def test_the_rate_recovers_soon_after_a_short_outage() -> None:
     service = LimitedService("bucket", [(0, 100), (30, 1e-6), (33, 100)], ROUND_TRIP_S)
 
-    requests = run(RateOnlyClient(), service, 90, seed=1)
+    requests = simulate_client(RateOnlyClient(), service, 90, seed=1)
 
     assert count_requests(requests, 100, 35, 90).goodput >= 0.75
 
@@ -186,7 +186,7 @@ def test_an_outage_at_the_start_does_not_discard_the_limit_of_the_last_run(
     service = LimitedService("bucket", [(0, 1e-6), (2, 100)], ROUND_TRIP_S, retry_after_s=retry_after_s)
     found_limit = FoundLimit(95, 105, retry_after_s or 0.0, 0)
 
-    requests = run(RateOnlyClient(RateController(found_limit=found_limit)), service, 40, seed=1)
+    requests = simulate_client(RateOnlyClient(RateController(found_limit=found_limit)), service, 40, seed=1)
 
     assert count_requests(requests, 100, 10, 40).goodput >= 0.5
 
@@ -198,7 +198,7 @@ def test_an_old_found_limit_slows_a_run_only_for_seconds(rate: float, day_count:
     found_limit = FoundLimit(0.95 * rate, 1.05 * rate, pause_s, 0)
     client = RateOnlyClient(RateController(found_limit=found_limit, found_limit_age_s=day_count * 86_400.0))
 
-    requests = run(
+    requests = simulate_client(
         client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S, retry_after_s=pause_s or None), 30, seed=1
     )
 
@@ -210,7 +210,7 @@ def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
     for day in range(1, 21):
         controller = RateController(found_limit=found_limit, found_limit_age_s=86_400.0 * (day - found_on_day))
         assert controller.rate >= 20
-        run(RateOnlyClient(controller), LimitedService("bucket", [(0, inf)], ROUND_TRIP_S), 1, seed=day)
+        simulate_client(RateOnlyClient(controller), LimitedService("bucket", [(0, inf)], ROUND_TRIP_S), 1, seed=day)
         if controller.is_measured:
             assert controller.found_limit is not None
             found_limit, found_on_day = controller.found_limit, day

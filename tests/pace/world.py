@@ -82,7 +82,7 @@ class AnsweredRequest:
     is_served: bool
 
 
-def run(client: Client, service: LimitedService, length_s: float, seed: int) -> list[AnsweredRequest]:
+def simulate_client(client: Client, service: LimitedService, length_s: float, seed: int) -> list[AnsweredRequest]:
     """Let the client send for `length_s`. Return its requests in the order of their answers."""
     return _Simulation(client, service, length_s, random.Random(seed)).run()
 

@@ -20,7 +20,7 @@ def write_job(
     return connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', {rows}, cursor: {cursor}}}", **values)
 
 
-def write_people(connector: Connector, *rows: tuple[object, object]) -> None:
+def add_people(connector: Connector, *rows: tuple[object, object]) -> None:
     """Add people to the table. Each person is a pair (name, updated_at)."""
     connector.crm.run("create table if not exists people (email, updated_at)")
     connector.crm.insert_rows("people", [(f"{name}@example.com", updated_at) for name, updated_at in rows])
@@ -36,14 +36,14 @@ def has_cursor_at(result: CommandResult, hour: int) -> bool:
 
 
 def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Connector) -> None:
-    write_people(connector, *list_people_of_hours(9, 7, 8))
+    add_people(connector, *list_people_of_hours(9, 7, 8))
     write_job(connector)
     first_result = connector.sync().expect(0, read=3, created=3)
     assert has_cursor_at(first_result, 9)
     assert first_result.find_messages("on (")[0].endswith(
         "from updated_at 2000-01-01T00:00:00 on (the start value: no cursor is recorded yet)"
     )
-    write_people(connector, *list_people_of_hours(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
+    add_people(connector, *list_people_of_hours(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
     second_result = connector.sync()
     assert (second_result.rows, has_cursor_at(second_result, 10)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert second_result.find_messages("on (")[0].endswith(f"{DATE}T09:00:00 on (the cursor stood at {DATE}T09:00:00)")
@@ -54,17 +54,17 @@ def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Co
 
 
 def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Connector) -> None:
-    write_people(connector, *list_people_of_hours(9), *list_people_of_hours(5))
+    add_people(connector, *list_people_of_hours(9), *list_people_of_hours(5))
     write_job(connector, start=f"{DATE}T06:30:00, lookback: 2h")
     assert connector.sync().rows == {"read": 1, "created": 1}
-    write_people(connector, *list_people_of_hours(7), *list_people_of_hours(6))
+    add_people(connector, *list_people_of_hours(7), *list_people_of_hours(6))
     result = connector.sync()
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
     assert f"the cursor stays at {DATE}T09:00:00: no newer row was read" in result.report["messages"]
 
 
 def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Connector) -> None:
-    write_people(connector, *list_people_of_hours(9))
+    add_people(connector, *list_people_of_hours(9))
     write_job(connector)
     path = connector.write_csv("more.csv", "email,updated_at", f"more@example.com,{DATE} 23:00:00")
     assert connector.run_json("import", path, "--job", "job.yaml").find_messages("cursor") == []
@@ -72,12 +72,12 @@ def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Conn
 
 
 def test_each_run_reads_the_rows_without_a_cursor_value_again(connector: Connector) -> None:
-    write_people(connector, ("nobody", None))
+    add_people(connector, ("nobody", None))
     write_job(connector)
     first_result = connector.sync()
     assert first_result.rows == {"read": 1, "created": 1}
     assert first_result.find_messages("cursor")[-1] == "no cursor is kept: no row had a value in updated_at"
-    write_people(connector, *list_people_of_hours(9), ("nowhen", None))
+    add_people(connector, *list_people_of_hours(9), ("nowhen", None))
     second_result = connector.sync()
     assert (second_result.rows, has_cursor_at(second_result, 9)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert (
@@ -88,7 +88,7 @@ def test_each_run_reads_the_rows_without_a_cursor_value_again(connector: Connect
 
 def test_a_value_that_cannot_be_compared_is_refused(connector: Connector) -> None:
     """tests/sources/sql has the values of all databases."""
-    write_people(connector, *list_people_of_hours(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
+    add_people(connector, *list_people_of_hours(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
     write_job(connector)
     for command in ("check", "sync"):
         result = connector.run(command, "job.yaml")
@@ -111,10 +111,10 @@ RUNS_THAT_KEEP_THE_CURSOR: list[tuple[Sequence[str], str, int, str]] = [
 def test_an_incomplete_run_does_not_move_the_cursor(
     connector: Connector, tmp_path: Path, options: Sequence[str], redirect_url: str, exit_code: int, reason: str
 ) -> None:
-    write_people(connector, *list_people_of_hours(7))
+    add_people(connector, *list_people_of_hours(7))
     write_job(connector)
     assert has_cursor_at(connector.sync(), 7)
-    write_people(connector, *list_people_of_hours(8, 9, 10))
+    add_people(connector, *list_people_of_hours(8, 9, 10))
     connector.sandbox.switch(redirect_to=redirect_url)
     result = connector.sync("job.yaml", *options)
     assert result.exit_code == exit_code, result.stderr
@@ -127,7 +127,7 @@ def test_an_incomplete_run_does_not_move_the_cursor(
 
 
 def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector) -> None:
-    write_people(connector, *list_people_of_hours(8), ("future", "2999-01-01 00:00:00"))
+    add_people(connector, *list_people_of_hours(8), ("future", "2999-01-01 00:00:00"))
     write_job(connector)
     connector.sync()
     # An earlier version could move the cursor into the future.
@@ -148,11 +148,11 @@ def correct_future_row(connector: Connector, updated_at: object) -> None:
 def test_a_value_beyond_tomorrow_makes_the_run_partial_and_moves_no_cursor(connector: Connector) -> None:
     """tests/sources/sql/test_cursor.py has all kinds of values."""
     now_s = int(datetime.now(UTC).timestamp())
-    write_people(connector, ("a", now_s), ("b", now_s), ("future", 2903299200))
+    add_people(connector, ("a", now_s), ("b", now_s), ("future", 2903299200))
     write_job(connector, start="0")
     first_result = connector.sync().expect(1, read=3, created=3)
     assert "beyond tomorrow (for example row 3: 2903299200" in first_result.stderr
-    write_people(connector, ("new", now_s + 86_400))
+    add_people(connector, ("new", now_s + 86_400))
     second_result = connector.sync()
     assert (second_result.exit_code, second_result.rows["created"]) == (1, 1)
     correct_future_row(connector, now_s + 86_400)
@@ -163,24 +163,24 @@ def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector) -> None
     """No look-back reads a row again, so a row that a killed run has not sent would be lost."""
     write_job(connector)
     connector.sandbox.switch(latency_ms=20)
-    write_people(connector, *((f"first-{index}", f"{DATE} 07:00:{index:02}") for index in range(60)))
+    add_people(connector, *((f"first-{index}", f"{DATE} 07:00:{index:02}") for index in range(60)))
     for subscriber_count in (1, 30, 60):
         with connector.start("sync", "job.yaml", "--quiet") as process:
             connector.wait_for_subscribers(subscriber_count)
             process.kill()
     # The last run may have moved the cursor before it was killed.
     assert connector.sync().rows["read"] in (1, 60)
-    write_people(connector, ("second", f"{DATE} 08:00:00"))
+    add_people(connector, ("second", f"{DATE} 08:00:00"))
     assert connector.sync().rows == {"read": 2, "created": 1, "exists": 1}
     create_counts = connector.count_creates_by_email()
     assert (len(create_counts), set(create_counts.values())) == (61, {1})
 
 
 def test_a_run_with_the_option_since_moves_the_cursor_only_if_each_row_is_read(connector: Connector) -> None:
-    write_people(connector, *list_people_of_hours(7, 8, 9))
+    add_people(connector, *list_people_of_hours(7, 8, 9))
     write_job(connector)
     connector.sync()
-    write_people(connector, *list_people_of_hours(10, 12))
+    add_people(connector, *list_people_of_hours(10, 12))
     later_result = connector.sync("job.yaml", "--since", f"{DATE}T11:00:00")
     assert later_result.rows == {"read": 1, "created": 1}
     assert later_result.find_messages("cursor")[-1] == (
@@ -195,7 +195,7 @@ def test_a_run_with_the_option_since_moves_the_cursor_only_if_each_row_is_read(c
 
 
 def test_another_job_query_or_base_has_its_own_cursor(connector: Connector) -> None:
-    write_people(connector, *list_people_of_hours(8, 9))
+    add_people(connector, *list_people_of_hours(8, 9))
     other_values: list[dict[str, str]] = [{"job": "other"}, {"base": "name: Shop"}, {"rows": QUERY}]
     # The first job runs again at the end: the other jobs have not moved its cursor.
     read_counts = [connector.sync(write_job(connector, **values)).rows["read"] for values in ({}, *other_values, {})]

@@ -34,7 +34,7 @@ class PageReader(HTMLParser):
             self.loading_tags.append(tag)
 
 
-def read_page(path: Path) -> str:
+def read_page_text(path: Path) -> str:
     """Check that a page needs no external resource, and return its text with single blanks."""
     assert path.stat().st_mode & 0o077 == 0
     page = path.read_text(encoding="utf-8")
@@ -53,7 +53,7 @@ def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(conn
     invalid_rows = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
     path = connector.write_csv("<b>people & co.csv", "email,first_name", *rows, *invalid_rows)
     result = connector.import_file(path, "--report", "run.html", "--max-rate", "400")
-    page_text = read_page(connector.folder / "run.html")
+    page_text = read_page_text(connector.folder / "run.html")
     report = result.report
     assert "<b>people" not in (connector.folder / "run.html").read_text(encoding="utf-8")
     for expected_text in (
@@ -71,7 +71,7 @@ def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(conn
 def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector) -> None:
     run_id = connector.import_file(connector.write_addresses(3)).report["run_id"]
     connector.run("status", run_id, "--report", "earlier.html")
-    assert "3created" in (page_text := read_page(connector.folder / "earlier.html"))
+    assert "3created" in (page_text := read_page_text(connector.folder / "earlier.html"))
     assert "connector status" not in page_text
     run = {"run_id": "20261123T080000-0a1b2c", "job": "", "command": "sync", "status": "killed"}
     page = build_page({**run, "started_at": "2026-11-23T08:00:00+00:00"})
@@ -90,7 +90,7 @@ def test_the_page_of_an_export_shows_the_certificate_without_filter_values(conne
     connector.import_file(connector.write_addresses(3))
     arguments = ("--email", "person1@example.com", "--report", "run.html")
     report = connector.run_json("export", "sqlite:///out.db", *arguments).report
-    page_text = read_page(connector.folder / "run.html")
+    page_text = read_page_text(connector.folder / "run.html")
     assert "Every subscriber who was on the list throughout the reading is in the output, once." in page_text
     assert "sqlite:///" in page_text
     assert "person1" not in page_text + json.dumps({**report, "certificate": None})
@@ -102,14 +102,14 @@ def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_
         connector.import_file(path)
     runs = connector.run_json("status", "--last", "1", "--html", "health.html").report["runs"]
     assert [run["job"] for run in runs] == ["later"]
-    page_text = read_page(connector.folder / "health.html")
+    page_text = read_page_text(connector.folder / "health.html")
     assert page_text.index("later import") < page_text.index("people import")
     assert page_text.count("1 run:") == 2
     assert "No job has run" in page_text, "an import of a single file is not a job"
     assert "No run on record succeeded" in page_text
     assert f"then import this file: connector import {runs[0]['rejects_file']} --base-name" in page_text
     connector.run("status", "--html", "health.html", "--job", "people")  # replaces the page
-    assert "later import" not in read_page(connector.folder / "health.html")
+    assert "later import" not in read_page_text(connector.folder / "health.html")
     assert connector.run("status", "--html", "health.html", "--quiet").stdout == ""
     assert connector.run("status", "--html", people_path.name).exit_code == 2
     assert connector.run("status", runs[0]["run_id"], "--html", "run.html").exit_code == 2
@@ -121,7 +121,7 @@ def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_
     (connector.folder / "list.yaml").write_text("job: list\nexport: {to: list.csv}\n")
     assert connector.run("export", "list.yaml").exit_code == 0
     connector.run("status", "--html", "health.html")
-    assert "1 of 2 jobs ended well the last time" in read_page(connector.folder / "health.html")
+    assert "1 of 2 jobs ended well the last time" in read_page_text(connector.folder / "health.html")
     page = (connector.folder / "health.html").read_text(encoding="utf-8")
     assert f'<a href="#{run_id}">' in page
     article = page.partition(f'<article id="{run_id}"')[2].partition("</article>")[0]

@@ -40,7 +40,9 @@ def build_retrier(recorded_waits: RecordedWaits, attempt_count: int = 6, max_wai
     return Retrier(attempt_count, max_wait_s, clock=recorded_waits.clock, rng=random.Random(7))
 
 
-def connect(server: faults.Server, recorded_waits: RecordedWaits) -> AbstractAsyncContextManager[Client]:
+def open_client_without_sleep(
+    server: faults.Server, recorded_waits: RecordedWaits
+) -> AbstractAsyncContextManager[Client]:
     """Open a client whose pauses do not sleep."""
     return open_client(Service(server.base_url, TOKEN), clock=recorded_waits.clock)
 
@@ -147,7 +149,10 @@ async def test_a_read_is_sent_again_after_an_uncertain_answer() -> None:
         RATE_REFUSAL,
         LIST_ANSWER,
     )
-    async with serve(faults.answer_with(*replies)) as server, connect(server, recorded_waits) as client:
+    async with (
+        serve(faults.answer_with(*replies)) as server,
+        open_client_without_sleep(server, recorded_waits) as client,
+    ):
         assert isinstance(await build_retrier(recorded_waits).read(*build_read_call(client)), ListPage)
         assert len(server.requests) == len(replies)
         assert client.counts["list"] == RequestCounts(sent=6, retried=5, limited=1, failed=4)
@@ -160,7 +165,7 @@ async def test_a_read_waits_for_retry_after(response_bytes: bytes, retry_after_s
     recorded_waits = RecordedWaits()
     async with (
         serve(faults.answer_with(response_bytes, response_bytes, LIST_ANSWER)) as server,
-        connect(server, recorded_waits) as client,
+        open_client_without_sleep(server, recorded_waits) as client,
     ):
         assert isinstance(await build_retrier(recorded_waits).read(*build_read_call(client)), ListPage)
     assert [retry_after_s <= waited_s <= retry_after_s + 1.0 for waited_s in recorded_waits.seconds] == [True, True]
