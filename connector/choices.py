@@ -3,6 +3,7 @@
 The values have their own module, so that the help of a command imports no large library.
 """
 
+from collections.abc import Sequence
 from typing import Literal, get_args
 
 IDENTITIES = ("email", "client_user_id")
@@ -10,7 +11,8 @@ IDENTITIES = ("email", "client_user_id")
 ZIP_FIELDS = ("custom_field1", "custom_field2", "custom_field3")
 ZIP_POLICIES = ("omit", "reject", *ZIP_FIELDS)
 
-FILE_FORMATS = ("csv", "tsv", "excel", "parquet", "jsonl")
+FileFormat = Literal["csv", "tsv", "excel", "parquet", "jsonl"]
+FILE_FORMATS: tuple[FileFormat, ...] = get_args(FileFormat)
 """The formats of a source file."""
 
 ExportFormat = Literal["csv", "jsonl", "parquet", "excel"]
@@ -29,3 +31,8 @@ EFFECT_BY_HELD_DECISION = {
     "drop": "send nothing until the rows change",
 }
 """The values of `retry --held`, each with its effect."""
+
+
+def format_choices(choices: Sequence[str]) -> str:
+    """Return at least two choices as a text, such as `csv, jsonl or parquet`."""
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"

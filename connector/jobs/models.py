@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from connector.choices import CsvDelimiter, CsvDialect, ExportFormat
+from connector.choices import EXPORT_FORMATS, ZIP_FIELDS, CsvDelimiter, CsvDialect, ExportFormat, format_choices
 from connector.jobs.key_types import STRICT_CONFIG, Identity, Name, find_job_folder
 from connector.jobs.mail_models import Mail, Notify
 from connector.jobs.source_models import JobSource, Suppress
@@ -127,7 +127,7 @@ class JobSubscriber(BaseModel):
     zip: ZipPolicy = Field(
         default="omit",
         description="What to do with a zip code that is not a number. omit: send the row without the zip code; reject: "
-        "the row is invalid; custom_field1, custom_field2 or custom_field3: send the zip code in this field.",
+        f"the row is invalid; {format_choices(ZIP_FIELDS)}: send the zip code in this field.",
     )
 
     @property
@@ -345,8 +345,8 @@ class Export(BaseModel):
     overwrite: bool = Field(default=False, description="Overwrite a table or file that the connector did not create.")
     format: ExportFormat | None = Field(
         default=None,
-        description="Format of the file: csv, jsonl, parquet or excel. Without this key, the file's suffix decides, "
-        "and standard output gets csv.",
+        description=f"Format of the file: {format_choices(EXPORT_FORMATS)}. Without this key, the file's suffix "
+        "decides, and standard output gets csv.",
     )
     group_readable: bool = Field(
         default=False,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
+from connector.choices import FILE_FORMATS, FileFormat, format_choices
 from connector.jobs.key_types import STRICT_CONFIG, FileLocation, Identity, find_job_folder
 from connector.units import parse_duration, resolve_url
 
@@ -94,9 +95,9 @@ class FileSource(BaseModel):
         description="Path of the file (relative to the job file), an object such as s3://bucket/people.csv, or a "
         "pattern for several files, such as inbox/*.csv."
     )
-    format: Literal["auto", "csv", "tsv", "excel", "parquet", "jsonl"] = Field(
+    format: Literal["auto", FileFormat] = Field(
         default="auto",
-        description="Format of the file: csv, tsv, excel, parquet or jsonl. auto: detect the format.",
+        description=f"Format of the file: {format_choices(FILE_FORMATS)}. auto: detect the format.",
     )
     encoding: str = Field(default="auto", description="Encoding of the file's text, such as utf-8 or cp1252.")
     delimiter: str = Field(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from connector.choices import CSV_DELIMITERS, CSV_DIALECTS, EXPORT_FORMATS
+from connector.choices import CSV_DELIMITERS, CSV_DIALECTS, EXPORT_FORMATS, format_choices
 from connector.errors import ConfigurationError
 from pipelines.cli.help import Command, option
 from pipelines.cli.options import (
@@ -53,6 +53,8 @@ _FILE_OPTIONS = (
     "partition_by",
 )
 """Options that the command passes to `parse_destination` as arguments with the same names."""
+
+_GENDERS = ("male", "female", "unspecified")
 
 
 @click.command("export", cls=Command)
@@ -127,7 +129,7 @@ _FILE_OPTIONS = (
     metavar="FORMAT",
     group="File",
     default_text="from the file's name; csv for -",
-    help="Format of the file: csv, jsonl, parquet or excel.",
+    help=f"Format of the file: {format_choices(EXPORT_FORMATS)}.",
 )
 @option(
     "--csv-dialect",
@@ -218,11 +220,11 @@ _FILE_OPTIONS = (
 )
 @option(
     "--gender",
-    type=click.Choice(["male", "female", "unspecified"]),
+    type=click.Choice(_GENDERS),
     metavar="GENDER",
     group="Filters",
     default_text="all",
-    help="Export only subscribers of this gender: male, female or unspecified.",
+    help=f"Export only subscribers of this gender: {format_choices(_GENDERS)}.",
 )
 @option(
     "--allow-incomplete",

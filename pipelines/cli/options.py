@@ -9,7 +9,7 @@ from typing import Any, TypeGuard, cast
 
 import click
 
-from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_POLICIES
+from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_FIELDS, ZIP_POLICIES, format_choices
 from connector.errors import ConfigurationError
 from connector.shards import Shard
 from connector.units import parse_duration, parse_share
@@ -134,7 +134,7 @@ def format_options(command: CommandFunction) -> CommandFunction:
             metavar="FORMAT",
             group=FILE_GROUP,
             default_text="auto",
-            help="Format of the file: csv, tsv, excel, parquet, jsonl, or auto to detect the format.",
+            help=f"Format of the file: {format_choices(FILE_FORMATS)}. auto: detect the format.",
         ),
         option(
             "--sheet",
@@ -314,7 +314,7 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         group=MAPPING_GROUP,
         default_text="omit",
         help="What to do with a zip code that has letters or begins with 0, such as SW1A 1AA or 01067: omit leaves the "
-        "zip code empty, reject rejects the row, and custom_field1, custom_field2 or custom_field3 gets the zip code.",
+        f"zip code empty, reject rejects the row, and {format_choices(ZIP_FIELDS)} gets the zip code.",
     ),
 )
 
