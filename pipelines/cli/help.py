@@ -14,7 +14,9 @@ import click
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-_NO_BREAK = "\N{NO-BREAK SPACE}"  # keeps a default on one line of the help
+_BREAKABLE, _UNBREAKABLE = " -", "\N{NO-BREAK SPACE}\N{NON-BREAKING HYPHEN}"
+"""Characters at which a line may break, and the characters that keep a default on one line while lines are wrapped."""
+
 _DEFAULT_SUFFIX = re.compile(r"\[default: [^]]*\]$")
 _LAST_GROUPS = ("Run", "Output")
 _MAX_FIRST_COLUMN_WIDTH = 28  # characters; the text of a longer option begins on the next line
@@ -51,11 +53,11 @@ def write_rows(formatter: click.HelpFormatter, sections: Mapping[str, Iterable[t
                 [(name.ljust(name_width), _DEFAULT_SUFFIX.sub(_keep_on_one_line, text)) for name, text in rows],
                 col_max=name_width,
             )
-    formatter.buffer = [text.replace(_NO_BREAK, " ") for text in formatter.buffer]
+    formatter.buffer = [text.translate(str.maketrans(_UNBREAKABLE, _BREAKABLE)) for text in formatter.buffer]
 
 
 def _keep_on_one_line(default_match: re.Match[str]) -> str:
-    return default_match[0].replace(" ", _NO_BREAK)
+    return default_match[0].translate(str.maketrans(_BREAKABLE, _UNBREAKABLE))
 
 
 def group_options(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:
