@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,7 @@ _STYLE_BY_CONFIDENCE = {"sure": "green", "likely": "yellow", "unsure": "red"}
     default_text="none; required for a database",
     help="Table or view to read, if SOURCE is a database.",
 )
-@base_options
+@partial(base_options, default_text="use --base-id or --base-name")
 @option(
     "-o",
     "job_path",

@@ -7,6 +7,7 @@ import sys
 import termios
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,9 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "none"]),
     group=SENDING_GROUP,
     default_text="auto",
-    help="Whether to look up a subscriber before creating the subscriber. auto: look up; none: skip the look-up. "
-    "With none, a subscriber that is in the service and not in the ledger is created a second time.",
+    help="How to find out which subscribers exist. auto: look up many subscribers together, by the list or by filters; "
+    "none: use only the ledger, the connector's record of earlier runs. With none, a subscriber that only the service "
+    "has is created a second time.",
 )
 @allow_truncated_option
 @ignore_total_count_option
@@ -111,7 +113,8 @@ def import_command(
     Subscribers that exist already are not created again, so you can run the same import twice. On a terminal, the
     command shows a preview, and asks before it creates subscribers.
 
-    With --job, the values of the job file replace the defaults below.
+    With --job, the job file sets the base, the mapping and the rules, and the options for these values are refused.
+    Options of the groups File, Sending and Service's list, and --receipts, replace the values of the job file.
     """
     from connector.imports.flow import run_load
     from connector.settings import read_state
@@ -389,7 +392,7 @@ _EXAMPLE_LENGTH = 60  # characters of an example in the table; the JSON shows up
 
 @click.command("validate", cls=Command)
 @click.argument("job_or_file", metavar="JOB|FILE", type=SourcePath())
-@file_options
+@partial(file_options, needs_base=False)
 @option(
     "--rejects",
     "rejects_path",
@@ -487,7 +490,8 @@ def retry_command(
     is confirmed. If the subscriber is proved absent, the create is sent again. The command does not read the source.
     With RUN, a run id from `connector status`, the command retries only creates whose latest attempt was in this run.
 
-    With --job, the values of the job file replace the defaults below.
+    With --job, the load section of the job file replaces the defaults of the group Sending. An option of this group
+    replaces the value of the job file.
     """
     from connector.jobs.arguments import build_import_job, format_option, override_load
     from connector.jobs.reader import load_job, read_settings

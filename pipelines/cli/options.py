@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import Any, TypeGuard, cast
 
@@ -50,34 +50,43 @@ wait_option = option(
     type=DURATION,
     default=0.0,
     group=RUN_GROUP,
-    default_text="0s",
-    help="If another run is still active, wait at most this long for its end, for example 10m.",
+    default_text="0s; the command ends at once",
+    help="If another run has locked the ledger or the campaign, wait at most this long for the end of the run, for "
+    "example 10m.",
 )
 ignore_total_count_option = option(
     "--ignore-total-count",
     is_flag=True,
     default=None,
     group="Service's list",
-    help="Accept the service's list of subscribers even if its stated total (TotalCount) is missing or wrong.",
+    help="Accept the service's list of subscribers even if its stated total (TotalCount) is missing or wrong. Use this "
+    "option only if the list is complete: an import may create a missing subscriber a second time.",
 )
 allow_truncated_option = option(
     "--allow-truncated",
     is_flag=True,
     default=None,
     group="Service's list",
-    help="Accept the service's list of subscribers even if the list may be cut off, for example at 10,000. "
-    "Subscribers beyond the end of the list count as missing.",
+    help="Accept a list of the service that may be cut off, for example at 10,000 subscribers. A list that is proved "
+    "incomplete is still refused. Subscribers beyond the end count as missing. An import may create a missing "
+    "subscriber a second time, unless the ledger has the subscriber.",
 )
 receipts_option = option(
     "--receipts",
     metavar="PATH",
     group=OUTPUT_GROUP,
     default_text="receipts.to of the job; else none",
-    help="Where to write receipts, one row for each subscriber that is created, rejected, held, unknown, or different "
-    "in the service: the URL of a database, or a folder with a name that ends in .parquet or .csv.",
+    help="Where to write receipts: the URL of a database, a Delta table such as delta://lake/receipts, or a folder. "
+    "The name of the folder ends in .parquet, .csv or .jsonl, for example s3://bucket/receipts.parquet. A receipt is a "
+    "row for a subscriber that is created, rejected, held (needs decision), unknown (no answer), or different in the "
+    "service.",
 )
 dry_run_option = option(
-    "--dry-run", "is_dry_run", is_flag=True, group=RUN_GROUP, help="Show what the command would do, and send nothing."
+    "--dry-run",
+    "is_dry_run",
+    is_flag=True,
+    group=RUN_GROUP,
+    help="Show what the command would do, and create nothing. A dry run reads the service's list.",
 )
 limit_option = option(
     "--limit",
@@ -85,7 +94,8 @@ limit_option = option(
     metavar="N",
     group=RUN_GROUP,
     default_text="all rows",
-    help="Use only the first N rows, except rows of people who are inactive in a later row.",
+    help="Use only the first N rows. All rows are still read: a person with an inactive row anywhere is not created as "
+    "active, and gets no email by default.",
 )
 
 
@@ -102,11 +112,14 @@ def job_option(help_text: str, default_text: str) -> Callable[[CommandFunction],
     )
 
 
-def base_options(command: CommandFunction) -> CommandFunction:
+def base_options(command: CommandFunction, *, default_text: str) -> CommandFunction:
     """Add `--base-id` and `--base-name`: the base that gets the subscribers."""
     id_help = "Id of the base that gets the subscribers. A base is a list in the service."
-    name_help = "Name of the base, in place of its id. If no base has this name, the service may make a new base."
-    return _add_base_options(command, id_help, name_help, default_text="none")
+    name_help = (
+        "Name of the base, instead of --base-id. Check the spelling: for an unknown name, the service may create a new "
+        "base."
+    )
+    return _add_base_options(command, id_help, name_help, default_text=default_text)
 
 
 def base_filter_options(command: CommandFunction) -> CommandFunction:
@@ -175,8 +188,8 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             type=click.Choice(["resend", "hold"]),
             group=SENDING_GROUP,
             default_text="resend",
-            help="What to do with a create that got no answer and whose subscriber is proved absent. resend: send the "
-            "create again; hold: wait for your decision.",
+            help="What to do if a create got no answer and look-ups prove that the subscriber does not exist. resend: "
+            "send the create again; hold: send nothing until you run connector retry --held.",
         ),
         option(
             "--quiet-period",
@@ -184,9 +197,9 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             metavar="DURATION",
             group=SENDING_GROUP,
             default_text="30s",
-            help="Wait before each of the two look-ups of a subscriber whose create got no answer, for example 30s or "
-            "2m. If this time is too short, the list does not show a new subscriber yet, and the connector may create "
-            "the subscriber a second time.",
+            help="Longest time that the service needs to list a new subscriber, such as 500ms, 30s or 2m. After a lost "
+            "answer, the connector waits this long twice. If the time is too short, the connector may create a "
+            "subscriber a second time.",
         ),
         option(
             "--max-concurrency",
@@ -201,8 +214,9 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             type=click.FloatRange(0, 100_000, min_open=True),
             metavar="N",
             group=SENDING_GROUP,
-            default_text="found during the run",
-            help="Maximum number of requests per second.",
+            default_text="no maximum",
+            help="Maximum number of requests per second, creates and look-ups together. Without this option, the "
+            "connector finds the rate that the service accepts.",
         ),
     )
 
@@ -268,7 +282,11 @@ def refuse_empty_text(_context: click.Context, parameter: click.Parameter, value
 
 
 _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
-    job_option("Import FILE with the mapping, the base and the rules of this job file.", "none"),
+    job_option(
+        "Use the base, the mapping and the rules of this job file for FILE. The other options of this group are then "
+        "refused.",
+        "none",
+    ),
     option(
         "--map",
         "assignments",
@@ -276,8 +294,8 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="FIELD=COLUMN",
         group=MAPPING_GROUP,
         default_text="by column headers",
-        help="Fill FIELD from COLUMN. FIELD= leaves the field empty. Fields without this option are mapped by the "
-        "column headers. Repeatable.",
+        help="Fill FIELD from COLUMN. Fields are, for example, email, first_name, address_zip and is_active. FIELD= "
+        "leaves the field empty. Fields without this option are mapped by the column headers. Repeatable.",
     ),
     option(
         "--ignore",
@@ -313,15 +331,16 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="ACTION",
         group=MAPPING_GROUP,
         default_text="omit",
-        help="What to do with a zip code that has letters or begins with 0, such as SW1A 1AA or 01067: omit leaves the "
-        f"zip code empty, reject rejects the row, and {format_choices(ZIP_FIELDS)} gets the zip code.",
+        help="What to do with a zip code that has a letter, a hyphen or a leading 0, such as SW1A 1AA, 12345-6789 or "
+        "01067. omit: leave the zip code empty; reject: count the row as invalid; "
+        f"{format_choices(ZIP_FIELDS)}: put the zip code into this field.",
     ),
 )
 
 
-def file_options(command: CommandFunction) -> CommandFunction:
+def file_options(command: CommandFunction, *, needs_base: bool = True) -> CommandFunction:
     """Add the options of a file. The command gets the argument `row_options`: the values by the names of the library's
-    arguments, and `limit` and `job_path`."""
+    arguments, and `limit` and `job_path`. With `needs_base`, the help says that the command needs a base."""
 
     @wraps(command)
     def wrapped_command(*args: Any, **kwargs: Any) -> Any:
@@ -331,8 +350,13 @@ def file_options(command: CommandFunction) -> CommandFunction:
         row_options["mapping"] = _parse_mapping(kwargs.pop("assignments")) or None
         return command(*args, row_options=row_options, **kwargs)
 
+    default_base_text = "use --base-id, --base-name or --job" if needs_base else "none"
     return add_options(
-        cast("CommandFunction", wrapped_command), format_options, base_options, *_MAPPING_OPTIONS, limit_option
+        cast("CommandFunction", wrapped_command),
+        format_options,
+        partial(base_options, default_text=default_base_text),
+        *_MAPPING_OPTIONS,
+        limit_option,
     )
 
 
@@ -363,7 +387,7 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
             "--quiet",
             is_flag=True,
             group=OUTPUT_GROUP,
-            help="Print nothing if all is well. The command still asks its questions.",
+            help="Print no progress, and no report if the status is ok. Questions and --json output remain.",
         ),
         option(
             "-v",
@@ -371,8 +395,8 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
             "verbosity",
             count=True,
             group=OUTPUT_GROUP,
-            help="Also log runs, look-ups, refusals and pauses on standard error. -vv also logs each page, batch and "
-            "commit.",
+            help="Log each run, look-up, refused request and pause that the service asked for. -vv adds "
+            "requests, groups of requests, list pages and ledger writes. The log is on standard error.",
         ),
         option(
             "--log-format",
