@@ -85,7 +85,8 @@ def init_command(
     if job_path is not None and job_path.suffix not in (".yaml", ".yml"):
         raise ConfigurationError(f"-o {job_path}: name a file that ends in .yaml")
     if (base_id is None) == (base_name is None):
-        raise ConfigurationError("No base given. Use --base-id N or --base-name NAME")
+        problem_text = "No base given" if base_id is None else "Two bases given"
+        raise ConfigurationError(f"{problem_text}. Use --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
     option_values = {key: value for key, value in file_options.items() if value is not None}
     is_table_source = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None

@@ -162,6 +162,7 @@ CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
     ("status none-such", "none-such"),
     ("ledger backup copy.db --report ./copy.db", "a file of the backup"),
     ("init people.csv", "No base given"),
+    ("init people.csv --base-id 7 --base-name News", "Two bases given"),
     (f"init nowhere.csv {BASE_ID_7}", "nowhere.csv"),
     (f"init people.csv {BASE_ID_7} -o people.csv", "overwrites no file"),
     (f"init people.csv {BASE_ID_7} -o no/job.yaml", "in a folder that exists"),
