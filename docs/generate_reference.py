@@ -349,7 +349,10 @@ def _format_plural(value_type: Any) -> str:
 
 
 def _find_object(value_type: Any) -> tuple[str, type | None]:
-    """Return the class with the keys of an object in a value, and the path to the object: `[]`, `.*` or ""."""
+    """Return the path from a value to the objects in the value, and the class that has the keys of the objects.
+
+    The path has `[]` for each list and `.*` for each mapping. If the value has no objects, the class is None.
+    """
     if is_typeddict(value_type) or is_dataclass(value_type):
         return "", value_type
     origin, arguments = get_origin(value_type), get_args(value_type)

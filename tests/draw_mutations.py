@@ -65,7 +65,7 @@ _SHIFT_BY_OPERATOR: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
 }  # fmt: skip
 _FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
-_UNCHANGED_FIELDS = ("annotation", "returns", "decorator_list", "bases")  # fields of nodes without behaviour
+_UNCHANGED_FIELDS = ("annotation", "returns", "decorator_list", "bases")  # no mutation changes these fields
 _MEMORY_BYTES = 12 << 30  # an endless loop must not fill the memory of the machine
 _TIMEOUT_FACTOR, _EXTRA_TIMEOUT_S = 4, 120  # timeout = factor * (time without a mutation) + extra timeout
 _TEST_TIMEOUT_S = 300  # the timeout of each test, several times the time of the longest test

@@ -120,7 +120,10 @@ def _add_split_guesses(
     for field, filter_name in (("first_name", "given_name"), ("last_name", "family_name")):
         rule = ColumnRule(template=f"{{{{ {column_expression} | {filter_name} }}}}")
         split_guess = _rate_guess(frame, field, rule, "its cells", today)
-        reason = f"splits clear names; use this line instead of `{guess.name}: {format_rule(guess.rule)}`"
+        reason = (
+            "this line splits names that have only one possible split; use it instead of "
+            f"`{guess.name}: {format_rule(guess.rule)}`"
+        )
         yield replace(split_guess, confidence="unsure", reason=reason)
 
 

@@ -243,8 +243,8 @@ class LedgerWriter:
             await self.execute(lambda _ledger: None)
 
     async def record_base_id(self, service_id: int, name: str) -> None:
-        """Record the base's id and name in the answer of the service. If the ledger has a base with only this name, the
-        entries of that base move to this base."""
+        """Record the base's id and name in the answer of the service. If the ledger has a base with this name and
+        without an id, the entries of that base move to the base with the id."""
         base = self.base
         await self.execute(lambda ledger: record_base_id(ledger.connection, base, service_id, name), self._set_base)
 

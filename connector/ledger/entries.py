@@ -305,7 +305,7 @@ class Ledger:
         return self.connection.execute(_READ_LARGEST_ID).scalar_one_or_none() or 0
 
     def has_unknown_entry_of_another_field(self, base: Base, field: str) -> bool:
-        """Return whether the identity of an UNKNOWN entry of the base is a value of another field than `field`."""
+        """Return whether the base has an UNKNOWN entry whose identity is not a value of `field`."""
         parameters = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELD_NUMBERS[field]}
         return bool(self.connection.execute(_HAS_UNKNOWN_ENTRY_OF_ANOTHER_FIELD, parameters).scalar_one())
 

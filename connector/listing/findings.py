@@ -283,7 +283,8 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
 
 
 def _find_underlisted_values(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[object]:
-    """Return the values of a partition of which the reading has too few rows.
+    """Return each value of a partition for which the answers show more subscribers than the reading has rows. While the
+    list changes, or after a class has been read separately, a small difference does not count.
 
     Before a class has been read separately, return no value if the reading has more than a few rows of one of these
     values. In this case, a result window has cut the list off, and no class is hidden."""

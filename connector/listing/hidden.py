@@ -245,8 +245,8 @@ async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCou
 
 
 async def _find_older_id(request_page: RequestPage, ids: Sequence[object]) -> list[int]:
-    """Return the id just below the first of these ids, if the list is in ascending order and a subscriber has the id.
-    Otherwise return an empty list."""
+    """Return a list with one id: the first of these ids minus 1. The list is empty if these ids are not in ascending
+    order, if the first of these ids is too small, or if the service shows no subscriber with the id."""
     integer_ids = [subscriber_id for subscriber_id in ids if type(subscriber_id) is int]
     if not integer_ids or integer_ids != sorted(integer_ids) or integer_ids[0] < _MIN_FIRST_ID_WITH_OLDER_IDS:
         return []

@@ -141,7 +141,8 @@ class MailCheck:
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     read_count: int = 0
-    inactive_count: int = 0  # suppressed rows whose address a consent column of this or another row shows as inactive
+    # Suppressed rows whose address is inactive by a consent column, in this row or in another row.
+    inactive_count: int = 0
     suppression: Suppression | None = None
 
 

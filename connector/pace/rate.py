@@ -5,8 +5,9 @@ requests that the service serves and refuses. docs/explanation/pace.md has the r
 - *Ramp*: When a limit is known, the rate rises from a guess to the upper bound of the limit. Above the upper bound, the
   rate rises slowly at first and then faster, until the service refuses a request. The refusal gives the bounds of the
   next ramp.
-- *Stretch*: The time between two refusals that count. A refusal counts if it has a pause (Retry-After). Without a
-  pause, the third refusal beyond the tolerated share counts, or the sixth refusal while chance is expected.
+- *Stretch*: The time between two refusals that count. A refusal with a pause (Retry-After) counts at once. Refusals
+  without a pause are tolerated up to a share of the requests. Above this share, the third refusal counts. While
+  refusals by chance are expected, only the sixth refusal counts.
 - *Behind*: A request is behind a refused request if it left later and was in flight when the refusal arrived.
 - *Chance*: A refusal by chance does not depend on the rate. Such a refusal costs its pause, and the rate stays.
 - *Short pause*: A pause of less than 10 s.
@@ -74,7 +75,8 @@ refusals without a contradiction, a limit is certain."""
 _MAX_CATCH_UP_S = 0.005  # a late sender may catch up at most this many seconds: one turn of the event loop
 # After this many seconds, a ramp begins at half of the low rate of an earlier limit, because limits change.
 _LIMIT_HALF_LIFE_S = 86_400.0
-# However old the limit is, a ramp begins at this share of its low rate or higher, or at `_FIRST_RATE` if that is lower.
+# The age of a limit lowers the rate at which a ramp begins. The lowest possible rate is this share of the low rate. If
+# `_FIRST_RATE` is lower than this share of the low rate, the lowest possible rate is `_FIRST_RATE`.
 _LEAST_LOW_RATE_SHARE = 0.25
 
 
@@ -160,7 +162,7 @@ class RateController:
         # True if the last refusal was chance, or if a request was served or a search began after the refusal.
         self._has_recovered = True
         self._refused_in_row_count = 0
-        # The smallest number of served requests of a stretch; a limiter can save up at most this number.
+        # The smallest number of served requests of a stretch. A limiter can save up at most so many unused requests.
         self._fewest_served_count = inf
         self._pause_s = self._window_s = 0.0  # the values of `FoundLimit`
         # The highest rate (requests/s) that the service is proved to allow, since the limit last fell.

@@ -55,7 +55,7 @@ class Response:
 
 
 NO_RESPONSE = Response(0, b"")
-"""The response for endings that send nothing."""
+"""The response object for faults that close the connection without an answer."""
 
 
 class Connection:

@@ -201,7 +201,7 @@ class DifferenceFile(CloseableResource):
     def close(self) -> None:
         """Delete the file, unless `publish` has moved the file to its path."""
         if self._partial is not None:
-            with suppress(OSError, ValueError):  # the disk is full, or the file is published
+            with suppress(OSError, ValueError):  # OSError: the disk is full; ValueError: `publish` closed the file
                 self._text.detach()
             self._partial.close()
 

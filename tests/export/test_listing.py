@@ -1,5 +1,5 @@
-"""The reader of lists reads each row once, several pages at the same time, and despite faults. A certificate has only
-proved values (architecture 2)."""
+"""The reader of lists reads each row once, several pages at the same time, and despite faults. Every value in a
+certificate is proved (architecture 2)."""
 
 import asyncio
 from typing import Any

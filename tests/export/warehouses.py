@@ -68,8 +68,8 @@ def open_destination(
 
 
 def build_url(server: Database, database_format: Format) -> str:
-    """Return the URL of the server. The format `sql` gets the driver pg8000, like any database without its own
-    format."""
+    """Return the URL of the server. For the format `sql`, the URL names the driver pg8000. The export then treats
+    the server like a database that has no format of its own."""
     if database_format is Format.POSTGRESQL:
         return server.url
     pytest.importorskip("pg8000")

@@ -80,7 +80,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("a ramp lasts at most 60 pauses", RateController, "_LONGEST_RAMP_COSTS", 60.0),
     ("the longest ramp counts a pause in its real length", RateController, "_LEAST_COST_IN_LONGEST_RAMP_S", 0.0),
     ("a short ramp counts a pause in its real length", RateController, "_LEAST_COST_S", 0.0),
-    ("one refusal, not three, shows a limit or chance", RateController, "_MIN_REFUSALS", 1),
+    ("one refusal instead of three decides between a limit and chance", RateController, "_MIN_REFUSALS", 1),
     ("requests behind a refused request do not measure the rate", _WithoutRateBehindRefusal, "_MIN_REFUSALS", 3),
     ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_RAMP_END_FACTOR", 1.0),
     ("random refusals are not recognised", _WithoutChance, "_MIN_REFUSALS", 3),
@@ -93,7 +93,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
         "_MAX_REFUSALS_WITHOUT_EVIDENCE",
         2,
     ),
-    ("random refusals may have pauses of any length", RateController, "_SHORTEST_LONG_PAUSE_S", 1e9),
+    ("random refusals may ask for a pause of any length", RateController, "_SHORTEST_LONG_PAUSE_S", 1e9),
 )
 
 

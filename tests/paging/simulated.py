@@ -293,8 +293,8 @@ class PagesInFlight:
         self.pages = [*self.pages[:unchanged_count], *pages[unchanged_count:]]
 
     def receive_first(self) -> Reply:
-        """Return the answer to the first page. The service may answer other pages first, when the list had other
-        rows."""
+        """Return the answer to the first page. The service may have answered other pages before. At that time, the list
+        may have had other rows."""
         while 0 not in self.reply_by_index:
             index = self.simulated_list.random.choice(
                 [page_index for page_index in range(len(self.pages)) if page_index not in self.reply_by_index]

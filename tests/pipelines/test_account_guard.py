@@ -38,7 +38,7 @@ def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create
     assert connector.sandbox.truth()["subscribers"] == other_person_count
 
 
-def test_the_next_steps_in_another_account_name_the_token_and_the_address(connector: Connector) -> None:
+def test_the_next_steps_in_another_account_mention_the_token_and_the_address(connector: Connector) -> None:
     connector.write_addresses(2)
     connector.write_job()
     assert connector.run("sync", "job.yaml").exit_code == 0

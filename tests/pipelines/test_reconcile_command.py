@@ -23,7 +23,7 @@ CURSOR_SOURCE = "sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: 
 
 
 def write_people(connector: Connector, name_by_email: dict[str, str]) -> None:
-    """Write names by address to a file, and to a table whose rows are newer than any cursor."""
+    """Write each address with its name to a file and to a table. The table rows are newer than the cursor's start."""
     connector.write_people("email,name", *(f"{email},{name}" for email, name in name_by_email.items()))
     connector.crm.run("DROP TABLE IF EXISTS people", "CREATE TABLE people (email, name, at INTEGER)")
     connector.crm.insert_rows("people", [(email, name, 5) for email, name in name_by_email.items()])

@@ -32,7 +32,7 @@ def filled_connector(connector: Connector) -> Connector:
 
 
 def write_foreign_parquet(path: Path) -> bytes:
-    """Write a Parquet file of another program that has the columns of a run."""
+    """Write a Parquet file that has the run columns, as if another program had written the file."""
     pq.write_table(pa.Table.from_batches(MIXED_TABLE.to_batches()).drop_columns(["tags"]), path)
     return path.read_bytes()
 

@@ -128,7 +128,7 @@ def test_a_client_user_id_is_the_identity_if_the_email_is_missing(
     assert client.sandbox.truth()["duplicates"] == []
 
 
-def test_a_switch_lets_folded_names_find_bases(client: SandboxClient) -> None:
+def test_a_switch_lets_base_names_match_regardless_of_capitals_and_outer_spaces(client: SandboxClient) -> None:
     bases = [{"Name": name} for name in ("News", " NEWS ", "news")]
     exact_ids = [client.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
     assert exact_ids == [1, 2, 3]

@@ -165,8 +165,8 @@ class Facts:
         Two kinds of subscribers are not covered, because no client can wait for them:
 
         - The service stores the subscriber more than a quiet period after the end of the attempt.
-        - The list shows the subscriber only after two quiet periods, and after twice the largest recorded lag. No other
-          subscriber shows the run that the list lags.
+        - The list shows the subscriber only after two quiet periods, and after twice the largest recorded lag, and no
+          other subscriber lets the run notice that the list lags.
         """
         if subscriber.call is None:
             return False

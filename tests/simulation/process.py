@@ -27,7 +27,7 @@ class KilledError(BaseException):
 
 
 class StuckError(Exception):
-    """The process waits for an event that never happens, or never ends."""
+    """The process never ends, or the process waits for an event that never happens."""
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from connector.service.retry import RequestCounts
 from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
 
 EVIDENCE_LIMITS = (50, 999)
-"""The numbers of rows that a request for evidence asks for. The evidence shows whether a list is cut off."""
+"""The page sizes of requests for evidence. The evidence shows whether a list is cut off."""
 
 Answer = ListPage | Refused | Ambiguous | NotSent
 TextMatch = Callable[[str, str], bool]

@@ -63,7 +63,7 @@ def read_rows_from(
         return sorted(int(row_id) for chunk in source.read_chunks() for row_id in chunk.frame["id"]), source
 
 
-def test_a_cursor_is_the_same_moment_for_columns_with_and_without_a_zone_in_a_session_of_another_zone(
+def test_the_time_zone_of_the_session_does_not_change_the_moment_of_a_cursor(
     database: Database,
 ) -> None:
     for (row_id, moment), column, is_table, has_zone in product(
