@@ -37,7 +37,7 @@ def run_process(
 ) -> Usage:
     """Run a command in `folder` to its end. Raise CommandError if the command fails."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
-        own_peak = _read_own_peak()
+        own_memory_peak_bytes = _read_own_memory_peak_bytes()
         started_at = time.perf_counter()
         process = subprocess.Popen(
             list(map(str, command)),
@@ -57,7 +57,9 @@ def run_process(
                 f"was ended after {timeout_s:g} s" if exit_code == -signal.SIGKILL else f"ended with {exit_code}"
             )
             raise CommandError(f"{Path(command[0]).name} {end_description}: {message[-500:]}")
-        return Usage(wall_s, rusage.ru_utime + rusage.ru_stime, _find_peak(rusage, own_peak), stdout.read())
+        return Usage(
+            wall_s, rusage.ru_utime + rusage.ru_stime, _find_peak(rusage, own_memory_peak_bytes), stdout.read()
+        )
 
 
 def _wait_for(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, resource.struct_rusage]:
@@ -76,14 +78,14 @@ def _wait_for(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, 
     return process.returncode, rusage
 
 
-def _find_peak(rusage: resource.struct_rusage, own_peak: int) -> int | None:
+def _find_peak(rusage: resource.struct_rusage, own_memory_peak_bytes: int) -> int | None:
     """Return the peak memory of a child in bytes, or None if the child's peak is not above the parent's peak.
 
     A child starts as a copy of its parent, so its peak is never below the parent's peak.
     """
     peak = rusage.ru_maxrss * _KIB
-    return peak if peak > own_peak else None
+    return peak if peak > own_memory_peak_bytes else None
 
 
-def _read_own_peak() -> int:
+def _read_own_memory_peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB

@@ -146,10 +146,12 @@ def test_a_changed_row_is_not_compared_with_a_subscriber_whose_address_has_chang
     assert (changed_result.rows, changed_result.report["opt_outs"]) == ({"read": 2, "changed": 1, "exists": 1}, 0)
 
 
-@pytest.mark.parametrize("other_count", [0, 1010], ids=["by a listing", "by look-ups"])
-def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(connector: Connector, other_count: int) -> None:
-    if other_count:
-        connector.sandbox.seed(other_count, base_id=7)
+@pytest.mark.parametrize("other_person_count", [0, 1010], ids=["by a listing", "by look-ups"])
+def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
+    connector: Connector, other_person_count: int
+) -> None:
+    if other_person_count:
+        connector.sandbox.seed(other_person_count, base_id=7)
         sync_lines(connector, "known@x.org,Kay,,")  # the ledger knows the base's id, and the list has two pages
     change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     change_in_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)

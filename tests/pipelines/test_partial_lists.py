@@ -71,7 +71,7 @@ class Case:
 
     rows: Sequence[str]
     switches: Mapping[str, Any]
-    other_count: int = 0
+    other_person_count: int = 0
     base: str = "--base-id 7"
     first_base: str = "--base-id 7"  # the base as the first import names it
     options: Sequence[str] = field(default_factory=tuple)
@@ -96,12 +96,12 @@ CASE_BY_NAME = {
 def test_a_subscriber_on_a_partial_list_is_not_created_twice(connector: Connector, case: Case) -> None:
     fill_base(connector, case.rows, case.first_base, *case.options)
     stored_count = connector.sandbox.stats()["subscribers"]
-    add_other_people(connector, case.other_count)
+    add_other_people(connector, case.other_person_count)
     connector.sandbox.switch(**case.switches)
     result = import_people(connector, [*case.rows, "new@x.org,999,male,true"], case.base, *case.options)
     expected_rows = {"read": len(case.rows) + 1, "created": 1, "exists": len(case.rows)}
     assert (result.exit_code, result.rows) == (0, expected_rows), result.report["messages"]
-    assert connector.sandbox.stats()["subscribers"] == stored_count + case.other_count + 1
+    assert connector.sandbox.stats()["subscribers"] == stored_count + case.other_person_count + 1
     assert case.message in str(result.report["messages"])
 
 
@@ -141,9 +141,11 @@ def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_cla
     assert list_create_counts(connector) == {1}
 
 
-@pytest.mark.parametrize(("base", "other_count"), [("--base-id 7", 0), (NEWS_BASE, MANY_OTHER_PEOPLE)])
-def test_a_subscriber_in_a_hidden_base_is_not_created_twice(connector: Connector, base: str, other_count: int) -> None:
-    add_other_people(connector, other_count)
+@pytest.mark.parametrize(("base", "other_person_count"), [("--base-id 7", 0), (NEWS_BASE, MANY_OTHER_PEOPLE)])
+def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
+    connector: Connector, base: str, other_person_count: int
+) -> None:
+    add_other_people(connector, other_person_count)
     fill_base(connector, build_rows(count=3, first_index=1), base)  # the first new row shows the base's id
     connector.sandbox.switch(hidden_bases="7" if base == "--base-id 7" else "51")
     result = import_people(connector, build_rows(count=5), base).expect(0, read=5, created=2, exists=3)
@@ -182,7 +184,7 @@ def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector
 
 
 @pytest.mark.parametrize(
-    ("switches", "base", "other_count", "expected_text"),
+    ("switches", "base", "other_person_count", "expected_text"),
     [
         ({"base_in_rows": "id"}, NEWS_BASE, 0, "with its Id and name, so the connector cannot find out which"),
         ({"base_in_rows": "id"}, NEWS_BASE, MANY_OTHER_PEOPLE, "Give the base by its id"),
@@ -191,15 +193,15 @@ def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector
     ],
 )
 def test_a_load_ends_before_its_first_create_if_rows_of_the_list_lack_their_base_or_email(
-    connector: Connector, switches: Mapping[str, str], base: str, other_count: int, expected_text: str
+    connector: Connector, switches: Mapping[str, str], base: str, other_person_count: int, expected_text: str
 ) -> None:
     fill_base(connector, build_rows(), NEWS_BASE)
-    add_other_people(connector, other_count)
+    add_other_people(connector, other_person_count)
     connector.sandbox.switch(**switches)
     for options in ((), ("--dry-run",)):
         result = import_people(connector, build_rows(count=7), base, *options)
         assert (result.exit_code, expected_text in result.stderr) == (2, True), result.stderr
-    assert connector.sandbox.stats()["subscribers"] == 5 + other_count
+    assert connector.sandbox.stats()["subscribers"] == 5 + other_person_count
 
 
 @pytest.mark.parametrize(
@@ -226,7 +228,7 @@ def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
 
 
 @pytest.mark.parametrize(
-    ("switches", "other_count", "rows"),
+    ("switches", "other_person_count", "rows"),
     [
         ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, 0, build_rows(count=1)),
         ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, MANY_OTHER_PEOPLE, build_rows(count=1)),
@@ -237,9 +239,9 @@ def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
     ids=["a cached answer", "a cached answer of a filter", "a hidden class", "a hidden base", "an empty account"],
 )
 def test_each_lost_create_is_found_or_sent_again_but_never_twice(
-    connector: Connector, switches: Mapping[str, Any], other_count: int, rows: Sequence[str]
+    connector: Connector, switches: Mapping[str, Any], other_person_count: int, rows: Sequence[str]
 ) -> None:
-    add_other_people(connector, other_count)
+    add_other_people(connector, other_person_count)
     connector.sandbox.switch(**switches)
     import_people(connector, rows).expect(0, read=len(rows), created=len(rows))
     assert sorted(connector.count_creates_by_email().values()) == [1] * len(rows)

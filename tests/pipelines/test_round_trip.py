@@ -27,7 +27,7 @@ def read_person(connector: Connector) -> dict[str, Any]:
     return values
 
 
-def test_an_import_and_an_import_of_its_export_keep_the_value_of_each_field(connector: Connector) -> None:
+def test_each_field_keeps_its_value_in_an_import_an_export_and_a_second_import(connector: Connector) -> None:
     cells = [value if isinstance(value, str) else json.dumps(value) for value in PERSON.values()]
     quoted_cells = ('"' + cell.replace('"', '""') + '"' for cell in cells)
     connector.write_people(",".join(PERSON), ",".join(quoted_cells))

@@ -255,9 +255,9 @@ def no_person_is_lost(facts: Facts) -> Iterator[str]:
     }
     holds_unknown_creates = facts.simulation.scenario.policy.on_unknown == "hold"
     wrongly_rejected_persons, has_sentinels = list[int](), not (facts.shows_nobody_created or facts.has_provisional_ids)
-    lacks_shards = "lost_shard" in facts.simulation.scenario.settings
+    has_lost_shard = "lost_shard" in facts.simulation.scenario.settings
     has_discarded_creates = any(map(facts.is_discarded, facts.person_numbers))
-    proves_no_absence = facts.is_list_unreadable or lacks_shards or has_discarded_creates or not has_sentinels
+    proves_no_absence = facts.is_list_unreadable or has_lost_shard or has_discarded_creates or not has_sentinels
     for person_number in sorted(persons_in_rows | last_run.entries_after.keys()) if last_run.is_finished else ():
         entry = last_run.entries_after.get(person_number)
         if entry is None:

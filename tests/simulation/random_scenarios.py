@@ -241,8 +241,8 @@ class _ScenarioBuilder:
             settings["replica_lags_ms"] = (0.0, largest_lag_ms)
         elif random_value < 0.5:
             statuses = rng.choice((["401"], ["403", "404"], ["405"], ["200"], ["401", "409"]))
-            share = rng.uniform(0.02, 0.3)
-            job_runs = tuple(_add_false_refusals(job_run, share, statuses) for job_run in job_runs)
+            false_refusal_share = rng.uniform(0.02, 0.3)
+            job_runs = tuple(_add_false_refusals(job_run, false_refusal_share, statuses) for job_run in job_runs)
         elif random_value < 0.54:
             window_sizes = (1000, 1023, 1024) if settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
             return self._add_result_window(scenario, rng, window_sizes)

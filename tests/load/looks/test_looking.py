@@ -119,7 +119,7 @@ def test_filters_that_do_not_find_the_sentinels_prove_no_absence(tmp_path: Path)
     }
 
 
-def test_a_sentinel_counts_only_if_both_methods_that_prove_an_absence_show_the_sentinel(tmp_path: Path) -> None:
+def test_a_sentinel_counts_only_if_the_filter_and_the_sweep_show_the_sentinel(tmp_path: Path) -> None:
     fake_list = FakeList([*build_other_people(3, 1, "p+{}@crowd.org"), *build_other_people(LONG_LIST_COUNT, 10)])
     fake_list.text_match = lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
     fake_list.add(60_000, "wit@x.org")

@@ -31,7 +31,7 @@ def build_presences(session: Session, *other_base_ids: int) -> list[BasePresence
     return [BasePresence(base_session, account) for base_session in sessions]
 
 
-def add_to_bases(fake_list: FakeList, *base_ids: int) -> None:
+def add_one_subscriber_to_each_base(fake_list: FakeList, *base_ids: int) -> None:
     """Add one subscriber to each of these bases: ann1@x.org to the first base, ann2@x.org to the second base."""
     for base_number, base_id in enumerate(base_ids, start=1):
         fake_list.add(50_000 + base_number, f"ann{base_number}@x.org", base={"Id": base_id, "Name": f"Base {base_id}"})
@@ -39,7 +39,7 @@ def add_to_bases(fake_list: FakeList, *base_ids: int) -> None:
 
 def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(2500))
-    add_to_bases(fake_list, 7, SHOP_BASE_ID, CLUB_BASE_ID)
+    add_one_subscriber_to_each_base(fake_list, 7, SHOP_BASE_ID, CLUB_BASE_ID)
 
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
@@ -76,7 +76,7 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
     request_number: int, other_person_count: int, tmp_path: Path
 ) -> None:
     fake_list = FakeList(build_other_people(other_person_count))
-    add_to_bases(fake_list, 7)
+    add_one_subscriber_to_each_base(fake_list, 7)
     shop_request_count = 0
 
     def create_subscribers_during_sweep(query: ListQuery) -> None:
@@ -105,7 +105,7 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
 
 def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> None:
     fake_list, virtual_time = FakeList(build_other_people(2500)), VirtualTime()
-    add_to_bases(fake_list, 7, SHOP_BASE_ID)
+    add_one_subscriber_to_each_base(fake_list, 7, SHOP_BASE_ID)
 
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
@@ -126,7 +126,7 @@ def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> N
 
 def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Path) -> None:
     fake_list, virtual_time = FakeList(build_other_people(2500, 100)), VirtualTime()
-    add_to_bases(fake_list, 7)
+    add_one_subscriber_to_each_base(fake_list, 7)
 
     async def check_look_ups(session: Session) -> None:
         (news_presence,) = build_presences(session)
@@ -147,7 +147,7 @@ def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Pa
 @pytest.mark.parametrize("is_verified", [True, False])
 def test_an_incomplete_listing_is_recorded_only_if_the_account_is_verified(tmp_path: Path, is_verified: bool) -> None:
     fake_list = FakeList(build_other_people(2500), matches_everything)
-    add_to_bases(fake_list, 7)
+    add_one_subscriber_to_each_base(fake_list, 7)
     fake_list.sort_people = lambda people: random.Random(len(fake_list.queries)).sample(people, len(people))
 
     async def check_look_ups(session: Session) -> list[int | None]:
