@@ -109,7 +109,7 @@ class RequestLimiter:
             now = stop.clock.monotonic()
             if self._client.quiet_until > now or now > deadline:
                 return False
-            if (wait_s := self._rate.admit(now)) <= 0:
+            if (wait_s := self._rate.admit_or_compute_wait(now)) <= 0:
                 return True
             may_continue = await stop.sleep(wait_s)
         return False
@@ -134,7 +134,7 @@ class RequestLimiter:
             )
         if pause_s > 0:
             return pause_s
-        wait_s = self._breaker.wait(now) or self._rate.admit(now)
+        wait_s = self._breaker.wait(now) or self._rate.admit_or_compute_wait(now)
         if wait_s <= 0:
             self._breaker.record_departure(now)
         return wait_s
@@ -166,7 +166,7 @@ class RequestLimiter:
             self._breaker.record_inconclusive_attempt(sent_at)
         # A refused probe only shows that the service still refuses all requests.
         if not (is_probe and may_be_temporary):
-            self._rate.record_refused(sent_at, now, answer.retry_after_s)
+            self._rate.record_refusal(sent_at, now, answer.retry_after_s)
         if self._breaker.record_rate_limited(now):
             self._stop.request_stop(
                 f"the service kept refusing {self._noun}s because requests came too fast: run again later"

@@ -333,7 +333,7 @@ class PageFetcher(Generic[Rows]):
         try:
             yield result
             if result.is_refused:
-                self._concurrency_limit.record_refused(sent_at, self._monotonic())
+                self._concurrency_limit.record_refusal(sent_at, self._monotonic())
             elif not is_client_paused:
                 self._concurrency_limit.record_answer(sent_at, self._monotonic(), self._unanswered_count)
         finally:

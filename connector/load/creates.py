@@ -172,7 +172,7 @@ class Creator:
             now = self._session.clock.monotonic()
             return replace(
                 answer,
-                may_be_temporary=temporary_refusals.record_refused(
+                may_be_temporary=temporary_refusals.record_refusal(
                     refusal_kind, sent_at, now, is_repeated=refusal_kind == earlier_refusal_kind
                 ),
             )

@@ -84,7 +84,7 @@ class ConcurrencyLimit:
         if is_round_full and now - self._round_began_at >= _SHORTEST_ROUND_S:
             self._end_round(self._round_trip_sum_s / self._answer_count, now)
 
-    def record_refused(self, sent_at: float, now: float) -> None:
+    def record_refusal(self, sent_at: float, now: float) -> None:
         """Reduce the limit because an attempt that left at `sent_at` (s) was refused or failed.
 
         Attempts that left before the present round began are ignored.

@@ -12,7 +12,7 @@ requests that the service serves and refuses. docs/explanation/pace.md has the r
 - *Chance*: A refusal by chance does not depend on the rate. Such a refusal costs its pause, and the rate stays.
 - *Short pause*: A pause of less than 10 s.
 
-A refusal that counts takes effect in three steps. `record_refused` ends the stretch. During the pause, the rate stays,
+A refusal that counts takes effect in three steps. `record_refusal` ends the stretch. During the pause, the rate stays,
 and the answers to the requests behind the refused request are counted. When the first request leaves after the pause,
 `_apply_refusal` chooses between chance, a new search and a ramp. A ramp begins to rise after the service has served one
 request (`_recover`). After five refusals in a row, only single requests leave. The wait between two requests then
@@ -210,7 +210,7 @@ class RateController:
             self._apply_refusal()
         return self._is_measured or (self._ramp is not None and self.rate > self._ramp.high_rate)
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Return 0 if a request may leave, and count the request as sent. Otherwise return the seconds to wait."""
         wait_s = max(self._due_at, self._paused_until) - now
         if wait_s > 2 * ulp(now):  # a smaller wait is a rounding error of floats
@@ -253,7 +253,7 @@ class RateController:
                 self.rate + min(_SEARCH_GROWTH_SHARE * self.rate, 2 / self._mean_round_trip_s), self._ceiling
             )
 
-    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
+    def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
         """Record that a request sent at `sent_at` was refused because of the rate. No request leaves for
         `retry_after_s` seconds."""
         pause_s, ended_stretch, stretch = retry_after_s or 0.0, self._ended_stretch, self._stretch

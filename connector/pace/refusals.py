@@ -118,7 +118,7 @@ class TemporaryRefusals:
         """End the current series of refusals."""
         self._series_kind, self._series_length, self._long_series_began_at = "", 0, inf
 
-    def record_refused(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:
+    def record_refusal(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:
         """Record a refusal, and return whether the refusal may be temporary. With `is_repeated`, an earlier attempt of
         the same create got a refusal of this kind.
 

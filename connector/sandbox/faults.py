@@ -123,14 +123,14 @@ _ROUNDING_TOLERANCE = 1e-9
 class RateLimiter(Protocol):
     """A limit of the request rate."""
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Admit and count the request and return 0, or return the seconds to wait and count nothing."""
 
 
 class NoLimiter:
     """A limiter without a limit."""
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Return 0."""
         return 0.0
 
@@ -144,7 +144,7 @@ class BucketLimiter:
         self._tokens = self._burst
         self._filled_at = -math.inf
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Take a token and return 0, or return the seconds until the bucket has a token."""
         if self._filled_at > -math.inf:
             self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
@@ -165,7 +165,7 @@ class FixedWindowLimiter:
         self._window_index = -math.inf
         self._admitted_count = 0
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Count the request in the present window and return 0, or return the seconds until the next window."""
         window_index = now // self._window_s
         if window_index != self._window_index:
@@ -184,7 +184,7 @@ class SlidingWindowLimiter:
         self._window_s = window_s
         self._admitted_times: deque[float] = deque()
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Count the request and return 0, or return the seconds until the oldest counted request is `window_s` old."""
         while self._admitted_times and self._admitted_times[0] + self._window_s <= now:
             self._admitted_times.popleft()

@@ -114,7 +114,7 @@ class Service:
             return None, self._build_error(405, f"Only {method} is possible here", ("Allow", method))
         if not is_authorised(request, sandbox.authorization):
             return None, self._build_error(401, "The API token is missing or wrong")
-        wait_s = sandbox.limiter.admit(now)
+        wait_s = sandbox.limiter.admit_or_compute_wait(now)
         if wait_s > 0:
             return None, self._build_refusal(
                 settings.limit_status, max(wait_s, settings.retry_after_s), "Too many requests"

@@ -143,7 +143,7 @@ class Client:
                 # A refusal with a 2xx status does not mean that the offset is past the end, so it may be temporary.
                 answer = replace(answer, may_be_temporary=is_known_kind or answer.status < 300)
             if is_rate_limited(answer):
-                self.rate.record_refused(sent_at, answered_at, answer.retry_after_s)
+                self.rate.record_refusal(sent_at, answered_at, answer.retry_after_s)
             else:
                 self.rate.record_served(sent_at, answered_at)
             return answer

@@ -13,7 +13,7 @@ class ClientWithKnownLimit:
         self._rate, self._bucket_size, self._tokens = rate, bucket_size, bucket_size
         self._filled_at, self._paused_until = 0.0, 0.0
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
         if now < self._paused_until:
             return self._paused_until - now
@@ -27,7 +27,7 @@ class ClientWithKnownLimit:
     def record_served(self, sent_at: float, now: float) -> None:
         """Do nothing, because the client knows the limit."""
 
-    def record_refused(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
+    def record_refusal(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
         """Return the token of a request that was refused at random, and obey the pause."""
         self._tokens += 1
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))

@@ -14,8 +14,8 @@ class RateOnlyClient:
     rate_controller: RateController = field(default_factory=RateController)
     max_in_flight: float = inf
 
-    def admit(self, now: float) -> float:
-        return self.rate_controller.admit(now)
+    def admit_or_compute_wait(self, now: float) -> float:
+        return self.rate_controller.admit_or_compute_wait(now)
 
     def record_list_request(self, now: float) -> None:
         self.rate_controller.reserve(now)
@@ -23,8 +23,8 @@ class RateOnlyClient:
     def record_served(self, sent_at: float, now: float, _in_flight: int) -> None:
         self.rate_controller.record_served(sent_at, now)
 
-    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
-        self.rate_controller.record_refused(sent_at, now, retry_after_s)
+    def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+        self.rate_controller.record_refusal(sent_at, now, retry_after_s)
 
 
 @dataclass(slots=True)
@@ -38,8 +38,8 @@ class LoadClient:
     def max_in_flight(self) -> float:
         return self.concurrency_limit.allowed_count
 
-    def admit(self, now: float) -> float:
-        return self.rate_controller.admit(now)
+    def admit_or_compute_wait(self, now: float) -> float:
+        return self.rate_controller.admit_or_compute_wait(now)
 
     def record_list_request(self, now: float) -> None:
         self.rate_controller.reserve(now)
@@ -48,5 +48,5 @@ class LoadClient:
         self.rate_controller.record_served(sent_at, now)
         self.concurrency_limit.record_answer(sent_at, now, in_flight)
 
-    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
-        self.rate_controller.record_refused(sent_at, now, retry_after_s)
+    def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+        self.rate_controller.record_refusal(sent_at, now, retry_after_s)

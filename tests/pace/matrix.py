@@ -50,13 +50,13 @@ _JITTER_SHARE = 0.1  # the largest random delay of an answer, as a share of the 
 class Controller(Protocol):
     """A rate controller, or another client whose run in a cell can be simulated."""
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
 
     def record_served(self, sent_at: float, now: float) -> None:
         """Record that the request was served."""
 
-    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+    def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
         """Record that the request was refused because of the rate."""
 
 
@@ -203,16 +203,16 @@ def simulate_run(
             else:
                 refused_counts[int(sent_at)] += 1
                 if pause_s < 0:
-                    controller.record_refused(sent_at, now, None)
+                    controller.record_refusal(sent_at, now, None)
                 else:
                     paused_until = max(paused_until, now + pause_s)
                     longest_pauses_s[int(sent_at)] = max(longest_pauses_s[int(sent_at)], pause_s)
-                    controller.record_refused(sent_at, now, pause_s)
+                    controller.record_refusal(sent_at, now, pause_s)
         elif now == arrive_at:
             sent_at = travelling_sent_times.popleft()
             limiter_time = now + clock_offset_s
             is_random_refusal = cell.random_refusal_share > 0 and draw_random() < cell.random_refusal_share
-            wait_s = 0.0 if is_random_refusal else limiter.admit(limiter_time)
+            wait_s = 0.0 if is_random_refusal else limiter.admit_or_compute_wait(limiter_time)
             # The delay is random, so answers may overtake each other.
             answered_at, pause_s = now + answer_travel_s + max_jitter_s * draw_random(), -1.0
             if is_random_refusal:
@@ -225,7 +225,7 @@ def simulate_run(
                 pause_s = cell.pause_s
             heappush(pending_answers, (answered_at, sent_at, pause_s))
         elif now == send_at:
-            wait_s = controller.admit(now)
+            wait_s = controller.admit_or_compute_wait(now)
             if wait_s > 0:
                 send_at = now + wait_s + _MAX_TIMER_DELAY_S * draw_random()
                 if stall_s and draw_random() < _STALL_SHARE:
@@ -235,7 +235,7 @@ def simulate_run(
                 send_at = now + gap_s
                 sent_in_pause_count += now < paused_until - 1e-6
         else:
-            other_served_counts[int(now)] += limiter.admit(now + clock_offset_s) <= 0
+            other_served_counts[int(now)] += limiter.admit_or_compute_wait(now + clock_offset_s) <= 0
             other_client_sends_at = now + (0.5 + draw_random()) / (cell.rate * _OTHER_CLIENT_SHARE)
             if other_client_sends_at >= CHANGE_END_S_BY_SCENARIO[SHARED]:
                 other_client_sends_at = inf

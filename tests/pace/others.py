@@ -18,7 +18,7 @@ class AimdController:
     def __init__(self) -> None:
         self._rate, self._due_at, self._paused_until, self._cut_at = 20.0, 0.0, 0.0, -1.0
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
         wait_s = max(self._due_at, self._paused_until) - now
         if wait_s > 1e-9:
@@ -30,7 +30,7 @@ class AimdController:
         """Record that a request was served."""
         self._rate += 1 / self._rate
 
-    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+    def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
         """Record that a request was refused because of the rate."""
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
         if sent_at >= self._cut_at:
@@ -47,7 +47,7 @@ class CubicController:
         self._measured_rate, self._answer_count, self._bucket_at = 0.0, 0, 0.0
         self._rate, self._tokens, self._filled_at, self._paused_until = 1.0, 0.0, 0.0, 0.0
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
         if self._in_flight >= _MAX_IN_FLIGHT:
             return _WAIT_S
@@ -67,7 +67,7 @@ class CubicController:
         zero_s = (self._highest_rate * 0.3 / 0.4) ** (1 / 3)
         self._set_rate(now, 0.4 * (now - self._failed_at - zero_s) ** 3 + self._highest_rate)
 
-    def record_refused(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
+    def record_refusal(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
         """Record that a request was refused because of the rate."""
         self._measure_rate(now)
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))

@@ -134,7 +134,7 @@ class PageService:
             now = answered_at
             if is_refused:
                 refused_count += 1
-                limit.record_refused(sent_at, now)
+                limit.record_refusal(sent_at, now)
             else:
                 answered_count += 1
                 limit.record_answer(sent_at, now, len(in_flight))
@@ -174,7 +174,7 @@ def test_a_service_with_a_refusal_threshold_is_kept_busy_with_few_refusals(refus
 
 def test_a_refused_request_older_than_the_last_cut_does_not_lower_the_limit() -> None:
     limit = build_page_limit()
-    limit.record_refused(0.0, 1.0)
-    limit.record_refused(0.5, 1.1)
+    limit.record_refusal(0.0, 1.0)
+    limit.record_refusal(0.5, 1.1)
 
     assert limit.allowed_count == 4

@@ -27,7 +27,7 @@ def find_limit(rate: float, seconds: float = 30.0) -> RateController:
 def count_admitted(controller: RateController, now: float) -> int:
     """Return the number of requests that leave at this moment."""
     request_count = 0
-    while controller.admit(now) == 0:
+    while controller.admit_or_compute_wait(now) == 0:
         request_count += 1
         assert request_count < 10_000
     return request_count
@@ -38,8 +38,8 @@ def count_admitted(controller: RateController, now: float) -> int:
 def test_the_second_request_waits_as_long_as_the_first_rate_or_the_ceiling_requires(now: float, ceiling: float) -> None:
     controller = RateController(ceiling)
 
-    assert controller.admit(now) == 0
-    assert controller.admit(now) == pytest.approx(1 / min(20, ceiling), abs=BURST_S)
+    assert controller.admit_or_compute_wait(now) == 0
+    assert controller.admit_or_compute_wait(now) == pytest.approx(1 / min(20, ceiling), abs=BURST_S)
 
 
 @pytest.mark.parametrize("ceiling", [0.5, 5.0, 300.0])
@@ -67,7 +67,7 @@ def test_few_requests_do_not_raise_the_rate_before_a_limit_is_known() -> None:
     controller = RateController()
 
     for second in range(1000):
-        assert controller.admit(second) == 0
+        assert controller.admit_or_compute_wait(second) == 0
         controller.record_served(second, second + ROUND_TRIP_S)
 
     # The first answer raises the rate, because the controller does not know yet that few requests are sent.
@@ -78,7 +78,7 @@ def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent
     controller = find_limit(100)
 
     for second in range(31, 1031):
-        assert controller.admit(second) == 0
+        assert controller.admit_or_compute_wait(second) == 0
         controller.record_served(second, second + ROUND_TRIP_S)
 
     assert controller.rate <= 1.4 * 100
@@ -88,9 +88,9 @@ def test_refused_requests_older_than_a_cut_do_not_cut_the_rate_again() -> None:
     rate_cut_times = list[float]()
 
     class RecordingClient(RateOnlyClient):
-        def admit(self, now: float) -> float:
+        def admit_or_compute_wait(self, now: float) -> float:
             previous_rate = self.rate_controller.rate
-            wait_s = super().admit(now)
+            wait_s = super().admit_or_compute_wait(now)
             if self.rate_controller.rate < previous_rate:
                 rate_cut_times.append(now)
             return wait_s
@@ -122,18 +122,18 @@ def test_the_controller_follows_a_temporary_fall_of_the_limit(seed: int) -> None
 @pytest.mark.parametrize("pause_s", [0.5, 30.0, 3600.0])
 def test_the_next_request_leaves_at_the_end_of_a_pause(pause_s: float) -> None:
     controller = find_limit(100)
-    controller.record_refused(29.9, 30.0, pause_s)
+    controller.record_refusal(29.9, 30.0, pause_s)
 
     for pause_share in (0.0, 0.3, 0.99):
         now = 30.0 + pause_share * pause_s
-        assert controller.admit(now) == pytest.approx(30.0 + pause_s - now)
+        assert controller.admit_or_compute_wait(now) == pytest.approx(30.0 + pause_s - now)
     assert 1 <= count_admitted(controller, 30.0 + pause_s) <= 2
 
 
 @pytest.mark.parametrize("is_limit_known", [False, True])
 def test_a_page_waits_for_the_end_of_a_pause(is_limit_known: bool) -> None:
     controller = find_limit(100) if is_limit_known else RateController()
-    controller.record_refused(29.9, 30.0, retry_after_s=5.0)
+    controller.record_refusal(29.9, 30.0, retry_after_s=5.0)
 
     assert 31.0 + controller.reserve(31.0) >= 35.0
 
@@ -143,10 +143,10 @@ def test_the_first_refusals_delay_the_next_request_by_little_more_than_their_pau
     controller, now = RateController(), 0.0
     for index in range(4):
         pause_ended_at = now
-        while (wait_s := controller.admit(now)) > 0:
+        while (wait_s := controller.admit_or_compute_wait(now)) > 0:
             now += wait_s
         assert index == 0 or now - pause_ended_at <= max(pause_s, 1.0) + ROUND_TRIP_S
-        controller.record_refused(now, now + ROUND_TRIP_S, pause_s)
+        controller.record_refusal(now, now + ROUND_TRIP_S, pause_s)
         now += ROUND_TRIP_S + pause_s
 
 
@@ -163,12 +163,12 @@ def test_one_probe_leaves_each_second_while_all_requests_are_refused() -> None:
 def test_a_probe_leaves_each_second_after_a_thousand_refusals_in_a_row() -> None:
     controller, now = RateController(), 0.0
     for _ in range(1100):
-        while (wait_s := controller.admit(now)) > 0:
+        while (wait_s := controller.admit_or_compute_wait(now)) > 0:
             now += wait_s
-        controller.record_refused(now, now + ROUND_TRIP_S)
+        controller.record_refusal(now, now + ROUND_TRIP_S)
         now += ROUND_TRIP_S
 
-    assert 0 < controller.admit(now) <= 1
+    assert 0 < controller.admit_or_compute_wait(now) <= 1
 
 
 def test_the_rate_recovers_soon_after_a_short_outage() -> None:
@@ -222,7 +222,7 @@ def test_pages_before_the_first_refusal_set_a_limit_of_at_most_twice_their_rate(
         assert controller.reserve(page_index / 10) == 0
         controller.record_served(page_index / 10, page_index / 10 + ROUND_TRIP_S)
     assert controller.rate < 100, "a sender of creates would begin at this rate"
-    controller.record_refused(60.0, 60.1, retry_after_s=5.0)
+    controller.record_refusal(60.0, 60.1, retry_after_s=5.0)
     assert controller.reserve(65.2) >= 0
     assert controller.found_limit is not None
     assert controller.found_limit.high_rate <= 20
@@ -232,21 +232,21 @@ def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
     controller = RateController(ceiling=50)
 
     def send_when_admitted(now: float) -> float:
-        while (wait_s := controller.admit(now)) > 0:
+        while (wait_s := controller.admit_or_compute_wait(now)) > 0:
             now += wait_s
         return now
 
     sent_at = [send_when_admitted(0.0)]
     for _ in range(3):
         sent_at.append(send_when_admitted(sent_at[-1]))
-    controller.record_refused(sent_at[0], sent_at[-1] + 0.1, retry_after_s=1.0)
+    controller.record_refusal(sent_at[0], sent_at[-1] + 0.1, retry_after_s=1.0)
     for served_sent_at in sent_at[1:]:
         controller.record_served(served_sent_at, sent_at[-1] + 0.15)  # so the refusal was random
     now = sent_at[-1] + 1.2
     for _ in range(150):
         now = send_when_admitted(now)
         controller.record_served(now, now + ROUND_TRIP_S)
-    controller.record_refused(send_when_admitted(now), now + ROUND_TRIP_S, retry_after_s=2.5)
+    controller.record_refusal(send_when_admitted(now), now + ROUND_TRIP_S, retry_after_s=2.5)
 
     assert controller.found_limit is not None
     assert controller.found_limit.low_rate == pytest.approx((150 / 5.5 * 50) ** 0.5, rel=0.1)  # the mean of the bounds

@@ -40,18 +40,18 @@ class SimulatedController:
             if event_kind == "served":
                 self.controller.record_served(sent_at, self.now)
             else:
-                self.controller.record_refused(sent_at, self.now, pause_s)
+                self.controller.record_refusal(sent_at, self.now, pause_s)
                 self.pause_ends_at = max(self.pause_ends_at, self.now + (pause_s or 0.0))
         assert 0 < self.controller.rate <= self.ceiling
 
     def wait(self) -> float:
         """Return the seconds that the controller makes a sender wait, and move the time forward by these seconds."""
-        wait_s = self.controller.admit(self.now)
+        wait_s = self.controller.admit_or_compute_wait(self.now)
         self.now += wait_s
         return wait_s
 
     def _admit(self) -> None:
-        wait_s = self.controller.admit(self.now)
+        wait_s = self.controller.admit_or_compute_wait(self.now)
         assert isfinite(wait_s)
         assert wait_s >= 0
         if not wait_s:

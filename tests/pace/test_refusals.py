@@ -13,10 +13,10 @@ def test_a_kind_of_refusal_is_final_after_refusals_at_a_reduced_pace(sent_at: fl
     refusals = TemporaryRefusals()
     refusals.record_accepted(0.0)
     for _ in range(SERIES_LENGTH):
-        refusals.record_refused(REFUSAL_KIND, 0.0, 0.1)
+        refusals.record_refusal(REFUSAL_KIND, 0.0, 0.1)
     for _ in range(19):
         refusals.record_accepted(sent_at)
-        refusals.record_refused(REFUSAL_KIND, sent_at, sent_at + 0.1)
+        refusals.record_refusal(REFUSAL_KIND, sent_at, sent_at + 0.1)
     for _ in range(4):
-        refusals.record_refused(REFUSAL_KIND, sent_at, sent_at + 0.1)
+        refusals.record_refusal(REFUSAL_KIND, sent_at, sent_at + 0.1)
     assert (refusals.is_final_kind(REFUSAL_KIND), refusals.may_be_temporary(REFUSAL_KIND)) == (is_final, not is_final)

@@ -27,7 +27,7 @@ class Client(Protocol):
     def max_in_flight(self) -> float:
         """The largest number of requests in flight."""
 
-    def admit(self, now: float) -> float:
+    def admit_or_compute_wait(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
 
     def record_list_request(self, now: float) -> None:
@@ -36,7 +36,7 @@ class Client(Protocol):
     def record_served(self, sent_at: float, now: float, in_flight: int) -> None:
         """Record that a request was served."""
 
-    def record_refused(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
+    def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
         """Record that a request was refused because of the rate."""
 
 
@@ -129,7 +129,7 @@ class _Simulation:
     def _send(self, now: float) -> None:
         """Send all requests that may leave now, and plan the next request."""
         while self._in_flight_count < self._client.max_in_flight:
-            wait_s = self._client.admit(now)
+            wait_s = self._client.admit_or_compute_wait(now)
             if wait_s > 0:
                 self._schedule_sending(now, now + wait_s)
                 return
@@ -150,7 +150,7 @@ class _Simulation:
         is_random_refusal = (
             self._service.random_refusal_share > 0 and self._random.random() < self._service.random_refusal_share
         )
-        if is_random_refusal or self._limiter.admit(now + self._offset) > 0:
+        if is_random_refusal or self._limiter.admit_or_compute_wait(now + self._offset) > 0:
             self._schedule(now + self._draw_return_time(), self._on_refused, sent_at)
         elif self._active_count < self._service.capacity:
             self._begin_work(now, sent_at)
@@ -172,11 +172,11 @@ class _Simulation:
         self._end_request(AnsweredRequest(sent_at, now, True))
 
     def _on_refused(self, now: float, sent_at: float) -> None:
-        self._client.record_refused(sent_at, now, self._service.retry_after_s)
+        self._client.record_refusal(sent_at, now, self._service.retry_after_s)
         self._end_request(AnsweredRequest(sent_at, now, False))
 
     def _on_other_client_request(self, now: float, _sent_at: float) -> None:
-        self._limiter.admit(now + self._offset)
+        self._limiter.admit_or_compute_wait(now + self._offset)
         self._schedule(
             now + self._random.uniform(0.5, 1.5) / (self._current_limit * _OTHER_CLIENT_SHARE),
             self._on_other_client_request,
@@ -185,7 +185,7 @@ class _Simulation:
     def _on_list_request(self, now: float, _sent_at: float) -> None:
         self._client.record_list_request(now)
         if self._service.are_list_requests_limited:
-            self._limiter.admit(now + self._offset)
+            self._limiter.admit_or_compute_wait(now + self._offset)
 
     def _end_request(self, request: AnsweredRequest) -> None:
         self._in_flight_count -= 1
