@@ -379,13 +379,13 @@ async def _find_unlisted_entries(plan: ExportPlan, started_at: float, listed_ids
         connection = ledger.connection
         if find_open_run(connection) is not None:
             return []
-        latest_confirmed_at = started_at - max(_QUIET_PERIOD_S, read_largest_lag(connection, account))
+        max_confirmed_at = started_at - max(_QUIET_PERIOD_S, read_largest_lag(connection, account))
         bases = [base for base in list_bases(connection, account) if base_id in (None, base.service_id)]
         random_identity = os.urandom(IDENTITY_BYTES)
         entries = [
             entry for base in bases for entry in ledger.find_confirmed_entries(base, random_identity, _COMPARED_ENTRIES)
         ]
-        return [entry for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
+        return [entry for entry in entries if (entry.known_since or 0.0) <= max_confirmed_at]
 
     try:
         entries = await asyncio.to_thread(read_ledger, plan.settings.ledger_url, read_confirmed_entries) or []

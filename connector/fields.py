@@ -156,7 +156,9 @@ base than `Kunden 2025`."""
 _MIN_LENGTH_IF_CUT_IN_WORD = 10
 """Characters of the shortest name that may have been cut off inside a word. `News` is shorter, so it is another base
 than `Newsletter`."""
-_LETTERS_WITHOUT_MARKS = str.maketrans({"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"})
+_PLAIN_LETTERS_BY_SPECIAL_LETTER = str.maketrans(
+    {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"}
+)
 
 
 def is_similar_base_name(requested_name: str, listed_name: str) -> bool:
@@ -173,7 +175,7 @@ def is_similar_base_name(requested_name: str, listed_name: str) -> bool:
 
 
 def _remove_accents(name: str) -> str:
-    decomposed_text = unicodedata.normalize("NFKD", fold_base_name(name)).translate(_LETTERS_WITHOUT_MARKS)
+    decomposed_text = unicodedata.normalize("NFKD", fold_base_name(name)).translate(_PLAIN_LETTERS_BY_SPECIAL_LETTER)
     return "".join(character for character in decomposed_text if unicodedata.category(character) not in ("Mn", "Cf"))
 
 

@@ -35,7 +35,7 @@ def plan_mail(
     *,
     limit: int | None = None,
     wait_s: float = 0.0,
-    allows_rejected: bool = False,
+    sends_rejected_again: bool = False,
     is_new_account: bool = False,
     is_reopening: bool = False,
 ) -> MailPlan:
@@ -80,7 +80,7 @@ def plan_mail(
         settings=settings,
         policy=MailPolicy(
             retries_limited=job.mail.retry_limited,
-            allows_rejected=allows_rejected,
+            sends_rejected_again=sends_rejected_again,
             max_rate=load.max_rate or default_rate,
             max_concurrency=load.max_concurrency if is_concurrency_set else _DEFAULT_CONCURRENCY,
         ),

@@ -141,9 +141,9 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part_index: 
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
     unlisted_count = 0
     if not first_part_index:
-        latest_confirmed_at = rows.started_at - access.expected_lag_s
+        max_confirmed_at = rows.started_at - access.expected_lag_s
         identities, confirmed_ids = await journal.execute(
-            lambda ledger: ledger.list_confirmed_ids(base, identity_field, journal.run_key, latest_confirmed_at)
+            lambda ledger: ledger.list_confirmed_ids(base, identity_field, journal.run_key, max_confirmed_at)
         )
         confirmed_digests = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
         unlisted_mask = ~np.isin(confirmed_digests[:, 0], listed_digests)
@@ -367,8 +367,8 @@ async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -
     unlisted_entry_ids, max_entries = list[int](), max(1, _MAX_COMPARED_ENTRIES // len(accesses))
     for access in accesses:
         entries = await access.journal.execute(partial(_find_confirmed_entries, access, max_entries))
-        latest_confirmed_at = access.clock.now().timestamp() - access.expected_lag_s
-        long_known_entries = [entry for entry in entries if (entry.known_since or 0.0) <= latest_confirmed_at]
+        max_confirmed_at = access.clock.now().timestamp() - access.expected_lag_s
+        long_known_entries = [entry for entry in entries if (entry.known_since or 0.0) <= max_confirmed_at]
         long_known_ids = np.array([entry.subscriber_id for entry in long_known_entries], dtype=np.int64)
         unlisted_entry_ids += long_known_ids[~np.isin(long_known_ids, ids)].tolist()
     return unlisted_entry_ids

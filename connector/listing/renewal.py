@@ -104,11 +104,11 @@ async def _find_overlapping_page(access: ListAccess, list_end: ListEnd) -> tuple
 def _shows_latest_sentinel(access: ListAccess, list_end: ListEnd, seen_ids: set[int]) -> bool:
     """Return whether the pages show the latest sentinel that the list should show by now after the old end. `seen_ids`
     are the ids of the pages. Return True if no such sentinel exists."""
-    latest_confirmed_at = access.clock.monotonic() - access.expected_lag_s
+    max_confirmed_at = access.clock.monotonic() - access.expected_lag_s
     sentinel_ids = [
         sentinel.subscriber_id
         for sentinel in access.sentinels
-        if sentinel.confirmed_at < latest_confirmed_at and sentinel.subscriber_id > list_end.last_id
+        if sentinel.confirmed_at < max_confirmed_at and sentinel.subscriber_id > list_end.last_id
     ]
     return not sentinel_ids or sentinel_ids[-1] in seen_ids
 

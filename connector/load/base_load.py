@@ -56,7 +56,7 @@ class ClassifiedChunk:
 
     planned_chunk: PlannedChunk
     state_by_row_index: dict[int, State]  # the state of the entry of each row to create
-    held_entry_by_row_index: dict[int, Entry]  # the HELD or REJECTED entries of other rows
+    held_or_rejected_entry_by_row_index: dict[int, Entry]  # the HELD or REJECTED entries of other rows
     is_outdated: bool = False  # whether a later look-up may have found subscribers of these rows
 
 
@@ -159,9 +159,9 @@ class Loader:
     def hold_rows(self, chunk: ClassifiedChunk) -> None:
         """Hold the rows whose entries are HELD or REJECTED. The run reports the outcomes of these rows after its last
         look-up."""
-        self._session.tally.add_started_rows(len(chunk.held_entry_by_row_index))
-        held_rows = self._read_rows(chunk.planned_chunk, chunk.held_entry_by_row_index)
-        for entry, row in zip(chunk.held_entry_by_row_index.values(), held_rows, strict=True):
+        self._session.tally.add_started_rows(len(chunk.held_or_rejected_entry_by_row_index))
+        held_rows = self._read_rows(chunk.planned_chunk, chunk.held_or_rejected_entry_by_row_index)
+        for entry, row in zip(chunk.held_or_rejected_entry_by_row_index.values(), held_rows, strict=True):
             is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
             self._outcomes.hold_row(_build_problem(row, entry), row, is_unchecked=is_unchecked)
             self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.KNOWN)
@@ -181,14 +181,14 @@ class Loader:
     def _build_lookup_keys(self, chunk: ClassifiedChunk) -> list[LookupKey]:
         return build_row_keys(
             chunk.planned_chunk,
-            [*chunk.state_by_row_index, *chunk.held_entry_by_row_index],
+            [*chunk.state_by_row_index, *chunk.held_or_rejected_entry_by_row_index],
             self._session.policy.identity,
         )
 
     async def _classify_rows_again(self, chunk: ClassifiedChunk) -> None:
         chunk.is_outdated = False
-        chunk.state_by_row_index, chunk.held_entry_by_row_index = await self._classify_rows(
-            chunk.planned_chunk, [*chunk.state_by_row_index, *chunk.held_entry_by_row_index]
+        chunk.state_by_row_index, chunk.held_or_rejected_entry_by_row_index = await self._classify_rows(
+            chunk.planned_chunk, [*chunk.state_by_row_index, *chunk.held_or_rejected_entry_by_row_index]
         )
 
     async def _classify_rows(
@@ -217,9 +217,13 @@ class Loader:
         identities_with_entry = [identity for _, identity, _ in changed_rows if has_entry_by_identity[identity]]
         entries = await journal.find_entries(identities_with_entry) if identities_with_entry else {}
         state_by_row_index: dict[int, State] = {}
-        held_entry_by_row_index, entries_to_compare, recently_refused_entries, unknown_entries, opt_out_entries = (
-            dict[int, Entry]() for _ in range(5)
-        )
+        (
+            held_or_rejected_entry_by_row_index,
+            entries_to_compare,
+            recently_refused_entries,
+            unknown_entries,
+            opt_out_entries,
+        ) = (dict[int, Entry]() for _ in range(5))
         for index, identity, fingerprint in changed_rows:
             entry = entries.get(identity)
             if entry is None:
@@ -230,9 +234,9 @@ class Loader:
                 case State.CONFIRMED:
                     (opt_out_entries if is_unchanged else entries_to_compare)[index] = entry
                 case State.HELD:
-                    held_entry_by_row_index[index] = entry
+                    held_or_rejected_entry_by_row_index[index] = entry
                 case State.REJECTED if is_unchanged:
-                    held_entry_by_row_index[index] = entry
+                    held_or_rejected_entry_by_row_index[index] = entry
                 case State.REJECTED if self._refusals.may_not_be_listed_yet(entry):
                     recently_refused_entries[index] = entry
                 case State.REJECTED | State.NONE:  # the row has changed after its refusal
@@ -248,7 +252,7 @@ class Loader:
             refused_identities = split_digests(planned_chunk.identities[list(recently_refused_entries)])
             await journal.execute(lambda ledger: ledger.mark_unresolved(base, refused_identities))
             self._add_unresolved_creates(planned_chunk, recently_refused_entries)
-        return state_by_row_index, held_entry_by_row_index
+        return state_by_row_index, held_or_rejected_entry_by_row_index
 
     async def _refuse_rows(self, chunk: ClassifiedChunk) -> None:
         """Remove the rows of inactive subscribers, and the rows with a mistaken client_user_id, from the rows to

@@ -161,8 +161,8 @@ async def record_shown_subscriber(session: Session) -> None:
 def _report_unshown_entries(session: Session, known_entries: Sequence[ConfirmedEntry]) -> None:
     """Add a message that the list shows none of these subscribers, if the longest expected lag has passed for one of
     them."""
-    latest_confirmed_at = session.clock.now().timestamp() - session.access.expected_lag_s
-    if any((known_entry.known_since or 0.0) <= latest_confirmed_at for known_entry in known_entries):
+    max_confirmed_at = session.clock.now().timestamp() - session.access.expected_lag_s
+    if any((known_entry.known_since or 0.0) <= max_confirmed_at for known_entry in known_entries):
         session.tally.add_message(
             f"The list shows none of {count(len(known_entries), 'subscriber')} that earlier runs created, so this run "
             "could not check that the token sees the same account. A service that hides new subscribers until they "

@@ -453,8 +453,8 @@ class Outcomes:
         tally.report_created_row(lambda: row.source, row.values, row.omission)
 
 
-def _build_rejected_problem(source: Row, status: int | None, message: str, attempt_count: int) -> Problem:
-    return Problem(source, Outcome.REJECTED, "", "rejected", message, status, attempt_count)
+def _build_rejected_problem(source_row: Row, status: int | None, message: str, attempt_count: int) -> Problem:
+    return Problem(source_row, Outcome.REJECTED, "", "rejected", message, status, attempt_count)
 
 
 def _find_compare_reason(entry: Entry, row: LoadRow) -> CompareReason | None:

@@ -148,14 +148,16 @@ class _EntryRetry:
         """Reopen the held entries that this run may send again. The other entries stay held, and a person can drop them
         later."""
         session, journal = self._session, self._session.journal
-        allowed_entries = [entry for entry in held_entries if entry.suppressing_job in (None, session.job)]
+        entries_not_suppressed_by_other_jobs = [
+            entry for entry in held_entries if entry.suppressing_job in (None, session.job)
+        ]
 
         def update_ledger(ledger: Ledger) -> None:
-            ledger.mark_reopened(journal.base, [entry.identity for entry in allowed_entries])
+            ledger.mark_reopened(journal.base, [entry.identity for entry in entries_not_suppressed_by_other_jobs])
             record_wrong_answer(ledger.connection, journal.base, None, None)
 
         await journal.execute(update_ledger)
-        for entry in allowed_entries:
+        for entry in entries_not_suppressed_by_other_jobs:
             self._add_unresolved_create(entry)
         for entry in held_entries:
             if entry.suppressing_job not in (None, session.job):

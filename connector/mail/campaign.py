@@ -168,13 +168,13 @@ class _UnrecordedOutcomes:
 @dataclass(frozen=True, slots=True)
 class MailPolicy:
     """The rules of a campaign. With `retries_limited`, an email that was refused with 429 is sent again. With
-    `allows_rejected`, emails that the service refused in an earlier run are sent again.
+    `sends_rejected_again`, emails that the service refused in an earlier run are sent again.
 
     `max_rate` (requests per second) and `max_concurrency` (requests in flight) are upper limits.
     """
 
     retries_limited: bool = False
-    allows_rejected: bool = False
+    sends_rejected_again: bool = False
     max_rate: float = inf
     max_concurrency: int = 64
 
@@ -236,7 +236,7 @@ class CampaignSender:
                 case EmailState.SENDING | EmailState.UNKNOWN:
                     reason = "an earlier run sent the email, and no certain answer came"
                     self._on_result(addressee, SendResult(MailOutcome.UNKNOWN, entry.status, reason))
-                case EmailState.REFUSED if self._policy.allows_rejected:
+                case EmailState.REFUSED if self._policy.sends_rejected_again:
                     self._allowed_digests.add(addressee.recipient_digest)
                     sendable_addressees.append(addressee)
                 case EmailState.REFUSED:
@@ -385,8 +385,8 @@ class CampaignSender:
             )
 
     def _commit_to_log(self, write_to_log: Callable[[EmailLog], T]) -> T:
-        """Record all stored outcomes and call `function` in one transaction. Return the result of `function`. The
-        commit blocks the event loop, because it takes less time than a switch to a thread.
+        """Record all stored outcomes and call `write_to_log` in one transaction. Return the result of `write_to_log`.
+        The commit blocks the event loop, because it takes less time than a switch to a thread.
         """
         outcomes = self._unrecorded_outcomes
         with self._email_log.transaction():
@@ -394,7 +394,7 @@ class CampaignSender:
             self._email_log.mark_refused(self._campaign, outcomes.refused_emails)
             self._email_log.mark_not_sent(self._campaign, outcomes.not_sent_digests)
             self._email_log.mark_lost(self._campaign, outcomes.lost_digests)
-            write_result = write_to_log(self._email_log)
+            result = write_to_log(self._email_log)
         # The outcomes are cleared after the commit, so that the next commit repeats a failed commit.
         self._unrecorded_outcomes = _UnrecordedOutcomes()
-        return write_result
+        return result

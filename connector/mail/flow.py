@@ -441,19 +441,20 @@ def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck
                     for recipient_digest in recipient_digests
                 ]
                 outcomes.update(
-                    _predict_outcome(state, allows_rejected=plan.policy.allows_rejected) for state in email_states
+                    _predict_outcome(state, sends_rejected_again=plan.policy.sends_rejected_again)
+                    for state in email_states
                 )
     return outcomes
 
 
-def _predict_outcome(state: EmailState, *, allows_rejected: bool) -> MailOutcome:
+def _predict_outcome(state: EmailState, *, sends_rejected_again: bool) -> MailOutcome:
     match state:
         case EmailState.NONE:
             return MailOutcome.SENT
         case EmailState.SENT:
             return MailOutcome.ALREADY_SENT
         case EmailState.REFUSED:
-            return MailOutcome.SENT if allows_rejected else MailOutcome.REJECTED
+            return MailOutcome.SENT if sends_rejected_again else MailOutcome.REJECTED
         case EmailState.SENDING | EmailState.UNKNOWN:
             return MailOutcome.UNKNOWN
     assert_never(state)

@@ -263,13 +263,13 @@ def format_eml(message: Message) -> bytes:
     """Return the bytes of the .eml file, with CRLF line ends. Raises MessageError for a field that an email cannot
     contain."""
     email_message = EmailMessage(policy=policy.SMTP)
-    recipients_by_header = [
+    recipient_headers = [
         ("From", "Email.From", [message.sender]),
         ("To", "Email.To", message.to),
         ("Cc", "Email.Cc", message.cc),
     ]
-    recipients_by_header += [("Bcc", "Email.Bcc", message.bcc), ("Reply-To", "Email.ReplyTo", message.reply_to)]
-    for name, field, recipients in recipients_by_header:
+    recipient_headers += [("Bcc", "Email.Bcc", message.bcc), ("Reply-To", "Email.ReplyTo", message.reply_to)]
+    for name, field, recipients in recipient_headers:
         if recipients:
             email_message[name] = [
                 _build_address(person, f"{field}[{index}]") for index, person in enumerate(recipients)
@@ -283,7 +283,7 @@ def format_eml(message: Message) -> bytes:
             raise MessageError(
                 f"Email.Headers[{index}].Name", f"is {header.name}, which every email has already; remove this header"
             ) from None
-    addresses = "".join(person.email for _, _, recipients in recipients_by_header for person in recipients)
+    addresses = "".join(person.email for _, _, recipients in recipient_headers for person in recipients)
     return email_message.as_bytes(policy=policy.SMTP.clone(max_line_length=0, utf8=not addresses.isascii()))
 
 

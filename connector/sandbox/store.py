@@ -394,9 +394,9 @@ class SubscriberStore:
             chain(reversed(self._json_by_id), *(reversed(block.ids) for block in self._seeded_blocks)),
             _MAX_SEARCHED_SUBSCRIBERS,
         )
-        latest_ids = (subscriber_id for subscriber_id in searched_ids if subscriber_id in self)
+        ids_newest_first = (subscriber_id for subscriber_id in searched_ids if subscriber_id in self)
         if not text:
-            return list(islice(latest_ids, count))
+            return list(islice(ids_newest_first, count))
         requested_id = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
         exact_ids = [
             *self.find_ids_by_key("Email", text),
@@ -406,7 +406,7 @@ class SubscriberStore:
         text_part = orjson.dumps(text.lower())[1:-1].decode()
         matching_ids = (
             subscriber_id
-            for subscriber_id in latest_ids
+            for subscriber_id in ids_newest_first
             if text_part in orjson.dumps(self.read(subscriber_id)).decode().lower()
         )
         return list(islice(dict.fromkeys(chain(exact_ids, islice(matching_ids, count))), count))

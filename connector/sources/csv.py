@@ -100,7 +100,7 @@ class CsvDialect:
 class CsvSource(CloseableResource):
     """A CSV file, opened by `open_csv`."""
 
-    def __init__(self, source_input: Input, encoding: str, delimiter: str | None, chunk_bytes: int | None) -> None:
+    def __init__(self, source_input: Input, encoding: str, delimiter: str | None, chunk_size: int | None) -> None:
         self.name, self._input = source_input.name, source_input
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
         first_bytes = self._stream.read(_HEAD_BYTES)
@@ -147,7 +147,7 @@ class CsvSource(CloseableResource):
         )
         # The mean length of the first lines shows how many bytes a chunk needs.
         chunk_size_estimate = _TARGET_CHUNK_ROWS * len(first_rows) // max(1, first_rows.count(b"\n"))
-        self._block_bytes = chunk_bytes or min(max(chunk_size_estimate, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)
+        self._block_bytes = chunk_size or min(max(chunk_size_estimate, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)
         self._messages = []
         if self._stream.remark is not None:
             self._messages.append(f"{self.name}: {self._stream.remark}")
@@ -293,7 +293,7 @@ class CsvSource(CloseableResource):
 
 
 def open_csv(
-    source_input: Input, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
+    source_input: Input, *, delimiter: str = "auto", encoding: str = "auto", chunk_size: int | None = None
 ) -> Source:
     """Open an input as CSV. Each cell is a text, and an empty cell is "".
 
@@ -314,14 +314,14 @@ def open_csv(
     written twice. A backslash has no special meaning.
 
     The `messages` of the first chunk name the texts that were left out, and a detected encoding. If the encoding is not
-    certain, rows with bytes beyond ASCII are malformed. `chunk_bytes` is the size of a block (default: about 30,000
-    rows). If a record is longer, its block is longer, too. The source closes the input.
+    certain, rows with bytes beyond ASCII are malformed. `chunk_size` is the size of a block in bytes (default: the
+    size of about 30,000 rows). If a record is longer, its block is longer, too. The source closes the input.
 
     Raises SourceError if the input is empty, binary, without a header or with single quotes around its cells. While
     rows are read, raises SourceError at a quote that is never closed, that contains other rows, or that follows spaces.
     Raises ConfigurationError for an unknown delimiter or encoding.
     """
-    return CsvSource(source_input, encoding, parse_delimiter(delimiter), chunk_bytes)
+    return CsvSource(source_input, encoding, parse_delimiter(delimiter), chunk_size)
 
 
 _MESSAGE_BY_CODE = {

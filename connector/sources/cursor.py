@@ -269,8 +269,8 @@ class CursorWatch:
         """Return the limit as a Unix time if most of the first values are Unix times of one unit, else None."""
         sample_values = [read_cursor_value(value, self.kind) for value in values[:_SAMPLE_SIZE]]
         limits = Counter(find_latest_allowed_unix_time(value, now) for value in sample_values if value is not None)
-        unix_limit, limit_count = limits.most_common(1)[0] if limits else (None, 0)
-        return unix_limit if limit_count * 2 > limits.total() else None
+        unix_limit, agreeing_value_count = limits.most_common(1)[0] if limits else (None, 0)
+        return unix_limit if agreeing_value_count * 2 > limits.total() else None
 
 
 def _convert_to_comparable(value: CursorValue) -> Any:

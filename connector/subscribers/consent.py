@@ -38,7 +38,7 @@ _UNSUBSCRIBED_HEADER_PATTERN = re.compile(
     "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
     "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist"
 )
-_NEWS_PATTERN = (
+_NEWSLETTER_WORD_PATTERN = (
     "newsletter|nieuwsbrie|infolettre|boletin|bollettin|mailing|marketing|(?<!be|ge|er)werb|consent|einwilligung|zgod"
     "|consens"
 )
@@ -52,7 +52,7 @@ _ENDING_PATTERN = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgeze
 
 # Headers as `split_header` writes them.
 _MAIL_NOUNS = (
-    rf"(\w*mail\w*|correos?|courriels?|\w*({_NEWS_PATTERN})\w*|reclame|publicidade?|publicite|pubblicita"
+    rf"(\w*mail\w*|correos?|courriels?|\w*({_NEWSLETTER_WORD_PATTERN})\w*|reclame|publicidade?|publicite|pubblicita"
     r"|reklam\w*|promo\w*)\b"
 )
 _MAIL_VERBS = (
@@ -97,11 +97,11 @@ def is_unsubscribed_header(column: str) -> bool:
         return False
     if _UNSUBSCRIBED_HEADER_PATTERN.search(header):
         return True
-    is_news = re.search(_NEWS_PATTERN, header) is not None
-    if (is_news or _MAIL_PATTERN.search(header)) and _REFUSAL_PATTERN.search(header):
+    has_newsletter_word = re.search(_NEWSLETTER_WORD_PATTERN, header) is not None
+    if (has_newsletter_word or _MAIL_PATTERN.search(header)) and _REFUSAL_PATTERN.search(header):
         return True
     header_words = split_header(column)
-    return (is_news and bool(_ENDING_PATTERN.search(header))) or bool(
+    return (has_newsletter_word and bool(_ENDING_PATTERN.search(header))) or bool(
         _NEGATED_HEADER_PATTERN.search(header_words) and not _YES_WORD_PATTERN.search(header_words)
     )
 

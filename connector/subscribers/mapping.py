@@ -171,7 +171,7 @@ _INVISIBLE_CHARACTERS = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060
 copied from a web page or an address book may have these characters."""
 
 _SPACE_OR_INVISIBLE_PATTERN = rf"[\s\pZ{_INVISIBLE_CHARACTERS}\x{{200c}}\x{{200d}}]"
-_INVISIBLE_ENDS_PATTERN = (
+_SPACE_OR_INVISIBLE_ENDS_PATTERN = (
     rf"^{_SPACE_OR_INVISIBLE_PATTERN}+|(\pM[\x{{200c}}\x{{200d}}])?{_SPACE_OR_INVISIBLE_PATTERN}*$"
 )
 """White space and invisible characters at both ends. A joiner after a mark stays: in Malayalam, a name may end with a
@@ -321,7 +321,7 @@ def _trim_cells(cells: pa.Array, *, has_codes: bool) -> pa.Array:
         cells = pc.replace_substring_regex(cells, _ANY_INVISIBLE_PATTERN, "")
         full_width_mask = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
         cells = pc.if_else(full_width_mask, normalize_texts(cells, "NFKC"), cells)
-    return pc.replace_substring_regex(cells, _INVISIBLE_ENDS_PATTERN, r"\1")
+    return pc.replace_substring_regex(cells, _SPACE_OR_INVISIBLE_ENDS_PATTERN, r"\1")
 
 
 def _parse_dates(cells: pa.Array, date_formats: Sequence[str], today: date) -> pa.Array:

@@ -198,7 +198,7 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
 )
 @option(
     "--rejected",
-    "allows_rejected",
+    "sends_rejected_again",
     is_flag=True,
     group="Campaign",
     help="Also send emails that the service refused in an earlier run.",
@@ -227,7 +227,7 @@ def mail_command(
     preview_count: int | None,
     preview_dir: Path | None,
     test_address: str | None,
-    allows_rejected: bool,
+    sends_rejected_again: bool,
     is_new_account: bool,
     is_reopening: bool,
     wait_s: float,
@@ -259,7 +259,7 @@ def mail_command(
             settings,
             limit=limit,
             wait_s=wait_s,
-            allows_rejected=allows_rejected,
+            sends_rejected_again=sends_rejected_again,
             is_new_account=is_new_account,
             is_reopening=is_reopening,
         )

@@ -33,11 +33,11 @@ class ReadFile:
 
 
 def open_csv(
-    path: Path | str, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
+    path: Path | str, *, delimiter: str = "auto", encoding: str = "auto", chunk_size: int | None = None
 ) -> Source:
     content = open_input(path)
     try:
-        return csv.open_csv(content, delimiter=delimiter, encoding=encoding, chunk_bytes=chunk_bytes)
+        return csv.open_csv(content, delimiter=delimiter, encoding=encoding, chunk_size=chunk_size)
     except BaseException:
         content.close()
         raise
@@ -50,7 +50,7 @@ def write_file(folder: Path, content: bytes | str) -> Path:
 
 
 def read_file(
-    path: Path, *, delimiter: str = "auto", encoding: str = "auto", chunk_bytes: int | None = None
+    path: Path, *, delimiter: str = "auto", encoding: str = "auto", chunk_size: int | None = None
 ) -> ReadFile:
-    with open_csv(path, delimiter=delimiter, encoding=encoding, chunk_bytes=chunk_bytes) as source:
+    with open_csv(path, delimiter=delimiter, encoding=encoding, chunk_size=chunk_size) as source:
         return ReadFile(source.columns, list(source.read_chunks()))

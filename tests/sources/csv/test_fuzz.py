@@ -63,7 +63,7 @@ def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
     data: st.DataObject,
     encoding_and_setting: tuple[str, str],
     dialect: tuple[str, str, Literal[0, 1, 2]],
-    chunk_bytes: int | None,
+    chunk_size: int | None,
 ) -> None:
     (encoding, encoding_setting), (delimiter, line_ending, quoting) = encoding_and_setting, dialect
     rows = data.draw(draw_tables(encoding))
@@ -73,17 +73,17 @@ def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
         path.write_bytes(write_table(rows, delimiter, line_ending, quoting, encoding))
-        file = read_file(path, delimiter=delimiter, encoding=encoding_setting, chunk_bytes=chunk_bytes)
+        file = read_file(path, delimiter=delimiter, encoding=encoding_setting, chunk_size=chunk_size)
     assert file.malformed_rows == []
     assert [row for row in file.rows if is_record(row, delimiter)] == [row for row in rows if is_record(row, delimiter)]
 
 
 @given(st.text(alphabet='ab",\n\r ', max_size=60), st.integers(1, 20))
-def test_any_text_has_the_same_numbered_records_in_blocks_of_any_size(text: str, chunk_bytes: int) -> None:
+def test_any_text_has_the_same_numbered_records_in_blocks_of_any_size(text: str, chunk_size: int) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
         path.write_text("x,y\n" + text, encoding="utf-8", newline="")
-        unsplit_records, split_records = read_records(path, None), read_records(path, chunk_bytes)
+        unsplit_records, split_records = read_records(path, None), read_records(path, chunk_size)
     assert unsplit_records == split_records
     if not isinstance(unsplit_records, str):
         record_numbers = {record_number for record_number, _ in unsplit_records}
@@ -95,9 +95,7 @@ def test_any_text_has_the_same_numbered_records_in_blocks_of_any_size(text: str,
 @given(
     st.lists(st.sampled_from(["", " ", ",", "1,2", '"a\nb",c', '"d ""e""\r\n\n",f']), max_size=12), st.integers(1, 20)
 )
-def test_a_record_has_the_number_that_another_csv_reader_counts(
-    lines_below_header: list[str], chunk_bytes: int
-) -> None:
+def test_a_record_has_the_number_that_another_csv_reader_counts(lines_below_header: list[str], chunk_size: int) -> None:
     lines = ["x,y", *lines_below_header]
     expected_rows = [
         (record_number, cells)
@@ -107,14 +105,14 @@ def test_a_record_has_the_number_that_another_csv_reader_counts(
     with TemporaryDirectory() as folder:
         path = Path(folder) / "people.csv"
         path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
-        assert read_records(path, chunk_bytes) == expected_rows
+        assert read_records(path, chunk_size) == expected_rows
 
 
-def read_records(path: Path, chunk_bytes: int | None) -> list[tuple[int, object]] | str:
+def read_records(path: Path, chunk_size: int | None) -> list[tuple[int, object]] | str:
     """Return the number of each record with its cells, or with its line, text and code if the record is malformed. If
     the file is refused, return the error."""
     try:
-        file = read_file(path, delimiter=",", chunk_bytes=chunk_bytes)
+        file = read_file(path, delimiter=",", chunk_size=chunk_size)
     except SourceError as error:
         return str(error)
     return [

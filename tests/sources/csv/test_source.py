@@ -13,8 +13,8 @@ from tests.sources.csv.reading import open_csv, read_file, write_file
 @pytest.mark.parametrize("case", READABLE_FILES, ids=lambda case: case.kind)
 def test_each_row_of_a_file_is_read_or_rejected_with_its_line(tmp_path: Path, case: Case) -> None:
     path = write_file(tmp_path, case.content)
-    for chunk_bytes in (None, 16):
-        file = read_file(path, chunk_bytes=chunk_bytes, **case.options)
+    for chunk_size in (None, 16):
+        file = read_file(path, chunk_size=chunk_size, **case.options)
         assert (file.columns, file.rows) == (case.columns, case.rows)
         assert tuple((row.line, row.code, row.raw_record) for row in file.malformed_rows) == case.rejected_rows
         assert case.row_numbers in (None, tuple(file.row_numbers))
@@ -48,24 +48,24 @@ def test_a_file_without_a_certain_header_is_refused_at_opening_without_data_of_a
 def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
     tmp_path: Path, content: str, expected_text: str
 ) -> None:
-    for line_ending, chunk_bytes in (("\n", None), ("\r\n", 8), ("\r", 8)):
+    for line_ending, chunk_size in (("\n", None), ("\r\n", 8), ("\r", 8)):
         path = write_file(tmp_path, content.replace("\n", line_ending))
-        with open_csv(path, chunk_bytes=chunk_bytes) as source:
+        with open_csv(path, chunk_size=chunk_size) as source:
             chunks = source.read_chunks()
             with pytest.raises(SourceError, match=expected_text) as error_info:
-                next(chunks) if chunk_bytes is None else list(chunks)
+                next(chunks) if chunk_size is None else list(chunks)
         assert f"{path}: the record that begins on line " in str(error_info.value)
         assert "or save the file again as CSV" in str(error_info.value)
         assert not any(name in str(error_info.value) for name in ("Ann", "Dan", "Ben"))
 
 
-@pytest.mark.parametrize("chunk_bytes", [None, 1, 30])
-def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: Path, chunk_bytes: int | None) -> None:
+@pytest.mark.parametrize("chunk_size", [None, 1, 30])
+def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: Path, chunk_size: int | None) -> None:
     """Titles, the header, blank lines and lines of delimiters are rows of a spreadsheet. A `sep=` line is not a
     row."""
     lines = ["Contacts", "", "name,note", "row 4,", "", "  ", 'row 7,"two\n\nlines"', ",", "row 9,a,b", "row 10,"]
     for line_above in ("", "sep=,\r\n"):
-        file = read_file(write_file(tmp_path, line_above + "\r\n".join(lines)), chunk_bytes=chunk_bytes)
+        file = read_file(write_file(tmp_path, line_above + "\r\n".join(lines)), chunk_size=chunk_size)
         assert [row[0] for row in file.rows] == ["row 4", "row 7", "row 10"]
         assert file.row_numbers == [4, 7, 10]
         assert [(row.number, row.raw_record) for row in file.malformed_rows] == [(9, "row 9,a,b")]
@@ -73,7 +73,7 @@ def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: 
 
 def test_numbers_and_lines_of_records_continue_over_chunks(tmp_path: Path) -> None:
     content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n" for n in range(2, 1002))
-    file = read_file(write_file(tmp_path, content), chunk_bytes=500)
+    file = read_file(write_file(tmp_path, content), chunk_size=500)
     assert len(file.chunks) > 5
     assert [int(row[0]) for row in file.rows] == file.row_numbers
     lines = content.split("\n")
@@ -83,7 +83,7 @@ def test_numbers_and_lines_of_records_continue_over_chunks(tmp_path: Path) -> No
 
 def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path) -> None:
     content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
-    file = read_file(write_file(tmp_path, content), chunk_bytes=1 << 20)
+    file = read_file(write_file(tmp_path, content), chunk_size=1 << 20)
     assert max(len(chunk.frame) for chunk in file.chunks) == 50_000
     assert sorted(file.row_numbers + [row.number for row in file.malformed_rows]) == list(range(2, 120_002))
     for earlier_chunk, later_chunk in pairwise(file.chunks):
@@ -94,7 +94,7 @@ def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path)
 def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path: Path, encoding: str) -> None:
     rows = [[str(index), "山田" * 20_000] for index in range(5)]
     path = write_file(tmp_path, ("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode(encoding))
-    assert read_file(path, encoding=encoding, chunk_bytes=1000).rows == rows
+    assert read_file(path, encoding=encoding, chunk_size=1000).rows == rows
 
 
 @pytest.mark.parametrize("byte_count_before", range(3))
@@ -104,20 +104,20 @@ def test_a_character_across_the_border_of_two_reads_is_decoded(tmp_path: Path, b
     assert read_file(write_file(tmp_path, f"a,b\n{cell},1\n")).rows == [[cell, "1"]]
 
 
-@pytest.mark.parametrize(("line_ending", "chunk_bytes"), [(b"\n", 20), (b"\r\n", None)])
+@pytest.mark.parametrize(("line_ending", "chunk_size"), [(b"\n", 20), (b"\r\n", None)])
 @pytest.mark.parametrize(
     "invalid_bytes",
     [b"M\xfcller", b"a\x00b", b"\xed\xa0\x80", b"\xc0\xaf", b'"\xff, ""x"""', b'"\xc3"', b'"a\n\xff\nb"'],
 )
 def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
-    tmp_path: Path, invalid_bytes: bytes, line_ending: bytes, chunk_bytes: int | None
+    tmp_path: Path, invalid_bytes: bytes, line_ending: bytes, chunk_size: int | None
 ) -> None:
     lines = [
         b"email,junk,name", b"a@x.org," + invalid_bytes + b",Ann", b"b@x.org,ok,Bob",
         b"c@x.org," + invalid_bytes + b",C\xfc", b"d@x.org,,D",
     ]  # fmt: skip
     path = write_file(tmp_path, line_ending.join(lines) + line_ending)
-    with open_csv(path, chunk_bytes=chunk_bytes, encoding="utf-8") as source:
+    with open_csv(path, chunk_size=chunk_size, encoding="utf-8") as source:
         for columns, expected_letters in (
             (["email"], "abcd"), (["name"], "abd"), (["email", "junk"], "bd"), (None, "bd"), ([], "abcd"),
         ):  # fmt: skip
@@ -168,14 +168,14 @@ EXPECTED_ROWS = [["a@x.org", "Ann", "Lee"]] * 9
 
 
 @pytest.mark.parametrize(
-    ("delimiter", "line_ending", "chunk_bytes"), [(",", "\n", None), (";", "\r\n", 20), ("\t", "\n", 20)]
+    ("delimiter", "line_ending", "chunk_size"), [(",", "\n", None), (";", "\r\n", 20), ("\t", "\n", 20)]
 )
 def test_a_delimiter_at_the_end_of_every_row_is_left_out(
-    tmp_path: Path, delimiter: str, line_ending: str, chunk_bytes: int | None
+    tmp_path: Path, delimiter: str, line_ending: str, chunk_size: int | None
 ) -> None:
     text = f'email,first,last\n{GOOD_ROWS}b@x.org,"Bo, Jr.",,\n,,,\n'.replace("\n", line_ending)
     text = text.replace("Bo, Jr.", "Bo~ Jr.").replace(",", delimiter).replace("~", ",")
-    file = read_file(write_file(tmp_path, text), chunk_bytes=chunk_bytes)
+    file = read_file(write_file(tmp_path, text), chunk_size=chunk_size)
     assert (file.rows, file.malformed_rows) == ([*EXPECTED_ROWS, ["b@x.org", "Bo, Jr.", ""]], [])
     assert ["its rows end with a delimiter" in message for message in file.messages] == [True]
 
@@ -184,9 +184,9 @@ def test_a_delimiter_at_the_end_of_every_row_is_left_out(
     "row", ["b@x.org,Bob,Vos", "b@x.org,Bob,", "b@x.org,Vos, Bob,Jr.", "b@x.org,Vos, Bob,Jr.,"], ids=len
 )
 def test_a_row_without_the_trailing_delimiter_of_the_other_rows_is_rejected(tmp_path: Path, row: str) -> None:
-    for chunk_bytes in (None, 20):
+    for chunk_size in (None, 20):
         path = write_file(tmp_path, f"email,first,last\n{GOOD_ROWS}{row}\n{GOOD_ROWS}")
-        file = read_file(path, chunk_bytes=chunk_bytes)
+        file = read_file(path, chunk_size=chunk_size)
         assert file.rows == EXPECTED_ROWS * 2
         assert [(row.number, row.line, row.code, row.raw_record) for row in file.malformed_rows] == [
             (11, 11, "ragged", row)
