@@ -48,6 +48,18 @@ def test_reading_emails_creates_no_file(ledger_url: str, tmp_path: Path) -> None
         assert read_email_state(existing_email_log, add_campaign(existing_email_log)) is EmailState.SENT
 
 
+def test_a_ledger_of_emails_that_must_exist_has_recorded_a_campaign(ledger_url: str) -> None:
+    """An empty log at a wrong place would let a campaign send all its emails again."""
+    check_refused(open_emails(ledger_url, may_create=False), LedgerError, "there is no ledger at")
+    with open_emails(ledger_url):
+        pass
+    check_refused(open_emails(ledger_url, may_create=False), LedgerError, "that has ever recorded a campaign")
+    with open_emails(ledger_url) as email_log:
+        bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
+    with open_emails(ledger_url, may_create=False):
+        pass
+
+
 def write_meta(url: str, name: str, value: str) -> None:
     with open_emails(url) as email_log, email_log.transaction() as connection:
         statement = text("UPDATE email_meta SET value = :value WHERE name = :name")
