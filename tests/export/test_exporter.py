@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from connector import read_subscribers
+from connector.choices import EXPORT_FORMATS
 from connector.control import Stop
 from connector.library.lists import build_frame
 from connector.paging.certificate import CertificateReason
@@ -174,7 +175,11 @@ def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
     assert read_exported_table(file_or_table).num_rows == 3
 
 
-@pytest.mark.parametrize("target", ["sqlite:///{}/w.db", "{}/people.parquet"])
+FILTER_RECORDING_FORMATS = set(EXPORT_FORMATS) - {"csv", "jsonl"}
+FILE_TARGETS = [f"{{}}/people.{name}".replace("excel", "xlsx") for name in sorted(FILTER_RECORDING_FORMATS)]
+
+
+@pytest.mark.parametrize("target", ["sqlite:///{}/w.db", *FILE_TARGETS])
 def test_an_export_is_compared_with_the_last_export_of_the_same_filters(
     sandbox: SandboxProcess, tmp_path: Path, target: str
 ) -> None:
