@@ -1,10 +1,12 @@
 """Creates: the rules of service-api.md 2.1, and the effect of the switches."""
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from connector.fields import SENT_FIELDS, FieldKind, find_wire_name
+from connector.sandbox.switches import FieldName, TextFieldName
 from tests.sandbox.client import CREATE_PATH, SEND_PATH, SandboxClient
 
 ALL_FIELDS: dict[str, Any] = {
@@ -161,3 +163,9 @@ def test_the_list_shows_another_id_than_the_provisional_id_of_the_answer(client:
     listed_id = client.read_page()["Subscribers"][0]["Id"]
     assert provisional_id != listed_id
     assert [client.read_page(Id=shown_id)["TotalCount"] for shown_id in (provisional_id, listed_id)] == [0, 1]
+
+
+def test_the_switches_name_every_field_of_a_subscriber() -> None:
+    assert set(get_args(FieldName)) == {find_wire_name(field) for field in SENT_FIELDS}
+    text_kinds = (FieldKind.TEXT, FieldKind.NULLABLE_TEXT, FieldKind.EMAIL)
+    assert set(get_args(TextFieldName)) == {find_wire_name(field) for field in SENT_FIELDS if field.kind in text_kinds}
