@@ -19,6 +19,10 @@ ExportFormat = Literal["csv", "jsonl", "parquet", "excel"]
 EXPORT_FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
 """The formats of an exported file."""
 
+Gender = Literal["male", "female", "unspecified"]
+GENDERS: tuple[Gender, ...] = get_args(Gender)
+"""The genders by which an export selects subscribers."""
+
 CsvDialect = Literal["standard", "excel"]
 CSV_DIALECTS: tuple[CsvDialect, ...] = get_args(CsvDialect)
 CsvDelimiter = Literal[",", ";", "|", "tab"]

@@ -19,7 +19,16 @@ from pydantic import (
     model_validator,
 )
 
-from connector.choices import EXPORT_FORMATS, ZIP_FIELDS, CsvDelimiter, CsvDialect, ExportFormat, format_choices
+from connector.choices import (
+    EXPORT_FORMATS,
+    GENDERS,
+    ZIP_FIELDS,
+    CsvDelimiter,
+    CsvDialect,
+    ExportFormat,
+    Gender,
+    format_choices,
+)
 from connector.jobs.key_types import STRICT_CONFIG, Identity, Name, find_job_folder
 from connector.jobs.mail_models import Mail, Notify
 from connector.jobs.source_models import JobSource, Suppress
@@ -267,9 +276,9 @@ class Filters(BaseModel):
         repr=False,
         description="Export only subscribers with this last name. Without this key, all subscribers.",
     )
-    gender: Literal["male", "female", "unspecified"] | None = Field(
+    gender: Gender | None = Field(
         default=None,
-        description="Export only subscribers of this gender: male, female or unspecified. Without this key, all "
+        description=f"Export only subscribers of this gender: {format_choices(GENDERS)}. Without this key, all "
         "subscribers.",
     )
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from connector.choices import CSV_DELIMITERS, CSV_DIALECTS, EXPORT_FORMATS, format_choices
+from connector.choices import CSV_DELIMITERS, CSV_DIALECTS, EXPORT_FORMATS, GENDERS, format_choices
 from connector.errors import ConfigurationError
 from pipelines.cli.help import Command, option
 from pipelines.cli.options import (
@@ -53,8 +53,6 @@ _FILE_OPTIONS = (
     "partition_by",
 )
 """Options that the command passes to `parse_destination` as arguments with the same names."""
-
-_GENDERS = ("male", "female", "unspecified")
 
 
 @click.command("export", cls=Command)
@@ -220,11 +218,11 @@ _GENDERS = ("male", "female", "unspecified")
 )
 @option(
     "--gender",
-    type=click.Choice(_GENDERS),
+    type=click.Choice(GENDERS),
     metavar="GENDER",
     group="Filters",
     default_text="all",
-    help=f"Export only subscribers of this gender: {format_choices(_GENDERS)}.",
+    help=f"Export only subscribers of this gender: {format_choices(GENDERS)}.",
 )
 @option(
     "--allow-incomplete",
