@@ -308,9 +308,9 @@ class ListPolicy:
 
     identity: str = "email"
     max_concurrency: int = 512  # enough for 1,000 creates/s at a round trip of half a second
-    # An estimate: the interface document shows no lag. Search indexes usually lag by seconds; the run measures the lag.
+    # An estimate, because the interface document shows no lag. The runs measure the lag.
     quiet_period_s: float = 30.0
-    fresh_s: float = 900.0  # an estimate: within a quarter of an hour, few other programs create the same subscriber
+    fresh_s: float = 900.0  # an estimate: the longer the time, the more subscribers other programs may create meanwhile
     allow_truncated: bool = False  # whether the run accepts a list that may be cut off (architecture 7, rule 7)
     # Whether the run accepts a list whose TotalCount disagrees (architecture 7, rule 4).
     ignores_total_count: bool = False

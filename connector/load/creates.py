@@ -31,8 +31,8 @@ _CAREFUL_CREATE_COUNT = 512
 """The number of first creates that are sent in small rounds. The first round has one create. Each later round has a
 quarter of the number of earlier creates, but at least one.
 
-So a fault that concerns all creates, such as a wrong field, makes at most a quarter more wrong creates than were
-checked. From 512 on, a round is larger than the usual number of requests in flight, and no longer limits the damage."""
+So if the service moves or merges existing subscribers, the answers show this before many subscribers are moved. The
+number 512 is an estimate."""
 
 _PLAN_BATCH_SIZE = 1024  # candidates of a plan between two checks for signals
 _MAX_LOST_CREATES_IN_A_ROW = 100  # creates in a row without a readable answer; a short fault of a server causes fewer

@@ -28,7 +28,7 @@ class Breaker:
     a time may leave, and the waits between probes grow."""
 
     __slots__ = (
-        "_failed_at", "_failing_since", "_failures_in_row", "_limited_in_row", "_limited_since", "_probe_at",
+        "_failed_at", "_failing_since", "_failures_in_row", "_limited_count", "_limited_since", "_probe_at",
         "_probe_sent_at", "_wait_s",
     )  # fmt: skip
 
@@ -36,7 +36,7 @@ class Breaker:
         self._failures_in_row = 0
         self._failing_since = inf
         self._limited_since = inf  # from this time on, every answer was a refusal because of the rate (429)
-        self._limited_in_row = 0  # the number of these refusals
+        self._limited_count = 0  # the number of these refusals in a row
         self._failed_at = -inf
         self._wait_s = _FIRST_WAIT_S
         # The time at which the next probe may leave; None while the breaker is closed.
@@ -64,7 +64,7 @@ class Breaker:
     def record_answer(self) -> None:
         """Record that the service answered a request, and did not refuse it because of the rate. Close the breaker."""
         self._failures_in_row, self._failing_since, self._wait_s = 0, inf, _FIRST_WAIT_S
-        self._limited_since, self._limited_in_row = inf, 0
+        self._limited_since, self._limited_count = inf, 0
         self._probe_at = self._probe_sent_at = None
 
     def record_failure(self, sent_at: float, now: float) -> None:
@@ -90,9 +90,9 @@ class Breaker:
     def record_rate_limited(self, now: float) -> bool:
         """Record that a request was refused because of the rate (429). Return whether the run must end, because all
         answers of the last three minutes, at least three, were 429."""
-        self._limited_since, self._limited_in_row = min(self._limited_since, now), self._limited_in_row + 1
+        self._limited_since, self._limited_count = min(self._limited_since, now), self._limited_count + 1
         is_limited_for_long = now - self._limited_since > _MAX_RATE_LIMITED_S
-        return is_limited_for_long and self._limited_in_row >= _MIN_RATE_LIMITED_COUNT
+        return is_limited_for_long and self._limited_count >= _MIN_RATE_LIMITED_COUNT
 
     def has_given_up(self, now: float) -> bool:
         """Return whether the run must end, because requests have failed for a minute."""

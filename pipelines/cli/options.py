@@ -387,7 +387,8 @@ def output_declarations(command: CommandFunction) -> CommandFunction:
             "--quiet",
             is_flag=True,
             group=OUTPUT_GROUP,
-            help="Print no progress, and no report if the status is ok. Questions and --json output remain.",
+            help="Print no progress, and no report if the status is ok. Questions, --json output, and the answers of "
+            "status and explain remain.",
         ),
         option(
             "-v",

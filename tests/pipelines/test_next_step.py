@@ -146,7 +146,7 @@ REFUSED_STEP = (
     "connector check"
 )
 LOCKED_STEP = f"Run L (import people) was locked. {REPEAT_TEXT}"
-ABORTED_EXPORT_STEP = "Run R (export) was aborted. Do what its message says, and run the command again."
+ABORTED_EXPORT_STEP = "Run R (export) was aborted. Follow the message of the run, and run the command again."
 KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
 
 

@@ -24,6 +24,12 @@ from tests.service.faults import Connection, Fault, build_response, find_unused_
 
 LOOPS = ("asyncio", "uvloop")  # the two event loops raise different errors
 
+
+async def test_each_test_of_this_module_runs_on_both_event_loops(request: pytest.FixtureRequest) -> None:
+    loop_name = request.node.callspec.id
+    assert type(asyncio.get_running_loop()).__module__.partition(".")[0] == loop_name
+
+
 # 1. A failure before the first byte of the request: NotSent.
 
 
@@ -77,8 +83,8 @@ async def test_a_request_without_a_connection_in_time_is_not_sent() -> None:
     assert answer == NotSent("no connection within 0.5 s")
 
 
-async def test_a_canceled_connect_leaves_no_socket_that_would_close_the_file_of_another_owner() -> None:
-    """aiohttp passes its own sockets to the loop. uvloop before 0.23 closed the descriptor of such a socket, but the
+async def test_a_cancelled_connect_leaves_no_socket_with_a_closed_descriptor() -> None:
+    """aiohttp passes its own sockets to the loop. uvloop before 0.23 closed the descriptor of the socket, but the
     socket still had the descriptor, and later closed the next file with this number."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listening_socket, socket.socket() as client_socket:
@@ -104,7 +110,7 @@ async def test_a_request_without_a_free_connection_is_not_sent() -> None:
         assert b"".join(server.requests).count(b"POST") == 1
 
 
-async def test_a_filter_value_is_percent_encoded_once_with_blanks_and_signs() -> None:
+async def test_blanks_and_signs_of_a_filter_value_are_percent_encoded_once() -> None:
     """Servers disagree on a `+` in a query, so a blank is `%20` and a plus sign `%2B`."""
     request = build_list_request(ListQuery(first_name="Ann Lee+&%é"))
     async with serve(faults.answer_with(OK)) as server:

@@ -153,7 +153,7 @@ def test_a_text_that_the_reader_of_a_kind_cannot_read_is_refused_and_not_left_ou
             assert [] not in codes, field.name
 
 
-def test_the_rules_of_a_field_by_its_name_concern_the_only_field_of_their_kind() -> None:
+def test_each_kind_with_rules_for_a_field_name_has_one_field() -> None:
     """The rule `zip` of a job and the years of a birthday name one field. A second field of these kinds needs rules."""
     fields_by_kind = {kind: [field.name for field in SENT_FIELDS if field.kind is kind] for kind in FieldKind}
     assert fields_by_kind[FieldKind.ZIP] == ["address_zip"]
