@@ -1,8 +1,7 @@
 """Fixtures and settings of all tests. Each process has one sandbox, which is emptied before each test that uses it. The
 folders with the slowest files run first, so that no process waits for another at the end.
 
-Temporary files are in memory if memory has room, so that thousands of commits do not wait for a disk. No test needs a
-disk: only a power cut would show whether the file is on the disk.
+If the memory has room, the temporary files of the tests are in memory. So thousands of commits do not wait for a disk.
 """
 
 import asyncio
@@ -93,9 +92,8 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Remove the files of the session, unless the session failed."""
     if _SESSION_FOLDER is not None and config.stash.get(_EXIT_STATUS, 1) == 0:
-        Finalize(
-            None, shutil.rmtree, (_SESSION_FOLDER, True), exitpriority=-200
-        )  # the finalizers of multiprocessing have -100 and run first
+        # The finalizers of multiprocessing run before this finalizer, because their exit priority is -100.
+        Finalize(None, shutil.rmtree, (_SESSION_FOLDER, True), exitpriority=-200)
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

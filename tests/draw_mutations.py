@@ -104,8 +104,8 @@ class Mutation:
 
 
 def find_changes(node: ast.AST, function: str = "module", *, is_nested: bool = False) -> Iterator[Change]:
-    """Yield the possible changes of a parsed module in the order of its text. If `is_nested`, the statements of this
-    node are inside another statement of their function."""
+    """Yield the possible changes of a node, and of the nodes inside. The first node is the module. If the node belongs
+    to a statement such as `if` or `for`, `is_nested` is true. A `return` is removed only from such a node."""
     if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases):
         return
     if isinstance(node, (*_FUNCTION_NODES, ast.ClassDef)):

@@ -232,7 +232,8 @@ def _build_table_row(series: MeasurementSeries) -> tuple[str, ...]:
 
 
 def build_promises(series_by_name: dict[str, MeasurementSeries], row_count: int) -> list[Promise]:
-    """Return the promises for the largest number of rows. A value that was not measured is NaN."""
+    """Return the promises about the speed to each destination, and about the peak memory. `row_count` is the number of
+    exported rows. If a value was not measured, the value is NaN."""
     promises = [
         promise_at_least(
             f"rows/s to {name}, whole process, {row_count:,} rows",

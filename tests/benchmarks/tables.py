@@ -20,12 +20,14 @@ class Promise:
 
 
 def promise_at_least(label: str, bound: float, measured_value: float, number_format: str) -> Promise:
-    """Return a promise of `bound` or more. `number_format` formats both numbers. NaN means not measured."""
+    """Return the promise that the measured value is at least `bound`. `number_format` formats the bound and the value.
+    A value that was not measured is NaN."""
     return _build_promise(label, ">=", bound, measured_value, number_format, is_kept=measured_value >= bound)
 
 
 def promise_at_most(label: str, bound: float, measured_value: float, number_format: str) -> Promise:
-    """Return a promise of `bound` or less. `number_format` formats both numbers. NaN means not measured."""
+    """Return the promise that the measured value is at most `bound`. `number_format` formats the bound and the value. A
+    value that was not measured is NaN."""
     return _build_promise(label, "<=", bound, measured_value, number_format, is_kept=measured_value <= bound)
 
 

@@ -28,7 +28,8 @@ class ClientWithKnownLimit:
         """Do nothing, because the client knows the limit."""
 
     def record_refusal(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
-        """Return the token of a request that was refused at random, and obey the pause."""
+        """Put the token of the refused request back into the bucket, because the refusal was random. Begin the pause
+        that the refusal asks for."""
         self._tokens += 1
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
 
@@ -36,8 +37,8 @@ class ClientWithKnownLimit:
 def measure_chance(
     cell: Cell, controller: Controller, seed: int, length_s: int = CHANCE_RUN_LENGTH_S
 ) -> tuple[float, float, int]:
-    """Return the served requests of the controller in the whole run and in the first minute, as shares of the served
-    requests of the client with the known limit. Also return the number of requests that the controller sent inside a
+    """Return two quotients, for the whole run and for its first minute: the served requests of the controller, divided
+    by the served requests of a client that knows the limit. Also return how many requests the controller sent inside a
     pause."""
     bucket_size = 1e9 if cell.limiter_kind == NO_LIMIT else round(cell.rate * cell.span_s)
     known_limit_counts = simulate_run(cell, ClientWithKnownLimit(cell.rate, bucket_size), seed, length_s)

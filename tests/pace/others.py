@@ -8,7 +8,7 @@ requests in flight.
 from math import floor
 
 _MAX_IN_FLIGHT = 64
-_WAIT_S = 0.001  # seconds until a request asks again, while 64 requests are in flight
+_WAIT_S = 0.001  # with 64 requests in flight, a client waits for this time before it tries to send again
 
 
 class AimdController:

@@ -42,7 +42,7 @@ def test_an_open_breaker_allows_one_probe_at_a_time() -> None:
     assert breaker.wait(1.0) == 0.0
 
 
-def test_a_question_for_the_wait_does_not_use_up_the_probe() -> None:
+def test_a_call_of_wait_does_not_use_up_the_probe() -> None:
     breaker = build_open_breaker()
     assert [breaker.wait(2.0), breaker.wait(3.0)] == [0.0, 0.0]
 
@@ -102,11 +102,9 @@ def test_the_minute_without_an_answer_starts_again_after_an_answer() -> None:
 @pytest.mark.parametrize(
     ("refusal_times", "must_end"),
     [([0.0, 218.0], False), ([0.0, 170.0, 179.0], False), ([0.0, 100.0, 181.0], True)],
-    ids=["only two, far apart", "less than three minutes", "three within more than three minutes"],
+    ids=["two refusals", "three refusals in less than three minutes", "three refusals in more than three minutes"],
 )
-def test_the_run_ends_after_three_minutes_with_at_least_three_answers_that_are_all_429(
-    refusal_times: list[float], must_end: bool
-) -> None:
+def test_the_run_ends_if_all_answers_of_three_minutes_are_429(refusal_times: list[float], must_end: bool) -> None:
     breaker = Breaker()
     assert [breaker.record_rate_limited(refusal_time) for refusal_time in refusal_times][-1] is must_end
     breaker.record_answer()

@@ -23,7 +23,7 @@ def record_answers(
 
 
 @pytest.mark.parametrize(("ceiling", "expected_limit"), [(0, 1), (1, 1), (10, 10), (64, 16), (512, 16)])
-def test_the_limit_begins_at_the_ceiling_or_at_16(ceiling: int, expected_limit: int) -> None:
+def test_the_limit_begins_at_16_unless_the_ceiling_is_lower(ceiling: int, expected_limit: int) -> None:
     assert ConcurrencyLimit(ceiling).allowed_count == expected_limit
 
 
@@ -152,7 +152,7 @@ def test_the_limit_soon_allows_32_pages_in_flight_for_a_slow_service() -> None:
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 8])
-def test_few_pages_queue_at_a_service_with_a_small_capacity(capacity: int) -> None:
+def test_few_pages_wait_at_a_service_with_a_small_capacity(capacity: int) -> None:
     limit = build_page_limit()
 
     duration_s, _ = PageService(0.1, capacity=capacity).fetch_pages(limit, 400)

@@ -7,7 +7,7 @@ import pytest
 from tests.pace.clients import LoadClient
 from tests.pace.world import LimitedService, simulate_client
 
-SEEDS = range(1, 3)  # the mean counts, because three random refusals in a row sometimes look like a limit
+SEEDS = range(1, 3)  # tests check the mean of several runs, because random refusals sometimes look like a limit
 
 
 def count_served(service: LimitedService, since_s: float, until_s: float) -> float:

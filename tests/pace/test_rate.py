@@ -103,7 +103,7 @@ def test_refused_requests_older_than_a_cut_do_not_cut_the_rate_again() -> None:
         for request in requests
         if request.sent_at < rate_cut_times[0] < request.answered_at and not request.is_served
     ]
-    assert len(late_refusals) > 50, "the refusals of half a second arrive after the cut"
+    assert len(late_refusals) > 50, "too few refusals arrive after the rate was cut"
     assert all(next_cut_at - cut_at >= 0.9 * round_trip_s for cut_at, next_cut_at in pairwise(rate_cut_times))
 
 
@@ -194,7 +194,9 @@ def test_an_outage_at_the_start_does_not_discard_the_limit_of_the_last_run(
 @pytest.mark.parametrize("pause_s", [0.0, 1.0, 30.0])
 @pytest.mark.parametrize("day_count", [7, 30, 3650])
 @pytest.mark.parametrize("rate", [2.0, 100.0])
-def test_an_old_found_limit_slows_a_run_only_for_seconds(rate: float, day_count: int, pause_s: float) -> None:
+def test_a_limit_that_was_found_long_ago_slows_a_run_for_less_than_30_seconds(
+    rate: float, day_count: int, pause_s: float
+) -> None:
     found_limit = FoundLimit(0.95 * rate, 1.05 * rate, pause_s, 0)
     client = RateOnlyClient(RateController(found_limit=found_limit, found_limit_age_s=day_count * 86_400.0))
 
@@ -216,12 +218,12 @@ def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
             found_limit, found_on_day = controller.found_limit, day
 
 
-def test_pages_before_the_first_refusal_set_a_limit_of_at_most_twice_their_rate() -> None:
+def test_a_limit_that_page_requests_find_is_at_most_twice_the_rate_of_the_requests() -> None:
     controller = RateController()
     for page_index in range(600):  # ten pages a second, which the search does not slow down
         assert controller.reserve(page_index / 10) == 0
         controller.record_served(page_index / 10, page_index / 10 + ROUND_TRIP_S)
-    assert controller.rate < 100, "a sender of creates would begin at this rate"
+    assert controller.rate < 100, "the page requests have raised the rate of creates too far"
     controller.record_refusal(60.0, 60.1, retry_after_s=5.0)
     assert controller.reserve(65.2) >= 0
     assert controller.found_limit is not None

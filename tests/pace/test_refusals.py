@@ -1,4 +1,4 @@
-"""The kinds of refusals that may be temporary, after the pace was reduced for a kind."""
+"""Refusals that may be temporary. The pace is reduced because of these refusals."""
 
 import pytest
 
@@ -9,7 +9,8 @@ REFUSAL_KIND = "200 Too many requests"
 
 @pytest.mark.parametrize(("sent_at", "is_final"), [(1.0, False), (3.0, True)])
 def test_a_kind_of_refusal_is_final_after_refusals_at_a_reduced_pace(sent_at: float, is_final: bool) -> None:
-    """In the first two seconds, the pace is still above a limit, so the limit refuses most creates as well."""
+    """In the first two seconds at the reduced pace, the pace is still above the limit of the service. So refusals of
+    creates in these seconds do not make a kind final."""
     refusals = TemporaryRefusals()
     refusals.record_accepted(0.0)
     for _ in range(SERIES_LENGTH):

@@ -21,7 +21,7 @@ _HandleEvent = Callable[[float, float], None]  # the arguments: now, and the tim
 
 
 class Client(Protocol):
-    """The methods of a client that the world calls."""
+    """The methods of a client that `simulate_client` calls."""
 
     @property
     def max_in_flight(self) -> float:
@@ -31,7 +31,7 @@ class Client(Protocol):
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
 
     def record_list_request(self, now: float) -> None:
-        """Record that a request of another kind has left."""
+        """Record that a list request has left."""
 
     def record_served(self, sent_at: float, now: float, in_flight: int) -> None:
         """Record that a request was served."""
@@ -42,15 +42,15 @@ class Client(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LimitedService:
-    """A service whose limiter is of the kind `kind`. `rate_steps` has pairs of a time (s) and the rate (requests/s)
-    that the limit has from this time on. The first time is 0.
+    """A service with a limiter of the kind `kind`.
 
-    `round_trip_s` is the round trip of a request that does not wait, and `round_trip_steps` has pairs of a time (s) and
-    the round trip (s) from this time on.
-    The service works on at most `capacity` requests at once, for the second half of their round trip. Other requests
-    wait.
-    `random_refusal_share` is the share of requests that is refused at random. At each time of `list_request_times`, the
-    client also sends a request of another kind, which the same limit counts if `are_list_requests_limited`.
+    `rate_steps`: pairs of a time (s) and the limit (requests/s) from this time on. The first time is 0.
+    `round_trip_s`: the round trip of a request that does not wait.
+    `round_trip_steps`: pairs of a time (s) and the round trip (s) from this time on.
+    `capacity`: the service works on at most this many requests at once. Other requests wait.
+    `random_refusal_share`: the share of the requests that the service refuses at random.
+    `list_request_times`: the times (s) at which the client also sends a list request.
+    `are_list_requests_limited`: whether the limiter counts list requests.
     """
 
     kind: str
