@@ -128,7 +128,7 @@ class Event(StrEnum):
     DIED = "died"  # a run that holds the lock found the entry in SENDING
     FOUND = "found"  # a look-up or a listing showed the subscriber
     ABSENT = "absent"  # the subscriber is proved absent, and the create is sent again
-    WITHHELD = "withheld"  # the subscriber is proved absent, and a person must decide
+    WITHHELD = "withheld"  # no look-up has found the subscriber, and a person must decide
     SUPPRESSED = "suppressed"  # the subscriber is proved absent, and is now on the job's suppression list
     UNRESOLVED = "unresolved"  # the refused create may be sent again, so its subscriber is looked up first
     REOPENED = "reopened"  # a person wants the create to be sent again
@@ -141,7 +141,7 @@ CreateEvent = Literal[Event.ANSWERED, Event.MISANSWERED, Event.REFUSED, Event.NO
 """An event that ends one attempt to create a subscriber."""
 
 FinalAbsenceEvent = Literal[Event.WITHHELD, Event.SUPPRESSED, Event.REFUSED]
-"""An event of an UNKNOWN entry whose subscriber no look-up has found, if the run does not send the create again."""
+"""An event of an UNKNOWN entry if no look-up has found the subscriber, and the create is not sent again."""
 
 ENTRY_STATE_MACHINE = StateMachine[State, Event](
     "an entry",

@@ -13,7 +13,7 @@ from connector.outcomes import Outcome
 from connector.rows import Chunk, Omission, Row
 
 MIN_ROWS_FOR_SHARE = 100  # the least number of rows for which the share of a guard is computed
-_MIN_ROWS_IF_ALL_COUNT = 10  # the least number of rows if all rows count against the guard
+_MIN_ROWS_IF_ALL_COUNT = 10  # with 10 to 99 rows, a guard ends a run only if all rows have the fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class OptOut:
     """A subscriber that is inactive in its row and active in the service. Only a person can make the
     subscriber inactive, on the service's own pages."""
 
-    row: Row | None  # None: this run has not read the row
+    row: Row | None  # None: this run has not read the row, and an earlier run has recorded the opt-out
     digest: bytes  # the digest of the identity
-    identity: str = field(repr=False)  # the text of the identity in the source; without a row, in the service
-    outcome: Outcome | None = None  # the outcome of the row
+    identity: str = field(repr=False)  # the identity as the source writes it (`row` is None: as the service does)
+    outcome: Outcome | None = None  # the outcome of the row; None: this run has not read the row
     reason: str = ""
     """The reason why this run does not know whether the subscriber is still active, or "" for an active subscriber."""
 
@@ -96,7 +96,8 @@ class RowRecorder:
         """Record an opt-out."""
 
     def write_row_numbers(self, outcome: Outcome, file: str, row_numbers: Sequence[int]) -> None:
-        """Record rows of a file that need no person, by their numbers. All these rows have this outcome."""
+        """Record that the rows with these numbers in `file` have this outcome. No person needs to look at these
+        rows."""
 
     def write_created_row(self, row: Row, sent_values: Mapping[str, object]) -> None:
         """Record the values that were sent for a created row."""
@@ -117,7 +118,7 @@ class Tally:
     settled_found_count: int = 0  # unknown creates whose subscriber was found
     settled_absent_count: int = 0  # unknown creates whose subscriber was proved absent
     leftovers: Counter[Leftover] = field(default_factory=Counter)
-    """The number of entries of earlier runs that this run left unresolved and has read no row for, by their result."""
+    """The number of unresolved entries of earlier runs whose rows this run has not read, by the result of the entry."""
     active_count: int = 0  # created rows that are active
     samples: list[dict[str, object]] = field(default_factory=list)  # the values of the first few creates, by field name
     reactivated_count: int = 0  # rows created as active whose identities the list shows as inactive
@@ -183,8 +184,7 @@ class Tally:
         self.recorder.write_change(change)
 
     def report_opt_out(self, opt_out: OptOut) -> None:
-        """Count and report an opt-out. `opt_out.outcome` is the outcome of its row, or None if this run has not read
-        the row."""
+        """Count and report an opt-out."""
         self.opt_out_count += 1
         if opt_out.reason:
             self.unchecked_opt_out_counts[opt_out.reason] += 1

@@ -94,8 +94,8 @@ class LedgerQueue:
         """Run all functions that are still in the queue, on the thread of the caller."""
         while self._running is not None or self._queue:
             if self._running is not None:
-                # Wait for the other thread here, so that a signal interrupts `drain` itself.
-                # In `_set_result`, the caller of `execute` would get the interruption as the result of the transaction.
+                # Wait for the thread before the call of `_set_result`, so that Ctrl-C ends `drain`.
+                # `_set_result` would catch the KeyboardInterrupt, and report it as an error of the transaction.
                 self._running.thread_future.exception()
                 running_request, self._running = self._running, None
                 _set_result(running_request.request, running_request.thread_future.result)
@@ -243,8 +243,8 @@ class LedgerWriter:
             await self.execute(lambda _ledger: None)
 
     async def record_base_id(self, service_id: int, name: str) -> None:
-        """Record the base's id and name in the answer of the service. If the ledger has a base with this name and
-        without an id, the entries of that base move to the base with the id."""
+        """Record the id and the name of the base, which an answer of the service has shown. The ledger may also have a
+        base with this name and without an id. The entries of that base move to the base with the id."""
         base = self.base
         await self.execute(lambda ledger: record_base_id(ledger.connection, base, service_id, name), self._set_base)
 

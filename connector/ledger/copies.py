@@ -1,15 +1,16 @@
 """Backs up and restores a ledger in SQLite and its emails, and copies a ledger to PostgreSQL.
 
 A backup contains the state of the ledger at one moment, even if a run writes the ledger meanwhile. If the ledger's lock
-is free, the backup takes the lock. If another process holds the lock, the copy is still safe. SQLite up to 3.51.2
-corrupts a WAL (write-ahead log) only if two connections write or checkpoint at the same instant. In this case, the
-backup's connection has `mode=ro`, so it does not write. SQLite makes a checkpoint at a commit, and when the last
-connection closes. The backup's connection makes no commit. When it closes, the kernel refuses the exclusive lock that a
-checkpoint needs. The file of the emails has no WAL. Its writers wait until the file is copied.
+is free, the backup takes the lock. If another process holds the lock, the backup opens the ledger with `mode=ro`, so
+that the backup cannot damage the ledger. SQLite up to 3.51.2 corrupts a WAL (write-ahead log) only if two connections
+write or checkpoint at the same instant. The backup's connection does not write. SQLite makes a checkpoint at a commit,
+and when the last connection closes. The backup's connection makes no commit. When the backup's connection closes, the
+kernel refuses the exclusive lock that a checkpoint needs. The file of the emails has no WAL. Processes that write
+emails wait until the file is copied.
 
 Neither a backup nor a restore overwrites a file. A run may have sent emails after the backup was made. So a restore
-closes the campaigns. `EmailLog.find_campaign` refuses closed campaigns, and campaigns that the backup does not have,
-until a person reopens them.
+closes all campaigns, also campaigns that the backup does not have. `EmailLog.find_campaign` refuses a closed campaign
+until a person reopens the campaign.
 """
 
 import os
@@ -99,14 +100,14 @@ def back_up_ledger(url: str, target: Path) -> Backup:
             else:
                 row_counts.append(None)
         for partial_file in reversed(partial_files):
-            # The emails are published first, because a ledger without its emails must never be visible.
+            # The file of the emails is published before the ledger, so that a kill leaves no ledger without its emails.
             partial_file.publish(is_new=True)
     return Backup(*row_counts)
 
 
 def _refuse_existing_files(target_paths: tuple[Path, Path]) -> None:
-    """Raise ConfigurationError if a target exists, or a file that SQLite would take for the WAL or the journal of a
-    target."""
+    """Raise ConfigurationError if a target exists. Also raise the error if a file such as `TARGET-wal` exists, because
+    SQLite would read that file as a part of the target."""
     for path in (target.with_name(target.name + suffix) for target in target_paths for suffix in _FILE_SUFFIXES):
         if os.path.lexists(path):
             raise ConfigurationError(f"{path} exists already, and was not overwritten: move the file away")
@@ -187,7 +188,7 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
             with open_emails(url) as email_log, email_log.transaction():
                 email_log.connection.exec_driver_sql(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
         for partial_file in reversed(partial_files):
-            # The emails are published first, so that no campaign is open when the ledger is visible.
+            # The file of the emails is published before the ledger, so that a kill leaves no ledger without its emails.
             partial_file.publish(is_new=True)
     return Backup(*row_counts)
 

@@ -113,11 +113,12 @@ class EmailLog:
     def find_campaign(
         self, account: str, name: str, *, is_new_account: bool = False, is_reopening: bool = False
     ) -> Campaign | None:
-        """Return the account's campaign with this name, or None if the campaign has sent nothing.
+        """Return the account's campaign with this name, or None if the ledger has no such campaign.
 
-        Raises ConfigurationError if only another account has a campaign with this name, unless `is_new_account`. Also
-        raises ConfigurationError if the ledger was restored, unless `is_reopening` or a run has reopened the campaign
-        (architecture 4.15).
+        Raises ConfigurationError in two cases:
+
+        - Only another account has a campaign with this name, and `is_new_account` is false.
+        - The campaign is closed by a restore of the ledger (architecture 4.15), and `is_reopening` is false.
         """
         campaign = self.connection.execute(_FIND_CAMPAIGN, _build_storable_names(account, name)).one_or_none()
         accounts = self.connection.execute(_FIND_ACCOUNTS_OF_CAMPAIGN, {"name": make_storable(name)}).scalars().all()
@@ -161,7 +162,7 @@ class EmailLog:
         return self._read_last_start("open", campaign)
 
     def record_reopening(self, campaign: Campaign, started_at: str) -> None:
-        """Record that a person has reopened the campaign with the run that started at `started_at`."""
+        """Record the start of a run that has reopened the campaign."""
         self._write_last_start("open", campaign, started_at)
 
     def _read_last_start(self, event_name: str, campaign: Campaign) -> str:
@@ -218,7 +219,7 @@ class EmailLog:
         self._change_state(_SET_EMAILS_REFUSED, rows, EmailState.SENDING, EmailEvent.REFUSED)
 
     def mark_not_sent(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """Delete the SENDING emails to these recipients (state NONE), because their requests never left."""
+        """Delete the SENDING emails to these recipients, because their requests never left."""
         self._change_state(_DELETE_EMAILS, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
 
     def mark_lost(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
@@ -233,7 +234,7 @@ class EmailLog:
         return self.connection.execute(_SET_STATE_OF_CAMPAIGN, parameters).rowcount
 
     def mark_allowed(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """Delete the REFUSED emails to these recipients (state NONE), because a person has allowed one more attempt."""
+        """Delete the REFUSED emails to these recipients, because a person has allowed one more attempt."""
         self._change_state(_DELETE_EMAILS, _build_rows(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
     def _change_state(
@@ -252,7 +253,8 @@ def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[i
 
 
 def _format_last_start_name(event_name: str, campaign: Campaign) -> str:
-    """Return the name (at most 40 characters) of the row of `email_meta` with the last start of this event."""
+    """Return the key (at most 40 characters) of a row in the table `email_meta`. The row has the start of the
+    campaign's last run (event "run"), or of its last reopening (event "open")."""
     key = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
     return f"{event_name} {blake2b(key, digest_size=16).hexdigest()}"
 

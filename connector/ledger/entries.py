@@ -47,7 +47,8 @@ class Entry:
     reported_at: float | None = None
     altered_fields: str | None = None
     """Fields that the service altered in its answer, separated by blanks (architecture 4.13)."""
-    # the key of the run that sent the create last, or that looked up its refusal; None: a listing showed the subscriber
+    # The key of the run that sent the create last, or that looked the subscriber up after a refusal.
+    # None: only a listing has shown the subscriber.
     run_key: int | None = None
     opt_out_job: str | None = None  # the job whose row says inactive while the service shows the subscriber as active
 
@@ -131,8 +132,8 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmedEntry:
-    """A CONFIRMED entry. `known_since` is the end of the run that confirmed the entry, or a later time (Unix seconds;
-    infinity: the run has not ended; None: a listing showed the subscriber)."""
+    """A CONFIRMED entry. `known_since` is the recorded end of the run that sent the create (Unix seconds), or infinity
+    if this run has not ended. If only a listing has shown the subscriber, `known_since` is None."""
 
     identity: bytes
     subscriber_id: int
@@ -211,8 +212,8 @@ class Ledger:
     def find_confirmed_entries(
         self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = MAX_RUN_KEY
     ) -> list[ConfirmedEntry]:
-        """Return at most `max_count` CONFIRMED entries of the base in the order of identities. Begin at the identity (a
-        digest) `first_identity`. After the last identity, continue with the first identity.
+        """Return at most `max_count` CONFIRMED entries of the base in the order of identities (digests). The search
+        begins at `first_identity`. After the last entry of the base, the search continues at the first entry.
 
         Leave out entries that the run with the key `before_run_key` or a later run has sent. Also leave out entries
         that a person has accepted with another identity.
@@ -253,8 +254,8 @@ class Ledger:
     def _find_entries_from(
         self, statement: TextClause, parameters: Mapping[str, object], first_identity: bytes, max_count: int
     ) -> list[ConfirmedEntry]:
-        """Return at most `max_count` entries that the statement finds. Begin at `first_identity`, and continue with the
-        first identity of the shard."""
+        """Return at most `max_count` entries that the statement finds in the shard. The search begins at
+        `first_identity`. After the last entry of the shard, the search continues at the first entry."""
         parameters = {**parameters, "state": State.CONFIRMED, "number": max_count, "not_ended": inf, **self._range}
         entries = dict[ConfirmedEntry, None]()
         for first_shard_identity in dict.fromkeys((self.shard.scale_digest(first_identity), b"")):
@@ -312,7 +313,7 @@ class Ledger:
     # State transitions before a request leaves
 
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """Add entries in the state SENDING for identities that have no entry (state NONE)."""
+        """Add entries in the state SENDING for identities that have no entry."""
         key = base.key
         rows = [
             (key, intent.identity, IDENTITY_FIELD_NUMBERS[intent.field], intent.fingerprint, intent.body)
@@ -354,7 +355,7 @@ class Ledger:
         self._change_state(_SET_ENTRIES_REJECTED, rows, old_state, Event.REFUSED)
 
     def mark_not_sent(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Delete these SENDING entries (state NONE), because their requests are known to have had no effect."""
+        """Delete these SENDING entries, because their requests are known to have had no effect."""
         self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), State.SENDING, Event.NOT_SENT)
 
     def mark_lost(self, base: Base, identities: Sequence[bytes]) -> None:
@@ -380,9 +381,9 @@ class Ledger:
         """Move entries from `old_state` (UNKNOWN, HELD or REJECTED) to CONFIRMED. `found_subscribers` are (identity,
         subscriber id) of subscribers that the service has shown.
 
-        With `is_own_create`, this connector created the subscribers of UNKNOWN entries. Another program may have
-        created any other subscriber. So the entry of any other subscriber loses its fingerprint, and the next run
-        compares the row with the subscriber.
+        With `is_own_create`, UNKNOWN entries keep their fingerprints, because this connector created the subscribers.
+        All other entries lose their fingerprints, because another program may have created the subscribers. So the next
+        run compares their rows with the subscribers.
         """
         confirmation_number = (
             CONFIRMATION_NUMBERS["found"] if old_state is State.REJECTED else CONFIRMATION_NUMBERS["settled"]
@@ -407,8 +408,7 @@ class Ledger:
         self._change_state(_SET_ENTRIES_HELD, rows, State.UNKNOWN, Event.WITHHELD)
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Delete these UNKNOWN entries (state NONE). Their subscribers are proved absent, and are on the suppression
-        list now."""
+        """Delete these UNKNOWN entries. Their subscribers are proved absent, and are on the suppression list now."""
         self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), State.UNKNOWN, Event.SUPPRESSED)
 
     def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:

@@ -121,7 +121,7 @@ def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
         if not may_create:
             with email_log.transaction():
                 is_history_missing = not email_log.has_campaign_history()
-            if is_history_missing:  # version 0.2.0 also created the tables for a single email
+            if is_history_missing:  # version 0.2.0 also created the log for `send`, without a campaign
                 raise build_missing_ledger_error(f"{email_log.name} that has ever recorded a campaign")
         yield email_log
 

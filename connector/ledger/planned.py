@@ -106,7 +106,7 @@ class PlannedLedger(Ledger):
         return identities, subscriber_ids
 
     def find_end_of_last_confirming_run(self, earliest_end: float, now: float) -> float | None:
-        """Return the end of the latest run that confirmed an entry, as the function of `Ledger` does."""
+        """Return the result of `Ledger.find_end_of_last_confirming_run` for the real ledger."""
         return read_ledger(self._url, lambda ledger: ledger.find_end_of_last_confirming_run(earliest_end, now))
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:

@@ -2,8 +2,8 @@
 when the transaction is on the server's disk.
 
 A lost session is not opened again, because the lock of its campaign is lost, too. A pooler must not share the session
-between transactions, because it would also share the lock. PostgreSQL deletes a request body that is no longer needed
-at the next vacuum.
+between transactions, because it would also share the lock. A deleted request body stays in PostgreSQL's files until the
+next vacuum.
 
 Leases (architecture 4.3). Every process that writes holds a lease of its shard. An ordinary run holds a lease of all
 identities. A process takes a lease in one transaction, under a lock, and only if no other lease overlaps. The id of a

@@ -20,9 +20,9 @@ from connector.states import State
 class ReceiptKind(StrEnum):
     """The reason why a subscriber is in the outbox of a run."""
 
-    SENT = "sent"  # the run has recorded the intent of the create
+    SENT = "sent"  # this run has sent the create, or was about to send the create
     KNOWN = "known"  # an earlier run sent the create, and this run has read the row or looked up the subscriber
-    CREATED = "created"  # the service refused the create of this run, and its list shows the new subscriber
+    CREATED = "created"  # the service refused the create of this run, but the list shows the new subscriber
     EXISTED = "existed"  # the subscriber existed, or may have existed, before the create
     CHANGED = "changed"  # the row differs from the subscriber in the service
 

@@ -18,7 +18,8 @@ from connector.states import State, find_traits, list_states_sql
 from connector.subscribers.identity_lists import Suppression
 
 LIST_SIZE_PREFIX = "list "
-"""The prefix of the names under which `meta` and `email_meta` have the numbers of entries of suppression lists."""
+"""The prefix of some keys in the tables `meta` and `email_meta`. The value of such a key is the size of a suppression
+list."""
 
 # Bases. The ledger records the Id of a base that was known only by its name when the service shows the Id
 
@@ -55,8 +56,9 @@ def list_bases(connection: Connection, account: str) -> list[Base]:
 
 
 def count_unsettled_in_possible_duplicates(connection: Connection, base: Base) -> int:
-    """Count the unsettled entries of other bases in the ledger that may be the same base in the service. Two bases may
-    be the same if one has only an id, and the other has only a name."""
+    """Return the number of unsettled entries in other bases of the ledger that may be this base in the service. If this
+    base has only an id, each base without an id may be this base. If this base has only a name, each base without a
+    name may be this base."""
     if base.has_id_and_name:
         return 0
     parameters = {"account": base.account, "key": base.key}
@@ -212,7 +214,8 @@ def record_list_size(connection: Connection, table: Table, account: str, suppres
 
 
 def _format_list_size_name(account: str, suppression: Suppression) -> str:
-    """Return the name of the row of `meta` for the list of this account, job and field."""
+    """Return the key under which the size of this suppression list is stored. Each account, job and identity field has
+    its own key."""
     key = "\0".join((account, suppression.job, suppression.field)).encode("utf-8", "backslashreplace")
     return LIST_SIZE_PREFIX + blake2b(key, digest_size=16).hexdigest()
 
@@ -356,9 +359,9 @@ class EntryDetails:
     `confirmation` is a key of CONFIRMATION_NUMBERS, or None if the state is not CONFIRMED.
 
     `run_id`, `job`, `command`, `started_at` and `finished_at` (Unix seconds), and `run_status` are of the run that sent
-    the create last, or that looked up its refusal last. They are None if only the list has shown the subscriber.
-    `reported_at` is the time at which a changed row was reported. If the state is REJECTED, `reported_at` is the time
-    at which a later run looked the refusal up.
+    the create last, or that looked the subscriber up last after a refusal. They are None if only the list has shown the
+    subscriber. `reported_at` is the time at which a changed row was reported. If the state is REJECTED, `reported_at`
+    is the time at which a later run looked the subscriber up.
     """
 
     account: str

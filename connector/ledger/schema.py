@@ -35,7 +35,8 @@ from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
 SCHEMA_VERSION = 4  # increased with every change of the columns and constraints
 EMAILS_VERSION = 1  # the version of the tables of emails
-# Version 1 lacks the column entry.opted_out, version 2 the table problem, and version 3 the table receipt.
+# Version 1 has no column `opted_out`. Versions 1 and 2 have no table `problem`.
+# Versions 1, 2 and 3 have no table `receipt`.
 _OLDEST_UPGRADABLE_VERSION = 1
 SOURCE_DIGEST_BYTES = 16  # length of the digest that identifies an incremental source
 
@@ -85,7 +86,8 @@ base = Table(
     Column("service_id", BigInteger),
     Column("name", Text),
     Column("folded", Text),  # the normal form of the name (connector.fields.fold_base_name)
-    # The other base in the answer to a create (architecture 4.9); null: the answers had this base.
+    # The service may answer a create in this base with another base (architecture 4.9). Then these columns have the id
+    # and the name of the other base. Otherwise they are null.
     Column("answered_id", BigInteger),
     Column("answered_name", Text),
     CheckConstraint("service_id IS NOT NULL OR name IS NOT NULL", name="base_is_named"),
@@ -108,7 +110,8 @@ entry = Table(
     Column("message", Text),  # message of a refusal; if the state is HELD, the answer
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("run_key", Integer, ForeignKey(run.c.run_key)),
-    # The fingerprint of a row that was reported as changed, or (REJECTED) that a later run has looked up.
+    # The fingerprint of a row that was reported as changed.
+    # If the state is REJECTED: the fingerprint of the row when a later run looked the subscriber up.
     Column("reported", LargeBinary(FINGERPRINT_BYTES)),
     Column("reported_at", Float),  # Unix seconds
     Column("altered", Text),  # names of the fields that the service altered, separated by blanks

@@ -207,7 +207,7 @@ def _cut_message(message: str) -> str:
 
 
 def _escape_line(line: str) -> str:
-    """Return a line in which nothing is a link or a mention of Slack, and no character is hidden."""
+    """Return the line with escapes, so that Slack shows no link, mentions nobody, and hides no character."""
     return make_visible(line).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 

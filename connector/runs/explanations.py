@@ -61,8 +61,8 @@ class ExplainedEntry:
     attempts: Annotated[int, "Number of creates that were sent or about to be sent."]
     run: Annotated[
         ExplainedRun | None,
-        "Run that sent the create last, or that looked up its refusal last. Null if only the list has shown the "
-        "subscriber.",
+        "Run that sent the create last, or that looked the subscriber up last after a refusal. Null if only the list "
+        "has shown the subscriber.",
     ]
     http_status: Annotated[int | None, "HTTP status of the service's last answer to the create, or null."]
     message: Annotated[str | None, "Message of the service's last answer to the create, or null."]

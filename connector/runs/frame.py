@@ -83,7 +83,7 @@ class ClosableLoad(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """The part of a plan that loads and retries share: how the run uses the service and the ledger.
+    """The settings that every load and every retry has: how the run uses the service and the ledger.
 
     `owner_job` is the name of the job whose file the run uses, or "". Because of the suppression list, an earlier run
     of this job may have left entries unfinished. Only a run of this job may finish these entries.
@@ -290,8 +290,8 @@ class Run:
         return suppression
 
     async def compare_waiting_rows(self, sessions: Sequence[Session]) -> None:
-        """Compare the rows that differ from their entries with the service. Call this method after all other work.
-        Raises the errors of `compare_waiting_rows`."""
+        """Compare the waiting rows with their subscribers in the service. Call this method after all other work. Raises
+        the errors of `connector.load.drift.compare_waiting_rows`."""
         if self.is_running:
             await compare_waiting_rows(sessions, self.waiting_rows, is_full=self.setup.plan.is_full)
 
@@ -356,7 +356,7 @@ async def run_with_setup(setup: RunSetup, work: Work, stop: Stop, on_start: Desc
             end_report(report, "locked" if stop.signal is None else "stopped", stop.clock.now(), str(error))
         except LedgerError as error:
             if report.finished_at is None or report.exit_code in (0, 1):
-                # With another exit code, the run has already ended with this error or with a worse error.
+                # If the exit code is above 1, the report already has the error that ended the run.
                 end_report(report, "aborted", stop.clock.now(), str(error))
     return report
 

@@ -86,7 +86,7 @@ class PlannedRows(CloseableResource, RowRecorder):
             self._add_line((file, row_number), [outcome, "", "", ""])
 
     def write_created_row(self, row: Row, sent_values: Mapping[str, object]) -> None:
-        """Add the values that would be sent to the line of a row that would be created."""
+        """Complete the line of a row that would be created: add the values that the create would send."""
         source_values = {name: value for name, value in sent_values.items() if value is not None}
         self._cells_by_row_key[row.file, row.number][_SOURCE_INDEX] = _format_values(source_values)
 

@@ -70,8 +70,8 @@ class ProblemLog:
         self._unstored_counts: Counter[str] = Counter()  # the number of problems beyond MAX_STORED_PROBLEMS, by kind
         self._valid_rows: set[tuple[bytes, str]] = set()  # digest and base of valid rows with a known problem
         self._corrected_rows: dict[bytes, tuple[bytes, str]] = {}
-        """Identity digest and base of each valid row of a rejects file, by the digest of the row's file and number in
-        the original source."""
+        """For each valid row in a rejects file: the identity (a digest) and the base. The key is a digest of the row's
+        cells `_run_id`, `_file` and `_row`."""
 
     @property
     def fails_only_on_new_problems(self) -> bool:
@@ -138,7 +138,8 @@ class ProblemLog:
             self._corrected_rows.update(zip(row_digests, digests_and_bases, strict=True))
 
     def count_new_problems(self) -> Counter[str]:
-        """Return the number of new problems by kind. No finished run of the job has seen a new problem before."""
+        """Return the number of new problems by kind. A problem is new if no finished run of the job has seen the
+        problem before."""
         self._read_identities()
         return self._unstored_counts + Counter(key.kind for key in self._problems if key not in self._known_keys)
 

@@ -21,7 +21,8 @@ def is_workbook_name(name: str) -> bool:
 
 class CorrectedRejects(CloseableResource):
     """A rejects file as a source. In a CSV file, the apostrophes that guard against formulas are removed from the
-    cells. Records without corrected cells are malformed."""
+    cells. If a line has its text only in the column `_raw`, the line stays malformed until a person fills the other
+    cells."""
 
     def __init__(self, source: Source) -> None:
         self._source = source

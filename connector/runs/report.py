@@ -134,9 +134,10 @@ class Report:
     status: Annotated[Status, "How the run ended. `connector status` also shows `running` and `killed`."]
     started_at: Annotated[datetime, "Start of the run."]
     finished_at: Annotated[datetime | None, "End of the run."] = None
-    scope: Annotated[RunScope, "Source, destination and settings. Its fields are keys of the JSON."] = field(
-        default_factory=RunScope
-    )
+    scope: Annotated[
+        RunScope,
+        "Source, destination and settings of the run. In the JSON, each field of `RunScope` is a separate key.",
+    ] = field(default_factory=RunScope)
     rows: Annotated[dict[str, int], "Number of rows that were read, and of rows with each outcome."] = field(
         default_factory=lambda: count_rows(0, {})
     )
@@ -263,8 +264,8 @@ def start_report(command: str, job: str, started_at: datetime, scope: RunScope |
 def record_report(
     report: Report, state_dir: Path, retention_s: float, now: Callable[[], datetime]
 ) -> AbstractContextManager[bool]:
-    """Return a context that stores the report in the state folder for the command `status`. The context lasts from the
-    beginning of the run to its end. The context yields whether the record of the start is on disk."""
+    """Return a context for the whole run, which records the run for the command `status`: first the start of the run,
+    and at the end its report. The context yields True if the record of the start is on disk."""
 
     def describe() -> dict[str, Any]:
         return {**report.as_json(), "exit_code": report.exit_code}

@@ -116,7 +116,8 @@ class Problems(ProblemCounts):
     """The report's `problems`."""
 
     kinds: Annotated[
-        dict[str, ProblemCounts], "The same numbers for each kind: invalid, rejected, held, unknown and opted_out."
+        dict[str, ProblemCounts],
+        "Numbers of new and of open problems by kind: invalid, rejected, held, unknown and opted_out.",
     ]
 
 
@@ -134,6 +135,7 @@ class ErrorReport(TypedDict):
     """The JSON of a command that ended without a report."""
 
     status: Annotated[
-        Literal["usage", "aborted", "locked", "stopped"], "Why the command ended: exit code 2, 3, 4, or 130 and 143."
+        Literal["usage", "aborted", "locked", "stopped"],
+        "How the command ended. `usage`: exit code 2. `aborted`: 3. `locked`: 4. `stopped`: 130 or 143.",
     ]
     message: Annotated[str, "What happened, and what to do."]

@@ -81,7 +81,8 @@ class RowFindings:
         for name, code, message in zip(fields, codes, messages, strict=True):
             if problem.http_status is not None:
                 message = build_refusal_kind(problem.http_status, problem.message)
-            elif not name or not problem.row.number:  # other messages about a field have no value of a row
+            elif not name or not problem.row.number:
+                # This message may quote a cell, so its quoted texts are masked.
                 message = _QUOTED_TEXT.sub("'…'", _LINE_PREFIX.sub("", problem.message))
             cause_key = str(problem.outcome), name, code, message
             if cause_key not in self._cause_by_key and len(self._cause_by_key) >= _MAX_CAUSES:
@@ -410,8 +411,11 @@ class LoadFiles(CloseableResource, RowRecorder):
                 "earlier run, or with --full"
             )
         for reason, row_count in sorted(self._uncompared_counts.items()):
-            rows_text = f"{count(row_count, 'changed row')} {agree(row_count, 'is', 'are')}"
-            yield f"{rows_text} in the drift file without a field, because the values were not compared: {reason}"
+            rows_text = count(row_count, "changed row")
+            yield (
+                f"{rows_text} could not be compared with the service: {reason}. The drift file has "
+                f"{agree(row_count, 'this row', 'these rows')} with an empty `field`"
+            )
 
     def restart(self) -> None:
         """Delete both files, because all rows are read again."""

@@ -119,8 +119,8 @@ def _prune_files_at_end(state_dir: Path, now: float, retention_s: float) -> None
 
 
 def _find_clock_jump(state_dir: Path, now: float, retention_s: float) -> float:
-    """Return the seconds between the last earlier run and the first run of the last day. Return 0 if this is a possible
-    time between two runs of a schedule."""
+    """Return the seconds between the newest run that is older than 24 hours and the oldest run of the last 24 hours.
+    Return 0 if a schedule can explain this time, for example a monthly schedule."""
     written_times = []
     for path in (state_dir / _RUNS_FOLDER).glob("[0-9]*.json"):
         with suppress(OSError):  # another run may have deleted the file
