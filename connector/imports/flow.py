@@ -183,8 +183,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
 
 
 class _LoadRun:
-    """A load: its plan, its source rows, its run, the part of the source that the cursor selects, and messages so
-    far."""
+    """A load, with its plan, its source rows, its run, its cursor, and messages about its rows."""
 
     def __init__(self, plan: LoadPlan, source_rows: SpooledRows, run: Run) -> None:
         self._plan, self._source_rows, self._run = plan, source_rows, run
@@ -227,7 +226,8 @@ class _LoadRun:
 
     async def _load_in_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
         loads = BaseLoads(self._run, self._plan.rows.base, mode, survey)
-        compares_rows = mode is RunMode.LOAD or self._plan.is_planned  # after a survey, the load compares the rows
+        # A survey compares no rows, because the load that follows the survey compares the rows.
+        compares_rows = mode is RunMode.LOAD or self._plan.is_planned
         await self._run.finish_load(loads, self._load_source(loads, compares_rows=compares_rows))
         return loads
 
@@ -364,7 +364,6 @@ class _LoadRun:
             )
 
     def _list_messages(self, loads: BaseLoads, refusals: Sequence[str]) -> Iterator[str]:
-        """Yield messages that add to the counts."""
         tally = self._run.tally
         yield from describe_opt_outs(tally, self._run.rows.drift_path)
         yield from self._remarks.messages

@@ -100,8 +100,8 @@ class Remarks:
             yield (
                 f"{count(cell_count, 'cell')} {agree(cell_count, 'is', 'are')} read as empty, because programs "
                 f"write these words for a missing value: {', '.join(shown_texts)}{ellipsis}. "
-                f'If a word is a name, keep the name by the field\'s values in a job: {{"{example_text}": '
-                f'"{example_text}"}}'
+                "If a word is a real value, add the word to the key `values` of its field in the job: "
+                f'{{"{example_text}": "{example_text}"}}'
             )
         decoded_cell_counts = {
             reinterpretation.field: cell_count
@@ -118,7 +118,7 @@ class Remarks:
 
 
 def describe_unmapped_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) -> Iterator[str]:
-    """Yield messages about columns that are not used, and about a column with whole names."""
+    """Yield messages about unused columns, and about a column that has the first and the last name together."""
     if unmapped_columns:
         yield f"columns not used: {', '.join(unmapped_columns)}"
     useful_columns = find_useful_columns(mapping, unmapped_columns)
@@ -190,15 +190,16 @@ def describe_reactivated_rows(tally: Tally, *, is_planned: bool = False) -> Iter
 
 
 def describe_leftovers(tally: Tally) -> Iterator[str]:
-    """Yield a message about unresolved creates of earlier runs without a row in this run, for each kind of result."""
+    """Yield messages about unresolved creates of earlier runs whose rows this run did not read. Each message counts the
+    creates with one result, such as `held`."""
     counts_by_description = (
         (_describe_leftover(leftover), entry_count) for leftover, entry_count in tally.leftovers.items()
     )
     for description, entry_count in sorted(counts_by_description):
         unresolved_creates_text = count(entry_count, "unresolved create")
         yield (
-            f"{unresolved_creates_text} of earlier runs without a row in this run {agree(entry_count, 'is', 'are')} "
-            f"now {description}"
+            f"{unresolved_creates_text} of earlier runs {agree(entry_count, 'is', 'are')} now {description}. This run "
+            f"did not read {agree(entry_count, 'the row of this create', 'the rows of these creates')}"
         )
 
 

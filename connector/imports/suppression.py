@@ -109,10 +109,10 @@ def open_suppression(plan: SuppressionPlan) -> Source:
     except SourceError as error:
         raise type(error)(f"the suppression list cannot be read: {error}. Nothing was sent") from None
     with closed_on_error(source):
-        if f"{plan.column} (2)" in source.columns:  # the name of a second column with the same name
+        if f"{plan.column} (2)" in source.columns:  # the source renames a second column NAME to `NAME (2)`
             raise ConfigurationError(
-                f"the suppression list {source.name} has more than one column {plan.column}. Rename the "
-                "columns without the identities. Nothing was sent"
+                f"the suppression list {source.name} has more than one column {plan.column}. Only the column with the "
+                "identities may have this name. Rename the other columns. Nothing was sent"
             )
         if plan.column not in source.columns:
             similar_columns = get_close_matches(plan.column, source.columns, n=1)
@@ -183,7 +183,7 @@ def read_addresses(text: str) -> list[str]:
     text = re.sub(r"\([^()@]*\)|^[='\"\s]+", "", unicodedata.normalize("NFKC", text))
     for address_part in re.split(r"[;,|\n]", text):
         bracket_match = re.fullmatch(r".*<([^<>]*)>\s*", address_part)
-        # A part of a name: Lee, Ann <ann@example.com>.
+        # Leave out parts without an address, such as `Lee` in `Lee, Ann <ann@example.com>`.
         if bracket_match is None and "@" not in address_part and "<" in text:
             continue
         for word in (address_part if bracket_match is None else bracket_match[1]).split():

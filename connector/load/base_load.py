@@ -46,17 +46,18 @@ about half the time (measured).
 """
 
 _MAX_REPORT_AGE_S = 7 * 86_400.0
-"""Seconds after the report of a changed row in which the row is not compared again (architecture 4.12). A week is an
-estimate: a person has time to correct the subscriber, and a forgotten difference comes back."""
+"""A changed row is not compared again until this number of seconds after its report (architecture 4.12). A week is an
+estimate: a person has time to correct the subscriber, and a forgotten difference is reported again."""
 
 
 @dataclass(slots=True)
 class ClassifiedChunk:
-    """A chunk of rows for one base, with the rows that have no outcome yet: rows to create, and held rows."""
+    """A chunk of rows for one base. The dicts have the rows without an outcome: rows to create, and rows whose entries
+    are HELD or REJECTED."""
 
     planned_chunk: PlannedChunk
     state_by_row_index: dict[int, State]  # the state of the entry of each row to create
-    held_or_rejected_entry_by_row_index: dict[int, Entry]  # the HELD or REJECTED entries of other rows
+    held_or_rejected_entry_by_row_index: dict[int, Entry]
     is_outdated: bool = False  # whether a later look-up may have found subscribers of these rows
 
 
@@ -75,7 +76,7 @@ class Loader:
         )
         self.settler = Settler(session, mode, self._outcomes, self._refusals, self._send_candidates)
         self._mistaken_ids = MistakenIds(session)
-        # Whether `_settle_conflicts` has excluded that unresolved entries belong to new rows.
+        # Whether `_settle_conflicts` has proved that no unresolved entry is for the subscriber of a new row.
         self._is_free_of_conflicts = False
 
     async def begin(self, *, refuses_misanswered_base: bool = True) -> None:
@@ -98,8 +99,8 @@ class Loader:
         session.stop.check()
 
     async def _record_unresolved_rows(self) -> None:
-        """Record a receipt for each unknown create of an earlier run, which this run settles. Leave out creates whose
-        receipts of an earlier run are still in the outbox, because these receipts will contain the result."""
+        """Record a receipt for each unknown create of an earlier run, because this run settles these creates. Leave out
+        the creates of a run whose receipts are not written yet. These receipts will contain the result."""
         journal, base = self._session.journal, self._session.journal.base
         if not journal.has_receipts:
             return
@@ -297,9 +298,8 @@ class Loader:
         return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED
 
     async def _check_opt_outs(self, planned_chunk: PlannedChunk, unchanged_entries: Mapping[int, Entry]) -> None:
-        """Count unchanged rows whose entries have an opt-out, all with the outcome EXISTS. The inactive rows among them
-        also wait for a new comparison with the service. The active rows among them end the opt-outs that this job has
-        recorded."""
+        """Give the outcome EXISTS to unchanged rows whose entries have an opt-out. Inactive rows are compared with the
+        service again. Active rows end the opt-outs that this job has recorded."""
         session = self._session
         if not unchanged_entries:
             return
@@ -324,8 +324,8 @@ class Loader:
         return [index for index, identity in zip(indexes, identities, strict=True) if identity in stale_identities]
 
     def _add_unresolved_creates(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
-        """Add the creates of rows whose entries are unknown to the unresolved creates. The run settles all unresolved
-        creates before it sends one of these creates again."""
+        """Add an unresolved create for each row in `entries`, which has the entries by the index of the row. The run
+        settles all unresolved creates before it sends one of these creates again."""
         session = self._session
         session.tally.add_started_rows(len(entries))
         unresolved_create_by_index: dict[int, UnresolvedCreate] = {}

@@ -49,8 +49,8 @@ class Candidate:
 
 
 SendCandidates = Callable[[FetchItems[Candidate]], Awaitable[None]]
-"""A function that sends or plans candidates. Its argument is a function that returns the next candidates.
-`SendCandidates` ends when this function returns no candidate, or when the run must stop."""
+"""The type of a function that sends or plans candidates. Its argument `fetch` returns the next candidates. The function
+ends when `fetch` returns no candidate, or when the run must stop."""
 
 
 def extract_row(chunk: Chunk, position: int) -> Row:
@@ -106,8 +106,8 @@ class _RowCells:
 
 
 class CandidateStream:
-    """The chosen rows of a chunk as candidates. The candidates are built a few at a time, because later candidates
-    contain the base's Id if an answer has shown the Id.
+    """The chosen rows of a chunk as candidates. `fetch` builds a few candidates at a time. After an answer has shown
+    the Id of the base, the next candidates contain this Id.
     """
 
     def __init__(
@@ -176,7 +176,7 @@ class CandidateStream:
 
 
 class CandidateList:
-    """A list of candidates that have no chunk. A candidate may be fetched until its look-up expires."""
+    """A list of candidates from entries of the ledger. `fetch` returns candidates until their look-up expires."""
 
     def __init__(self, candidates: Sequence[Candidate], monotonic: Callable[[], float]) -> None:
         self._candidates, self._monotonic = candidates, monotonic

@@ -159,8 +159,8 @@ async def record_shown_subscriber(session: Session) -> None:
 
 
 def _report_unshown_entries(session: Session, known_entries: Sequence[ConfirmedEntry]) -> None:
-    """Add a message that the list shows none of these subscribers, if the longest expected lag has passed for one of
-    them."""
+    """Add a message that the list shows none of these subscribers. Add no message if all of them are so new that the
+    list may not show them yet."""
     max_confirmed_at = session.clock.now().timestamp() - session.access.expected_lag_s
     if any((known_entry.known_since or 0.0) <= max_confirmed_at for known_entry in known_entries):
         session.tally.add_message(
@@ -268,7 +268,9 @@ def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_
         f"subscriber (Id {last_sentinel.subscriber_id}) {age_s:.0f} s after that answer."
     )
     if age_s < session.access.state.largest_lag_s:
-        last_sentence = "The largest lag on record is longer, so the list need not show the newest subscribers yet"
+        last_sentence = (
+            "The largest lag on record has not passed yet, so the list may show the newest subscribers later"
+        )
         return f"{first_sentence} {last_sentence}", False
     message = (
         f"{first_sentence} So only the answers show that these subscribers exist. "

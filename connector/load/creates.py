@@ -194,7 +194,7 @@ class Creator:
                 self._stop_on_first_failures(candidate, answer, transition)
         if transition.is_limited and self._session.policy.looks_up_first:
             return transition
-        # Without look-ups, a 429 counts as a refusal without effect.
+        # Without look-ups, a create that got a 429 is sent again at once (architecture 4.8).
         if transition.status == TOO_MANY_REQUESTS and transition.is_limited:
             self._limited_transitions[candidate.intent.identity] = transition
             return None
@@ -234,8 +234,8 @@ class Creator:
         self.finish(candidate, transition)
 
     async def commit_results(self) -> None:
-        """Make the recorded state transitions durable. If the run knew only the name of the base, move the entries to
-        the base in the answer.
+        """Write the state transitions to the ledger. If the run knew only the name of the base, first record the Id of
+        the base from the answer.
         """
         journal = self._session.journal
         if self._answered_base not in (None, (journal.base.service_id, journal.base.name)):
@@ -329,7 +329,10 @@ class Creator:
             )
 
     def _stop_on_first_failures(self, candidate: Candidate, answer: CreateAnswer, transition: Transition) -> None:
-        """End the run after too many failed creates before the first accepted create of the run, or of this base."""
+        """End the run after too many failed creates, unless the service has accepted a create of this base.
+
+        The failures in all bases count together until the service accepts a create of the run. Then the failures in
+        each base count alone."""
         session = self._session
         canaries = self._base_canaries if session.canaries.is_answered else session.canaries
         # A second refusal of the same row does not count, because the row may be the cause.

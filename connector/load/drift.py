@@ -41,8 +41,8 @@ _ROWS_PER_COMMIT = 2_000  # rows in one commit
 
 _EQUAL, _DIFFERENT = 1, 2  # results of the comparison of a row; 0: the row was not compared
 _ACTIVE, _INACTIVE, _OTHER_SUBSCRIBER, _GONE = 1, 2, 3, 4
-"""The activity that the service shows for a subscriber. `_OTHER_SUBSCRIBER`: the Id now has another base or identity.
-`_GONE`: the list lacks the subscriber. 0: not known.
+"""The state of a subscriber in the service. `_OTHER_SUBSCRIBER`: the Id now has another base or identity. `_GONE`: the
+list lacks the subscriber. 0: not known.
 """
 
 _UNREAD_ROW = Row(0, "", (), ())  # the row of an opt-out that this run has not read
@@ -73,7 +73,8 @@ async def compare_waiting_rows(sessions: Sequence[Session], waiting_rows: Waitin
 
 
 async def _add_opt_outs(session: Session, waiting_rows: WaitingRows) -> None:
-    """Add the base's recorded opt-outs to the waiting rows, if this run has not read their rows."""
+    """Add the opt-outs that the job has recorded in the base to the rows that are compared with the service. Leave out
+    opt-outs whose rows are already among these rows."""
     base, job = session.journal.base, session.source_job
     identities = await session.journal.execute(lambda ledger: ledger.find_opt_outs(base, job))
     waiting_identities = waiting_rows.find_identities(session.journal) if identities else set()
@@ -118,8 +119,8 @@ def _report_uncompared_row(waiting_row: WaitingRow, tally: Tally, reason: str) -
 
 
 def _report_opt_out(waiting_row: WaitingRow, tally: Tally, identity: str = "", *, reason: str = "") -> None:
-    """Report the opt-out of a waiting row. `identity` is the text in the service, for a row that this run has not
-    read."""
+    """Report an opt-out. If this run has not read the row, `identity` is the email or the id that the service shows for
+    the subscriber."""
     row = None if waiting_row.row.source == _UNREAD_ROW else waiting_row.row.source
     outcome = (
         None if row is None else Outcome.EXISTS if waiting_row.reason is CompareReason.OPTED_OUT else Outcome.CHANGED

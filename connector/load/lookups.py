@@ -51,7 +51,7 @@ class KeysCost:
     """The cost of look-ups by filter for some keys."""
 
     request_count: int  # number of requests, including controls
-    unprovable_count: int = 0  # keys whose subscribers no filter is known to prove absent
+    unprovable_count: int = 0  # number of keys whose absence the filters cannot prove
     has_other_spellings: bool = False  # whether some keys must also be looked up in upper or lower case
 
 
@@ -227,6 +227,7 @@ async def _look_up_next_groups(
             LookupPart(access, keys, result, looks_up_as_sent=any(key.ignores_case for key in keys))
         ], remaining_groups
     result = await try_look_up_by_filters(access, keys, remaining_count)
+    # Filters that do not find the latest sentinel prove no absence, so the next look-up is a sweep.
     if tried_methods == {LookupMethod.FILTER} and not _shows_latest_sentinel(access, result):
         result = replace(result, absent_identities=frozenset())
     return [LookupPart(access, keys, result)], remaining_groups
@@ -270,8 +271,8 @@ def build_inconclusive_result(access: ListAccess) -> LookupResult:
 
 
 def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
-    """Return whether the filters showed this run's latest sentinel, or proved a lag of the list. Otherwise the filters
-    do not prove absence."""
+    """Return whether the filters showed this run's latest sentinel. Also return True if the list lags, because then the
+    list itself may lack the sentinel."""
     latest_confirmed_at = max(
         (sentinel.confirmed_at for sentinel in access.sentinels if sentinel.confirmed_at < result.started_at),
         default=_NEVER,

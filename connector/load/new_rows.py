@@ -69,10 +69,10 @@ class MistakenIds:
     async def find_mistaken_ids(
         self, planned_chunk: PlannedChunk, new_indexes: Sequence[int], listing_rows: SweptRows | None
     ) -> dict[int, tuple[str, str]]:
-        """Find new rows whose subscribers probably exist in the base with another client_user_id. Return the code and
-        message of a problem for each such row, by the index of the row.
+        """Find new rows whose subscribers probably exist in the base with another client_user_id. Return the problem of
+        each found row (its code and its message), by the index of the row.
 
-        `listing_rows` is the listing whose subscribers were recorded, or None if filters have looked the rows up.
+        `listing_rows` are the subscribers of the list, or None if the run has used filters instead of a listing.
         """
         policy = self._session.policy
         if policy.identity != _CLIENT_USER_ID or not policy.looks_up_first:
@@ -142,11 +142,11 @@ class MistakenIds:
     async def _find_client_user_ids_by_email(
         self, emails: Sequence[str], listing_rows: SweptRows | None
     ) -> dict[str, str]:
-        """Return the emails that a subscriber of the base has, each with the client_user_id of the subscriber, or "" if
-        the client_user_id is not known. Leave out subscribers that this run has created, because two rows may share an
-        email.
+        """Return the client_user_id by email, for those of `emails` that a subscriber of the base has. "" stands for a
+        client_user_id that is not known. Leave out subscribers that this run has created, because two rows of the
+        source may share an email.
 
-        `listing_rows` is the listing whose subscribers were recorded, or None if filters have looked the rows up.
+        `listing_rows` are the subscribers of the list, or None if the run has used filters instead of a listing.
         """
         access, journal = self._session.access, self._session.journal
         email_by_identity = {digest_identity("email", email): email for email in emails}

@@ -74,8 +74,8 @@ class Outcomes:
         return existing_create
 
     def add_earlier_refusals(self, refusals: Mapping[bytes, Refusal], recent_identities: Collection[bytes]) -> None:
-        """Add entries that earlier runs left REJECTED and that are UNKNOWN now, with their held rows. The list may not
-        show the subscribers of `recent_identities` yet."""
+        """Add an unresolved create for each of these refusals of earlier runs. The caller has moved the entries from
+        REJECTED to UNKNOWN. The list may not show the subscribers of `recent_identities` yet."""
         now = self._session.clock.monotonic()
         for identity, refusal in refusals.items():
             # Two quiet periods have passed since the refusal of an entry that is not recent, so one look-up is enough.
@@ -181,7 +181,7 @@ class Outcomes:
             self._report_created_row(row)
 
     def _leave_unresolved(self, candidate: Candidate, transition: Transition) -> None:
-        """Add the create to the unresolved creates. If the create is unresolved already, restart its times."""
+        """Add the create to the unresolved creates, and begin its quiet periods."""
         is_after_look_up, now = True, self._session.clock.monotonic()
         if candidate.entry_state is not State.UNKNOWN:
             is_after_look_up = self._session.policy.looks_up_first
@@ -249,13 +249,13 @@ class Outcomes:
     # Outcomes that follow from the states of the entries after look-ups
 
     async def report_resolved_rows(self) -> None:
-        """Give the held rows, and the rows that are no longer unresolved, the outcome that follows from the ledger."""
+        """Give an outcome to each held row, and to each unresolved create whose entry is settled in the ledger."""
         await self._report_held_rows()
         await self._report_resolved_creates()
 
     async def _report_held_rows(self) -> None:
-        """Report all held rows. If a listing has shown the subscriber of a row, the entry of the row decides the
-        outcome. All other held rows are reported as problems."""
+        """Report all held rows. A row whose entry is CONFIRMED now counts as created, existing or changed. Every other
+        row is reported as a problem."""
         session = self._session
         entries = await self._session.journal.find_entries([held_row.row.identity for held_row in self._held_rows])
         confirmed_ids = {
@@ -290,8 +290,8 @@ class Outcomes:
                 session.tally.report_problem(replace(problem, attempt_count=attempt_count))
 
     async def _report_resolved_creates(self) -> None:
-        """Report the unresolved entries that are no longer UNKNOWN. If the ledger has joined two records of one base,
-        the load of the other record may have changed the entries.
+        """Report the unresolved creates whose entries are CONFIRMED or REJECTED now. If the ledger has joined two
+        records of one base, another load of the run may have settled these entries.
         """
         for identity, entry in (await self._session.journal.find_entries(list(self.unresolved_creates))).items():
             match entry.state:
@@ -346,8 +346,8 @@ class Outcomes:
         await self._session.journal.flush()
 
     async def _reject_unsent_entries(self) -> None:
-        """Move the refused entries that this run does not send again back to REJECTED, so that a later run knows their
-        refusal."""
+        """Move entries from UNKNOWN back to REJECTED if their creates were refused and this run does not send them
+        again. A later run then knows the refusals."""
         base = self._session.journal.base
         entries = await self._session.journal.find_entries(list(self.unresolved_creates))
         refused_entries = [

@@ -38,10 +38,11 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 
 _NEVER, _ALWAYS = float("-inf"), float("inf")
-# Number of identities that a listing lacks and that are looked up. If one subscriber exists, as many again are looked
-# up.
 _ABSENT_LOOK_UP_COUNT = 5
-_ABSENT_SAMPLE_ROW_COUNT = 400  # rows of a chunk from which the identities for these look-ups are chosen
+"""A check of a listing looks up this number of identities that the listing lacks, by filters. If the filters show
+exactly one of them, the check looks up the same number of other identities."""
+
+_ABSENT_SAMPLE_ROW_COUNT = 400  # number of rows of a chunk, from which the identities for the filters are chosen
 
 
 class BasePresence:
@@ -96,9 +97,8 @@ class BasePresence:
             self.valid_until = _NEVER
 
     def _record_duplicates_of_first(self, rows: SweptRows) -> None:
-        """Record the ids of the first new subscriber of the run, if a listing shows the subscriber twice in a hidden
-        base. Earlier look-ups could not show the subscriber, because the list shows a hidden base only to a request
-        with the Id of the base."""
+        """If a listing shows the first new subscriber of the run twice, record its ids. In a hidden base, only a
+        listing of the base shows this subscriber."""
         first_sentinel, base_id = self.session.canaries.first_sentinel, self.session.journal.base.service_id
         if first_sentinel is None or first_sentinel.base_id != base_id:
             return
@@ -110,11 +110,11 @@ class BasePresence:
         self.session.tally.record_duplicates(ids)
 
     async def record_listing(self, listing: Listing, *, first_part_index: int = 0) -> None:
-        """Record the subscribers of the base that a listing shows. Record only the parts from `first_part_index` on.
-        The caller has read `first_part_index` from `part_count` at an earlier time."""
+        """Record the subscribers of the base that a listing shows. If the listing was renewed, `first_part_index` is
+        the index of its first new part, and only the new parts are recorded."""
         base_counts = await record_base(self.access, listing.rows, first_part_index=first_part_index)
         if first_part_index:
-            return  # the counts of a renewal are wrong, because its pages overlap with earlier pages
+            return  # a renewed listing contains some subscribers twice, so its counts are wrong
         self.listing_rows = listing.rows
         if listing.is_complete:
             self.unlisted_count = base_counts.unlisted_count
@@ -203,7 +203,7 @@ class AccountPresence:
         """Make the look-ups by filters. Return a task for each base whose look-up is inconclusive for some keys, with
         only these keys."""
         if await record_hidden_classes(tasks[0].presence.access):
-            return list(tasks)  # filters leave out the same classes as the list
+            return list(tasks)  # the list hides a class, and filters hide the same class, so they prove no absence
         remaining_tasks = list[LookupTask]()
         for task in tasks:
             session, looks_up_as_sent = task.presence.session, method is LookupMethod.FILTER_AS_SENT
@@ -266,7 +266,8 @@ class AccountPresence:
                 presence.cover_rows(None, started_at)
 
     async def _read_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
-        """Read the whole list for all bases. Return the tasks that the new listing does not cover."""
+        """Read the whole list for all bases, and use the listing as the look-up of each task. Return the tasks for
+        which the listing cannot be used."""
         session = tasks[0].presence.session
         keys = [key for task in tasks for key in task.keys]
         listing = await read_account_list(self._accesses_of_shown_bases, keys, keeps_other_bases=self._has_many_bases)
@@ -284,8 +285,7 @@ class AccountPresence:
         return await self._cover_by_listing(tasks)
 
     async def _cover_by_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
-        """Record for the base of each task that the listing covers the rows of the base. Return the tasks that the
-        listing does not cover."""
+        """Use the last listing as the look-up of each task. Return the tasks for which no listing can be used."""
         remaining_tasks = list[LookupTask]()
         for task in tasks:
             presence, listing = task.presence, self._listing
@@ -338,7 +338,8 @@ class AccountPresence:
         return [presence.access for presence in self.presences if not presence.is_hidden]
 
     async def _read_hidden_base(self, task: LookupTask) -> None:
-        """Read a hidden base separately, and cover the base. Raises RunAborted if the reading is incomplete."""
+        """Read a hidden base separately, and use the reading as the look-up of all rows of the base. Raises RunAborted
+        if the reading is incomplete."""
         presence = task.presence
         listing = await read_account_list([presence.access], task.keys)
         await presence.record_listing(listing)
@@ -424,7 +425,7 @@ def _is_look_up_too_old(session: Session, started_at: float) -> bool:
 
 
 def _find_answered_ids(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
-    """Return the ids among `ids` that entries of this ledger have from answers to creates, for any identity."""
+    """Return those of `ids` that belong to entries of the account whose creates a run of this ledger has sent."""
     return {
         entry.subscriber_id for entry in ledger.find_entries_with_ids(base.account, ids) if entry.run_key is not None
     }

@@ -1,10 +1,12 @@
-"""Chooses the refusals of earlier runs that this run sends again, and looks refused rows up (architecture 4.8).
+"""Chooses the refused creates of earlier runs that this run sends again, and looks refused rows up (architecture 4.8).
 
 The service may refuse a create and store the subscriber all the same. So every refused row is looked up once at the end
 of a run. If the look-up shows the subscriber, the entry is confirmed. Every other row is rejected with the service's
-message. A create that got a 429, or a refusal that may be temporary, is settled with the unresolved creates instead
-(`connector.load.resolution`). The next run sends creates again if their refusals are not final (`NOT_FINAL_STATUSES`).
-The next run also sends one create of each kind of refusal that many entries share.
+message. A 429 is handled elsewhere: `connector.load.resolution` settles its create with the unresolved creates. The
+same is true for a refusal that may be temporary.
+
+The next run sends a create again if its refusal is not final (`NOT_FINAL_STATUSES`). If many entries share a kind of
+refusal, the next run sends only one of their creates again.
 """
 
 from collections import defaultdict
@@ -22,12 +24,12 @@ from connector.states import State
 
 
 class EarlierRefusals:
-    """Decides which refusals of earlier runs are sent again, and which refused rows are looked up."""
+    """Decides which refused creates of earlier runs are sent again, and which refused rows are looked up."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._runs_with_refusals: dict[int, RunWithRefusals] = {}  # by the key of the run
-        self._recent_after = float("-inf")  # a refusal of a run that ended later is recent (Unix seconds)
+        self._recent_after = float("-inf")  # a refusal is recent if its run ended after this time (Unix seconds)
         # These creates were refused recently, so a later run must look their subscribers up again.
         self._recent_identities = set[bytes]()
 
@@ -35,9 +37,9 @@ class EarlierRefusals:
         """Choose the refused creates of the base that this run sends again, and move their entries to UNKNOWN. Raises
         LedgerError.
 
-        If many entries share a kind of refusal, choose one entry of this kind. The other entries are withheld until the
-        service accepts the create of the chosen entry. Of other kinds, choose every refusal that is not final. If a
-        survey came before this load, use the choice of the survey.
+        If many entries share a kind of refusal, choose one entry of this kind. The other entries wait until the service
+        has accepted the create of the chosen entry. Of other kinds, choose every refusal that is not final. If a survey
+        came before this load, use the choice of the survey.
         """
         session, base = self._session, self._session.journal.base
         self._recent_after = session.clock.now().timestamp() - 2 * session.access.expected_lag_s
@@ -59,7 +61,8 @@ class EarlierRefusals:
         self._runs_with_refusals |= {run.run_key: run for run in await session.journal.execute(update_ledger)}
 
     def _choose_refusals(self, refusals: Sequence[Refusal]) -> None:
-        """Choose the refusals whose creates this run sends again, and the refusals whose creates the run withholds."""
+        """Choose the refused creates that this run sends again at once. Other creates of a kind wait until the chosen
+        create of this kind is accepted."""
         session, refusals_by_kind = self._session, defaultdict[str, list[Refusal]](list)
         for refusal in refusals:
             refusals_by_kind[build_refusal_kind(refusal.status, refusal.message)].append(refusal)
@@ -80,11 +83,12 @@ class EarlierRefusals:
                 session.withheld_refusals.pop(refusal.identity, None)
 
     async def release_withheld_refusals(self, *, is_resending_all: bool) -> dict[bytes, Refusal]:
-        """Move the entries of withheld refusals to UNKNOWN if the service has accepted a create of their kind. Return
-        these refusals by identity. Raises LedgerError.
+        """Move the entries that need not wait any longer from REJECTED to UNKNOWN, and return their refusals by
+        identity. Raises LedgerError.
 
-        With `is_resending_all`, also move the refusals that are not final, because a person wants to send all these
-        creates again. Leave out entries that this run has moved meanwhile.
+        An entry waits until a create with the same kind of refusal was sent again and accepted. With
+        `is_resending_all`, an entry waits only if its refusal is final, because a person wants to send the other
+        creates again. Leave out entries that this run has changed meanwhile.
         """
         session, base = self._session, self._session.journal.base
         refusals = [
@@ -115,9 +119,8 @@ class EarlierRefusals:
         return {refusal.identity for refusal in refusals if self.may_not_be_listed_yet(refusal)}
 
     def may_not_be_listed_yet(self, entry: Entry | UnfinishedEntry | Refusal) -> bool:
-        """Return whether the list may not show the subscriber yet, if the refused create has taken effect.
-
-        The run resolves such an entry (architecture 4.5) before it sends a newer row.
+        """Return whether the refusal is recent. A recent create may have taken effect, and the list may show its
+        subscriber later. So the run settles the entry (architecture 4.5) before it sends a newer row.
         """
         run = self._find_run(entry)
         return run is not None and (run.ended_at is None or run.ended_at > self._recent_after)
@@ -161,7 +164,7 @@ class EarlierRefusals:
 
 
 def _is_unchanged(refusal: Refusal, entry: Entry | None) -> bool:
-    """Return whether the entry is still REJECTED with this refusal of the same run."""
+    """Return whether the entry is still REJECTED, with the status, the message and the run of this refusal."""
     if entry is None or entry.state is not State.REJECTED:
         return False
     return (entry.status, entry.message or "", entry.run_key) == (refusal.status, refusal.message, refusal.run_key)

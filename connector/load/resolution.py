@@ -7,12 +7,12 @@ architecture 4.5.
 - The second look-up must show a sentinel: a subscriber that was confirmed after the attempt. A list that shows the
   sentinel would also show the subscriber of a create that had taken effect. Without a sentinel, twice the largest lag
   on record for the account must have passed.
-- The service has finished a create that got a 429. So one look-up is enough if it shows a subscriber whose create left
+- A create that got a 429 has no later effect. So one look-up proves absence if it shows a subscriber whose create left
   after the 429. A list of several pages is read twice in this case, without a wait between the readings.
 - A subscriber that another program may have created is looked up in any spelling (architecture 4.7).
 
-Creates whose subscribers are absent are sent again or held. A create is given up if its subscriber is on the
-suppression list now. The next round of look-ups settles the entries that stay unknown.
+If the subscriber is absent, the create is sent again or held. If the subscriber is on the suppression list now, the
+create is given up. Entries that stay unknown are looked up again.
 """
 
 from collections.abc import Collection, Sequence
@@ -92,9 +92,10 @@ class Settler:
         )
 
     async def settle(self, *, releases_refusals: bool = True) -> None:
-        """Settle the unknown entries of this run and of earlier runs, and then look the refused rows up. With
-        `releases_refusals`, also settle refusals of earlier runs if the service meanwhile accepts a create of their
-        kind.
+        """Settle the unknown entries of this run and of earlier runs, and then look the refused rows up.
+
+        With `releases_refusals`, also settle the refused creates of earlier runs that wait. A create waits until
+        another create with the same kind of refusal was sent again and accepted.
 
         Raises ListFailed if the service does not return its list, and RunAborted if the run must end.
         """
@@ -113,10 +114,11 @@ class Settler:
         stop.check()
 
     async def release_refusals(self, *, is_resending_all: bool = False) -> bool:
-        """Add refusals of earlier runs to the unresolved entries if this run has sent a create of their kind again and
-        the service has accepted the create. Return whether any refusal was added.
+        """Add refused creates of earlier runs to the unresolved creates, if they need not wait any longer. Return
+        whether a create was added.
 
-        With `is_resending_all`, also add the refusals that are not final. Raises LedgerError.
+        A create waits until another create with the same kind of refusal was sent again and accepted. With
+        `is_resending_all`, a create waits only if its refusal is final. Raises LedgerError.
         """
         released_refusals = await self.refusals.release_withheld_refusals(is_resending_all=is_resending_all)
         self.outcomes.add_earlier_refusals(
@@ -229,10 +231,10 @@ class Settler:
         return await self._session.stop.wait(wait_s, f"then {len(unknown_entries):,} unknown rows are looked up again")
 
     def _needs_second_sweep(self, entry: UnfinishedEntry) -> bool:
-        """Return whether a second sweep can prove the entry absent. The create of the entry got a 429, and only the
-        last sweep showed a subscriber that was created later.
+        """Return whether one more sweep may prove the entry absent at once, because its create got a 429.
 
-        A create counts as visible after two sweeps in a row have shown it (`read_visibility`)."""
+        The proof needs two sweeps in a row that show a subscriber whose create left after the 429 (`read_visibility`).
+        Return True if only the last sweep showed such a subscriber."""
         unresolved_create, session = self._find_unresolved_create(entry), self._session
         if not unresolved_create.is_limited or self._last_result.is_filter_result:
             return False
@@ -403,7 +405,7 @@ class Settler:
             return Event.SUPPRESSED
         if session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
             return Event.REFUSED
-        # The policy of the run that left the entry also counts, unless a person wants held entries sent again.
+        # If an earlier run had `on_unknown: hold`, its creates are held, unless a person wants to send them again.
         is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._is_resending_held)
         if is_holding and not unresolved_create.is_refused:
             return Event.WITHHELD

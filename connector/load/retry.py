@@ -39,18 +39,21 @@ class RetrySelection:
 
     @property
     def refuses_misanswered_base(self) -> bool:
-        """Whether the retry refuses a base for which the service has answered a create with another base. A retry that
-        only looks up, or that sends held entries again, does not refuse such a base."""
+        """Whether the retry ends at once if the service has answered a create in the base with another base. Only a
+        retry of rejected entries ends at once. With `--held resend`, no retry ends at once."""
         return self.is_rejected and self.held_decision != "resend"
 
     def choose_mode(self, base: Base) -> RunMode:
-        """Return LOAD if the retry sends creates. Return PLAN if the retry only looks subscribers up, because the
-        service answered a create in the base with another base."""
+        """Return LOAD if the retry may send creates, or PLAN if the retry only looks subscribers up.
+
+        The result is PLAN if the service has answered a create in the base with another base, and no option of the
+        retry asks for creates."""
         sends_creates = self.held_decision == "resend" or self.is_rejected or not base.has_wrong_answer
         return RunMode.LOAD if sends_creates else RunMode.PLAN
 
     def is_selected(self, entry: UnfinishedEntry) -> bool:
-        """Return whether the selected run sent the entry last, or entries of any run are selected."""
+        """Return whether the entry is selected. If the command names a run, this run must be the last that has sent the
+        entry."""
         return self.run_id in (None, entry.run_id)
 
 
@@ -67,7 +70,7 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
         await entry_retry.prepare_entries(state)
     await settler.settle(releases_refusals=False)
     while not session.stop.is_stopping and await settler.release_refusals():
-        await entry_retry.add_unknown_entries()  # the released refusals also count as rows of this retry
+        await entry_retry.add_unknown_entries()  # the added creates also count as rows of this retry
         await settler.settle(releases_refusals=False)
     if selection.is_rejected and not session.stop.is_stopping:
         await entry_retry.send_rejected_rows()
@@ -88,8 +91,8 @@ class _EntryRetry:
         settler.select_entries(self._selected_identities, is_resending_held=selection.held_decision == "resend")
 
     async def prepare_entries(self, state: State) -> None:
-        """Prepare the retry of the entries in this state. Held entries get the decision of the selection at once.
-        Unknown entries are settled later, and `send_rejected_rows` sends rejected entries.
+        """Prepare the selected entries in `state` for the retry. Apply the person's decision to HELD entries at once.
+        UNKNOWN entries are settled later. `send_rejected_rows` sends REJECTED entries.
         """
         match state:
             case State.UNKNOWN:

@@ -22,7 +22,7 @@ from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, jo
 from connector.subscribers.identity_lists import Suppression
 from connector.tally import MIN_ROWS_FOR_SHARE, Tally, exceeds_share
 
-_SHORTEST_FRESH_S = 1.0  # the least effective `load.fresh`; a smaller setting counts as this value
+_SHORTEST_FRESH_S = 1.0  # a smaller `load.fresh` counts as this value
 
 
 class RunMode(Enum):
@@ -40,7 +40,7 @@ class CompareReason(IntEnum):
     REPORTED = 1  # the row has a difference that an earlier run has reported
     FIRST = 2  # the subscriber existed before, and no row of the subscriber was compared yet
     LIMITED = 3  # this run's create got a 429, and the list shows the subscriber; equal values prove the create
-    OPTED_OUT = 4  # an earlier run has recorded an opt-out; the row has an outcome, or this run has not read the row
+    OPTED_OUT = 4  # the subscriber has an opt-out on record; the row is unchanged, or this run has not read the row
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ class Limits:
         return row_count if self.max_creates is None else max(0, min(row_count, self.max_creates - self.sent_count))
 
     def record_answer(self, *, is_rejected: bool, undecided_count: int = 0) -> str | None:
-        """Count an answer to a create. Return the reason to end the run, or None. `undecided_count` of the rejected
-        creates do not count, because their refusals may be temporary."""
+        """Count an answer to a create. Return the reason to end the run, or None. `undecided_count` is a number of
+        rejected creates that do not count yet, because their refusals may be temporary."""
         self.answered_count += 1
         self.rejected_count += is_rejected
         # With fewer answers, `check_rejected_share` decides after all rows have been sent.
@@ -211,8 +211,8 @@ class Limits:
 
 @dataclass(slots=True)
 class Canaries:
-    """The results of the first creates of a run (architecture 4.9). After a create was accepted in any base, each base
-    has its own results."""
+    """The results of the first creates of a run (architecture 4.9). All bases share one object until the service
+    accepts a create of the run. Then each base has its own object."""
 
     # Key of the base, and identity, of creates without a usable answer.
     unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)
@@ -244,9 +244,11 @@ class Session:
     waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # rows of the run to compare with the service
     temporary_refusals: TemporaryRefusals = field(default_factory=TemporaryRefusals)  # the refusals of the run
     retried_refusals: dict[bytes, Refusal] = field(default_factory=dict)
-    """Refusals of earlier runs, by identity, whose creates this run sends again. This run has made them UNKNOWN."""
+    """Refusals of earlier runs, by identity. This run sends the refused creates again, so it has made their entries
+    UNKNOWN."""
     withheld_refusals: dict[bytes, Refusal] = field(default_factory=dict)
-    """Refusals of earlier runs, by identity, whose creates are sent again if one create of their kind is accepted."""
+    """Refusals of earlier runs, by identity. This run sends a refused create again only after another create with the
+    same kind of refusal was sent again and accepted."""
     source_job: str = ""  # the name of the job or the file in reports; opt-outs are recorded with this name
 
     @property

@@ -1,5 +1,5 @@
 """An unresolved create: an entry whose create may or may not have taken effect, with the facts that this run knows.
-Only the methods of this class restart the times of an attempt, and count attempts and look-ups (architecture 4.5)."""
+Only the methods of this class begin quiet periods, and count attempts and look-ups (architecture 4.5)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,8 +66,8 @@ class UnresolvedCreate:
     def record_attempt(
         self, transition: Transition, ended_at: float, valid_until: float, *, is_after_look_up: bool
     ) -> None:
-        """Record an attempt of this run that was lost or limited, and restart all times. An attempt that was not sent
-        restarts no time, because it needs only another look-up."""
+        """Record an attempt of this run that was lost or limited, and begin the quiet periods again. If the attempt was
+        not sent, the quiet periods do not begin again."""
         self.newer_intent = None  # the ledger now has the newer create
         self.attempt_count = None if self.attempt_count is None else self.attempt_count + 1
         if transition.event is Event.NOT_SENT:
@@ -82,7 +82,7 @@ class UnresolvedCreate:
 
     def begin_look_up(self, attempt_count: int, now: float) -> None:
         """Record the ledger's number of attempts before a look-up. If another load of the run has sent the create
-        again, restart all times at `now` (monotonic)."""
+        again, begin the quiet periods again at `now` (monotonic)."""
         if self.attempt_count not in (None, attempt_count):
             self.attempt_ended_at, self.first_missed_at = now, None
         self.attempt_count = attempt_count

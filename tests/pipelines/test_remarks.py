@@ -23,7 +23,7 @@ CASES: list[tuple[tuple[str, ...], tuple[str, ...], str, int]] = [
     (
         ("email,first_name,last_name", "ann@x.org,NULL,None", "bob@x.org,Bob,Null", "NULL,x,y"),
         (),
-        "for a missing value: email NULL (1), first_name NULL (1), last_name None (1). If a word is a name",
+        "for a missing value: email NULL (1), first_name NULL (1), last_name None (1). If a word is a real value",
         1,
     ),
     (
