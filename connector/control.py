@@ -43,7 +43,7 @@ class Stop:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the run must stop, because of a signal or a reason."""
+        """Whether the run must stop, after a signal or a call of `request_stop`."""
         return self.event.is_set()
 
     def request_stop(self, reason: str) -> None:
@@ -65,7 +65,7 @@ class Stop:
         asyncio.get_running_loop().call_later(time_limit_s, stop_at_limit)
 
     def check(self) -> None:
-        """Raise RunAborted if the run must stop for its own reason."""
+        """Raise RunAborted with the reason if `request_stop` was called. After a signal, do nothing."""
         if self.reason is not None:
             raise RunAborted(self.reason)
 

@@ -15,7 +15,7 @@ class Progress:
         self.describe: Callable[[], str] = lambda: "starting"
 
     def set_describe_function(self, describe: Callable[[], str]) -> None:
-        """Replace the function that returns the text."""
+        """Replace the function `describe`, which returns the activity of the run as a text."""
         self.describe = describe
 
 

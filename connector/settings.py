@@ -43,8 +43,7 @@ def raise_descriptor_limit() -> None:
 
 
 def limit_connection_count(requested_count: int) -> int:
-    """Return the number of connections that may be opened, at most `requested_count`. The files of a run can still be
-    opened.
+    """Return how many of `requested_count` connections may be opened, so that the run can still open its files.
 
     Raises ConfigurationError if not even one connection may be opened.
     """
@@ -69,8 +68,8 @@ def _count_open_descriptors() -> int:
 
 _APPLICATION = "subscriber-connector"
 _LEDGER_FILE_NAME = "ledger.db"  # in the state folder, if CONNECTOR_LEDGER is not set
-_LOOKUP_CONNECTION_COUNT = 64  # connections for look-ups, which ask for at most 16 pages at once
-_TIMEOUT_S = 30.0  # service-api.md gives no time limit; no user waits longer than half of this time for an answer
+_LOOKUP_CONNECTION_COUNT = 64  # connections for look-ups, in addition to those for creates and emails
+_TIMEOUT_S = 30.0  # service-api.md gives no time limit; this is twice the longest time that a person waits for a page
 RETENTION_S = 90 * 86_400.0  # seconds for which rejects files, drift files and reports are stored
 _MAX_TOKEN_BYTES = 16384  # a JSON Web Token with all its claims has less than 8 kB
 

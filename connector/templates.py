@@ -246,7 +246,7 @@ class _Environment(ImmutableSandboxedEnvironment):
             factor = next((value for value in (left, right) if isinstance(value, int)), 0)
             repeated_value = next((value for value in (left, right) if isinstance(value, str | list | tuple)), ())
             if factor * len(repeated_value) > self.max_length:
-                raise _LimitError(f"would repeat a text to more than {self.max_length:,} characters for this row")
+                raise _LimitError(f"multiplies a text to more than {self.max_length:,} characters for this row")
         return super().call_binop(context, operator, left, right)
 
 
@@ -254,7 +254,8 @@ class _Environment(ImmutableSandboxedEnvironment):
 def _finalize_value(_: nodes.EvalContext, value: Any) -> Any:
     """Return a text or a number unchanged, and "" for None. Raises TypeError for another value, such as a list.
 
-    Because of the decorator, Jinja does not call this function at compile time, when None would already be escaped.
+    The decorator keeps Jinja from calling this function when it compiles a template. At that time, Jinja has already
+    escaped a None to the text "None".
     """
     if value is None:
         return ""

@@ -234,7 +234,7 @@ def contradicts_reading(reading: ListReading, answers: Sequence[Answer]) -> bool
 
 
 def list_unshown_classes(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenClass]:
-    """Return the classes of which neither the reading nor a request for the class showed a subscriber."""
+    """Return the classes without a known subscriber: the reading shows none, and a request for the class shows none."""
     part_rounds_by_field = {field_name: _read_part_counts(reading, field_name, answers) for field_name in CLASS_FIELDS}
     return [
         (field_name, value)

@@ -186,7 +186,7 @@ class ClassCounts:
 
     @property
     def unshown_classes(self) -> tuple[HiddenClass, ...]:
-        """The classes of which neither the first page nor a request for the class shows a subscriber."""
+        """The classes without a known subscriber: the first page shows none, and a request for the class shows none."""
         return tuple(
             (field_name, value)
             for field_name, count_by_value in self.part_totals.items()

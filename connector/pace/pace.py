@@ -1,5 +1,5 @@
-"""The pace of one run, and its circuit breaker. After many failures in a row, only single probes leave. If the
-probes fail as well, the run ends (architecture 6). The bases of the run share the pace, one base at a time.
+"""The pace of one run, and its circuit breaker. After ten failures in a row, only single probes leave. If the probes
+fail as well, the run ends (architecture 6). A run has one pace for all its bases.
 
 The code is pure: each time is an argument, in seconds of a monotonic clock.
 """
@@ -9,7 +9,8 @@ from math import inf
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.pace.rate import FoundLimit, RateController
 
-_FAILURES_TO_OPEN = 10  # failures in a row that open the breaker, because a restart cuts off many requests at once
+# The breaker opens after this many failures in a row. A few failures do not show that the service is down.
+_FAILURES_TO_OPEN = 10
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 10.0
 # If this many seconds lie between two failures, the count of failures starts again, because nothing was sent meanwhile.
@@ -19,8 +20,11 @@ _MAX_FAILURE_TIME_S = 60.0
 """The run ends after this many seconds of failures. A restart of the service takes less time, and cron can start the
 run again."""
 
-_MAX_RATE_LIMITED_S = 180.0  # the run ends after this many seconds of only 429; windows of rate limits are shorter
-_MIN_RATE_LIMITED_COUNT = 3  # a look-up may take minutes, so two 429s in a row may be far apart
+
+_MAX_RATE_LIMITED_S = 180.0
+"""The run ends if all answers of this many seconds are 429. The windows of rate limits are shorter."""
+
+_MIN_RATE_LIMITED_COUNT = 3  # the run ends only after this many 429s in a row, because two 429s may be minutes apart
 
 
 class Breaker:
@@ -35,8 +39,8 @@ class Breaker:
     def __init__(self) -> None:
         self._failures_in_row = 0
         self._failing_since = inf
-        self._limited_since = inf  # from this time on, every answer was a refusal because of the rate (429)
-        self._limited_count = 0  # the number of these refusals in a row
+        self._limited_since = inf  # time of the first 429 in a row, or inf
+        self._limited_count = 0  # number of 429 answers in a row
         self._failed_at = -inf
         self._wait_s = _FIRST_WAIT_S
         # The time at which the next probe may leave; None while the breaker is closed.

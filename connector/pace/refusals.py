@@ -10,27 +10,28 @@ from dataclasses import dataclass
 from math import inf
 
 SERIES_LENGTH = 20
-"""The length of a series after which its refusals may be temporary: 20 successive rows rarely have the same fault."""
+"""After this many refusals of one kind in a row, the kind may be temporary, because 20 rows rarely have the same
+fault."""
 
 _SAMPLE_SIZE = 40
 
 _SAMPLE_REFUSAL_COUNT = 30
-"""Number of refusals among the latest 40 answers after which a kind may be temporary. If requests leave at four times
-the limit, the service refuses 30 of 40."""
+"""If at least this many of the latest 40 answers are refusals of one kind, the kind may be temporary. If requests leave
+at four times the limit, the service refuses 30 of 40."""
 
 # Seconds until a reduced pace has come down to the limit; until then, the service still refuses most creates.
 _SETTLING_S = 2.0
 _MAX_REFUSED_RETRIES = 3  # a kind is final after this many refusals of creates that were sent again
 
 _MAX_TRIAL_S = 60.0
-"""Seconds of a long series after which the kind may be final: a restart of the service and a window of a minute end
-sooner."""
+"""If a series lasts this many seconds after its 20th refusal, its kind may be final. A restart of the service takes
+less time."""
 
 
 @dataclass(slots=True)
 class _ReducedPaceCounts:
-    """Counts of the creates that left more than two seconds after a kind of refusal reduced the pace. By then, the pace
-    has come down to the limit."""
+    """Counts of the creates at the reduced pace, for one kind of refusal. Creates of the first two seconds after the
+    reduction do not count, because the pace is still above the limit."""
 
     counted_from: float
     accepted_count: int = 0
@@ -50,12 +51,11 @@ class _ReducedPaceCounts:
 class TemporaryRefusals:
     """The kinds of refusals of one run. A kind is a status with a message.
 
-    A kind may be temporary if the caller marks it (`mark_temporary`), for example after a Retry-After. If a create was
-    accepted, a kind may also be temporary after a series of 20 refusals, or after 30 refusals among the latest 40
-    answers. A kind was temporary if a refused create was sent again and accepted.
+    A kind may be temporary in two cases. The caller marks the kind (`mark_temporary`), for example after a Retry-After.
+    Or the service accepts creates, and later refuses 20 creates in a row, or 30 of 40 creates, with this kind.
 
-    `accepted_kinds` are the kinds that were temporary. `earlier_kinds` are the kinds that an earlier run has met.
-    All times are monotonic, in seconds.
+    `accepted_kinds` are the kinds that were temporary: a refused create was sent again and accepted. `earlier_kinds`
+    are the kinds that an earlier run has met. All times are monotonic, in seconds.
     """
 
     __slots__ = (
@@ -119,18 +119,8 @@ class TemporaryRefusals:
         self._series_kind, self._series_length, self._long_series_began_at = "", 0, inf
 
     def record_refusal(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:
-        """Record a refusal, and return whether the refusal may be temporary. With `is_repeated`, an earlier attempt of
-        the same create got a refusal of this kind.
-
-        The refusals of a kind become final in these cases:
-
-        - All creates of a minute were refused. In addition, this create was refused before, or an earlier run has met
-          this kind.
-        - Three creates that were sent again were refused.
-        - At least 40 creates that left more than two seconds after the pace was reduced got an answer. Some were
-          accepted, and more were refused.
-
-        The refusals of a kind that was temporary are never final.
+        """Record a refusal of a create, and return whether the refusal may be temporary. The refusal may make its kind
+        final (architecture 4.8). With `is_repeated`, the same create got a refusal of this kind before.
         """
         self._latest_kinds.append(kind)
         if not self._has_accepted_create or kind in self._final_kinds:

@@ -62,7 +62,7 @@ class CutOff(StrEnum):
     """Whether a result window may cut the list off (rule 7)."""
 
     UNCHECKED = "unchecked"  # the reading is incomplete for another reason, or the list is too short to be cut off
-    EXCLUDED = "excluded"  # evidence from outside the sweep agrees with the size of the list
+    EXCLUDED = "excluded"  # no result window cuts the list off, because other evidence agrees with the size of the list
     # There is no evidence that the list is complete. The size of the list is not typical for a result window.
     NOT_EXCLUDED = "not excluded"
     # There is no evidence that the list is complete. The size of the list is typical for a result window, and the job
@@ -104,11 +104,11 @@ class FiltersReport(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The facts about one reading of the list. The fields are the keys of the report's `certificate`, except the last
-    two.
+    """The facts about one reading of the list. All fields except `unlisted_ids` and `unshown_classes` are keys of the
+    report's `certificate`.
 
-    The text after the type of a field is its description in the reference. A type after the text is the type of the
-    value in JSON. Times have a time zone.
+    The annotation of such a field has its type, its description in the reference, and sometimes its type in JSON.
+    Times have a time zone.
     """
 
     verdict: Annotated[CertificateVerdict, "Whether the reading is proved to be complete."]
@@ -138,7 +138,7 @@ class Certificate:
     ] = ()
     unlisted_ids: tuple[int, ...] = ()  # the reading lacks these subscribers, and a look-up by Id showed them
     unshown_classes: tuple[HiddenClass, ...] = ()
-    """Classes of which neither the reading nor a request for the class showed a subscriber."""
+    """Classes without a known subscriber: the reading shows none, and a request for the class shows none."""
 
     @property
     def is_complete(self) -> bool:
@@ -202,10 +202,9 @@ class RoundCounts:
 def decide_counts(rounds: Sequence[RoundCounts], is_list_quiet: bool, totals: Collection[int]) -> EvidenceResult | None:
     """Return whether the counts of several rounds contradict the size of the list, or None if another round is needed.
 
-    The sum of the parts exceeds the whole list if a result window cuts off the list, because each part has its own
-    result window. The sum also exceeds the whole list if the list hides a class of subscribers. The counts contradict
-    the list if, in every round, the sum of the parts exceeds every TotalCount by more than the TotalCounts differ from
-    each other.
+    If a result window cuts the list off, or the list hides a class, the parts together have more subscribers than the
+    list. Because the list may change, a difference counts only above a tolerance, and in every round. Example: if the
+    TotalCounts are 1,000 to 1,003, the tolerance is 3. A sum of the parts above 1,006 contradicts the list.
 
     `totals` has TotalCounts from outside the rounds. With `is_list_quiet`, no row appeared or vanished during the
     sweep.
@@ -216,7 +215,7 @@ def decide_counts(rounds: Sequence[RoundCounts], is_list_quiet: bool, totals: Co
     if sum(1 for part_count in last_round.part_counts if part_count) < 2 and sum(last_round.part_counts) <= max(
         last_round.total_before, last_round.total_after, *totals
     ):
-        return EvidenceResult.NOTHING  # a result window cuts a single part off at the size of the whole list
+        return EvidenceResult.NOTHING  # a result window cuts the list and its only part to the same size
     if all(round_counts.is_consistent for round_counts in rounds):
         return EvidenceResult.AGREES
     all_totals = [
@@ -273,9 +272,9 @@ def describe_hidden_classes(certificate: Certificate) -> str:
         for name, value in certificate.hidden
     ]
     last_sentence = (
-        "These subscribers were read separately."
+        "The hidden subscribers were read by separate requests."
         if certificate.is_complete
-        else "Not all of these subscribers could be read."
+        else "Not all of the hidden subscribers could be read."
     )
     return f"The list shows no {' and no '.join(names)} unless a request asks for them. {last_sentence}"
 

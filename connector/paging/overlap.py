@@ -160,7 +160,7 @@ class PageOverlap:
     """The overlap of a page with the previous page, and the changes that the two pages show."""
 
     kind: OverlapKind
-    rank_shift: int = 0  # by how many ranks the first shared row has moved
+    rank_shift: int = 0  # new offset of the first shared row in the list, minus its earlier offset
     appeared_before_count: int = 0  # number of new rows before the first shared row
     appeared_count: int = 0  # number of new rows between the first and the last shared row
     vanished_count: int = 0  # number of vanished rows between the first and the last shared row
@@ -177,7 +177,7 @@ def decide_overlap(
     first_index, last_index = int(shared_indexes[0]), int(shared_indexes[-1])
     previous_indexes = previous_page_indexes[shared_indexes]
     appeared_count = int(np.count_nonzero(new_row_mask[first_index : last_index + 1]))
-    # If a page ends within the previous page, rows after the end of this page have not vanished.
+    # If the last row of this page is also on the previous page, the rows after this row there have not vanished.
     compared_end_index = int(previous_indexes[-1]) + 1 if last_index == len(ids) - 1 else len(previous_ids)
     vanished_count = compared_end_index - int(previous_indexes[0]) - len(shared_indexes)
     overlap = PageOverlap(
@@ -244,16 +244,15 @@ class Totals:
 
 @dataclass(slots=True)
 class ListChanges:
-    """The changes of the list that the overlaps of one sweep show. More subscribers may have appeared and vanished
-    between the pages.
+    """The changes of the list that the overlaps of one sweep show. The counts are lower bounds.
 
-    A change before an overlap shifts the ranks of the rows that two pages share. Any other change of TotalCount
-    happened after the overlap. So a list in a stable order has `first TotalCount - vanished + appeared` rows.
+    Example: one subscriber appears between two pages. If the first row that both pages show has moved by one offset,
+    the new subscriber is before this row. Otherwise the new subscriber is after this row.
     """
 
     appeared_count: int = 0
     vanished_count: int = 0
-    is_exact: bool = True  # whether the overlaps show no sign of a change that was not counted
+    is_exact: bool = True  # False after a change of unknown size, or after an answer without TotalCount
 
     def record_overlap(self, overlap: PageOverlap, previous_total: int | None, total_count: int | None) -> None:
         """Record a matched overlap between two answers with these TotalCounts."""

@@ -46,7 +46,7 @@ class Pager:
         self._last_total: int | None = None
         self._previous_sweep: Sweep | None = None
         self._previous_ids: IdArray = NO_IDS
-        self._vanished_ids = IdSet()  # ids of an earlier sweep that the previous sweep lacks
+        self._vanished_ids = IdSet()  # ids that a sweep has shown, and that the latest finished sweep has not shown
         self._newcomer_ids = IdSet()  # ids that the first sweep lacks
         self._reason: CertificateReason | None = None
 
@@ -84,10 +84,10 @@ class Pager:
         return self._sweep.is_unchanging
 
     def decide_pages_ahead(self, max_pages: int) -> list[PageRequest]:
-        """Return at most `max_pages` pages after the next page that may be fetched ahead: the pages of a list that
-        does not change.
+        """Return at most `max_pages` pages to fetch ahead: the pages that follow the next page if the list does not
+        change.
 
-        Add the answers in this order. Use an answer only if `decide_next_page` returns its page at that time.
+        Add the answers in the order of the pages. Drop an answer if `decide_next_page` does not return its page.
         """
         if self._reason is not None or not self._reads_ahead:
             return []
@@ -187,7 +187,7 @@ class Pager:
         return CertificateReason.TOTAL_COUNT if has_wrong_count else CertificateReason.CHANGING
 
     def _choose_reason_for_wrong_count(self, proving_reason: CertificateReason) -> CertificateReason:
-        """Return the reason for the verdict if only TotalCount contradicts the proof `proving_reason`."""
+        """Return the certificate's reason if `proving_reason` proves a complete list, but TotalCount disagrees."""
         if not self._ignores_total_count:
             return CertificateReason.TOTAL_COUNT
         self._total_count_check = TotalCountCheck.IGNORED

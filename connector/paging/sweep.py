@@ -89,15 +89,16 @@ class Sweep:
         self._end_page: JoinedPage | None = None
         self._inserted_ids = IdSet()  # new ids that the second reading of the head shows
         self._inserted_count = 0
-        """The number of rows that were inserted before the rows that were read. A list in id order has these rows at
-        its head."""
+        """The number of rows that were inserted at offsets that the sweep had read already. In id order, the second
+        reading of the head shows all these rows."""
 
         self._is_head_known = True  # whether the sweep has read all rows at the head of the list
         self._missed_end_count = 0  # number of times that the list did not end at the offset that the sweep expected
         self._largest_page_rows = 0  # rows of the largest accepted page
         self._is_last_page_known = False  # whether the sweep already knew all rows of the last page
         self._end_recount_count = 0
-        # The number of overlaps in a row without a change. While the number is negative, no page is fetched ahead.
+        # The number of overlaps since the last change. The number begins below 0 after a change. Pages are fetched
+        # ahead only from 0 on.
         self._unchanged_overlap_count = 0
         self._accepted_count = 0  # number of accepted pages, without pages of the second reading of the head
         self._largest_step = 1  # largest number of rows between the beginnings of two pages
@@ -162,18 +163,18 @@ class Sweep:
 
     @property
     def is_unchanging(self) -> bool:
-        """Whether the latest overlaps showed no change. Pages that were fetched ahead may be used only in this case.
+        """Whether the list seems to be unchanged, so that pages that were fetched ahead may be used.
 
-        Pages that were answered in another order still overlap by the ids that they share. But ranks and TotalCounts
-        show changes only if the pages were answered in order. So after a change, pages are fetched one at a time.
+        The service may answer such pages in any order. Then offsets and TotalCounts do not show a change of the list.
+        So after a change, pages are fetched one at a time, until several overlaps show no further change.
         """
         return self._unchanged_overlap_count > 0
 
     def predict_pages(self, max_pages: int) -> list[tuple[int, int | None]]:
-        """Return the offset and `expected_end` of at most `max_pages` pages after the next page, for a list that does
-        not change.
+        """Return at most `max_pages` pages that follow the next page, each as its offset and its `expected_end`.
 
-        The last page is the empty page at TotalCount. After a broken overlap, return no page.
+        The result assumes that the list does not change. It is empty if an overlap has shown a change recently, or if
+        an overlap was broken. The last page is the empty page at TotalCount.
         """
         last_page, pages = self._last_page, list[tuple[int, int | None]]()
         is_reading_unchanged_list = self._phase is _Phase.READING and self._unchanged_overlap_count >= 0
@@ -254,7 +255,7 @@ class Sweep:
         elif overlap.kind is OverlapKind.BEHIND:
             self.changes.is_exact = False
             self._is_head_known = False
-        else:  # MOVED, or a GAP at offset 0, which means that the head has no row that was read before
+        else:  # the order is not stable (MOVED), or the page at offset 0 has no row that was read before (GAP)
             self.broken_overlap_count += 1
 
     def _accept_page(self, answer: PageAnswer, new_row_mask: Mask) -> None:
@@ -284,8 +285,7 @@ class Sweep:
         known_row_mask = ~new_row_mask & ~self._inserted_ids.mark_contained_ids(page.ids)
         self._inserted_ids.add(page.ids[new_row_mask])
         if known_row_mask.any():
-            # The head has fewer new rows than were inserted before the read position only if rows have moved.
-            # A list in id order never moves rows.
+            # If the head shows fewer new rows than were inserted, rows have moved, so the list is not in id order.
             has_all_insertions = len(self._inserted_ids) >= self._inserted_count
             # In id order, this page has every known row between its smallest and largest id, except vanished rows.
             known_row_count = self.seen_ids.count_between(int(page.ids.min()), int(page.ids.max()))
@@ -328,16 +328,16 @@ class Sweep:
             and page.total_count >= page.end_offset
             and len(page.ids) > _LAST_PAGE_ROW_COUNT
         ):
-            # The last page gets enough rows to be evidence of the order.
+            # The last page must have enough rows to be evidence of id order, so the page begins earlier.
             offset = min(offset, page.total_count - _LAST_PAGE_ROW_COUNT)
         return max(offset, page.offset + 1)
 
     def _step_back(self, last_page: JoinedPage, requested_offset: int) -> None:
-        """Set the next offset twice as far back as the last request, so that the next page repeats enough rows to be
-        evidence of their order.
+        """Set the next offset to an earlier row, because the page at `requested_offset` did not overlap the last page.
+        Subscribers have vanished, or the list did not end at the expected offset.
 
-        The page at `requested_offset` did not overlap the last page, because earlier subscribers vanished, or because
-        the list did not end where expected.
+        The overlap doubles. Example: the last page ends at offset 1,000, and `requested_offset` is 950. Then the next
+        offset is 900.
         """
         self._missed_end_count += self._phase is _Phase.PAST_END
         self._unchanged_overlap_count = -_MIN_UNCHANGED_OVERLAPS

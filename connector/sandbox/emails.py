@@ -177,7 +177,7 @@ def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> b
     message["Subject"] = email.subject
     for header in email.headers:
         if header.name.lower().startswith(("content-", "mime-")):
-            continue  # the parts below set these headers, even if the switches do not protect them
+            continue  # the code below sets these headers for the text, the HTML and the attachments
         if message.policy.header_max_count(header.name) == 1:
             # A header that is not protected replaces the earlier header.
             del message[header.name]

@@ -51,8 +51,11 @@ ANSWER_FATE_BY_FAULT: dict[Fault | None, AnswerFate] = {
 
 
 class FaultDraw:
-    """Draws the fault of each request, or no fault. One random number decides for each request. The switch of a fault
-    is the probability that a request has this fault if the request has no earlier fault.
+    """Draws the fault of each request, or no fault, with one random number for each request.
+
+    The faults are tried in the order of `Fault`. The switch of a fault is the probability of this fault for a request
+    that has none of the faults before it. Example: with refuse=0.5 and drop_before=0.5, half of the requests are
+    refused, and a quarter are cut off.
     """
 
     def __init__(self, settings: SandboxSettings) -> None:
@@ -73,8 +76,8 @@ class FaultDraw:
 
 
 class CreateBlock:
-    """A block of creates. The block begins with the create that has the number `blocked_from`. The block ends after a
-    time, or when it has refused a number of creates."""
+    """Refuses all creates for a while, from the create with the number `blocked_from` on. The refusals end after some
+    time, or after some refused creates."""
 
     def __init__(self, settings: SandboxSettings) -> None:
         self._settings = settings
@@ -82,14 +85,14 @@ class CreateBlock:
         self._started_at = math.inf
 
     def apply_settings(self, settings: SandboxSettings) -> "CreateBlock":
-        """Return the block for these settings: a new block if `blocked_from` has changed, or else this block."""
+        """Return the object for these settings: this object, or a new object if `blocked_from` has changed."""
         if settings.blocked_from != self._settings.blocked_from:
             return CreateBlock(settings)
         self._settings = settings
         return self
 
     def count_and_check_create(self, now: float) -> bool:
-        """Count a create, and return whether the block refuses the create."""
+        """Count a create, and return whether the create is refused."""
         settings = self._settings
         self._received_count += 1
         if not settings.blocked_from or self._received_count < settings.blocked_from:

@@ -25,7 +25,7 @@ from connector.sandbox.subscriber import (
 from connector.sandbox.switches import SandboxSettings
 
 _MAX_STORED_QUERIES = 8  # maximum number of queries whose rows are kept in memory while nothing changes
-# Number of ids above the middle among which churn searches a free id. Without a free id, churn uses the next id.
+# A subscriber that appears in the middle of the list gets a free id. Only this many ids above the middle are tried.
 _MAX_SEARCHED_NEIGHBOURS = 1000
 _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
 _IDENTITY_FILTERS = (*_TEXT_FILTERS, "Id")
@@ -105,10 +105,10 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
 
 
 def find_subscriber_ids(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int]:
-    """Return the ids of all subscribers that a query finds under these switches, in the order of the list.
+    """Return the ids of all subscribers that a query finds under these switches. The caller must not change the result.
 
-    With the switch `order` = email, the ids are in the order of the emails. In all other cases, the ids ascend, even
-    for `id_desc` and `shuffled`. The caller must not change the list.
+    With the switch `order` = email, the ids are in the order of the emails. Otherwise the ids ascend. `read_page` puts
+    the ids in the orders `id_desc` and `shuffled`.
     """
     if settings.uuids and any(filter_.name == "Id" for filter_ in query.filters):
         ids = []

@@ -316,7 +316,7 @@ def is_loopback_header(host: str) -> bool:
     )
 
 
-# control
+# Requests that read or change the sandbox itself
 
 
 class _Seed(BaseModel):

@@ -1,4 +1,4 @@
-"""The treatment of the requests of service-api.md to one sandbox.
+"""Answers the requests of service-api.md for one sandbox.
 
 A request is admitted or refused. An admitted request waits in line, waits for its latency, is executed, and is answered
 according to its fault. No function awaits: each step calls the next step, at once or by a timer of the event loop.
@@ -41,7 +41,7 @@ class Peer(Protocol):
 
     @property
     def is_client_gone(self) -> bool:
-        """Whether the client has closed."""
+        """Whether the client has closed the connection."""
 
     def finish(self, response: Response, delivery: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
         """End the request."""
@@ -55,7 +55,7 @@ def is_authorised(request: Request, authorization: bytes) -> bool:
 
 
 class Service:
-    """The treatment of all requests of the API to one sandbox. `call_later` sets a timer in seconds."""
+    """Answers all API requests to one sandbox. `call_later` sets a timer in seconds."""
 
     def __init__(
         self, sandbox: Sandbox, call_later: Callable[[float, Callable[[], None]], asyncio.TimerHandle]

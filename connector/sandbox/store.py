@@ -16,7 +16,7 @@ import orjson
 
 from connector.sandbox.people import SyntheticSubscribers
 
-FIRST_ID = 100_001  # not 1, because churn at the head of a list in the order of ids needs lower ids
+FIRST_ID = 100_001  # not 1, because subscribers that appear at the head of the list need lower ids
 _MAX_SEARCHED_SUBSCRIBERS = (
     100_000  # the maximum number of subscribers whose JSON a search reads; this takes a tenth of a second
 )
@@ -135,7 +135,7 @@ class SubscriberStore:
         self._hidden_ids: set[int] = set()
         # A heap of (time, id). At this time, the list begins to show the hidden subscriber.
         self._show_heap: list[tuple[float, int]] = []
-        # By id: the time at which the list first showed a subscriber that a replica may not show yet.
+        # The time at which the list began to show each new subscriber. An id is removed when all replicas show it.
         self._shown_at_by_id: dict[int, float] = {}
         self._next_id = FIRST_ID
 

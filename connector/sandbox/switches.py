@@ -145,7 +145,7 @@ class SandboxSettings(BaseModel):
     """The answer to a page past the end: an empty page, the last page again, or an error with this status (never at
     offset 0). With `null`, every page without rows has `Subscribers: null`."""
     result_window: _Count = 0
-    """The largest number of subscribers of a result that the list counts and shows. 0 means no maximum."""
+    """The maximum number of subscribers that the list counts and shows for one query. 0 means no maximum."""
     hidden_bases: _CommaSeparated[str] = ()
     """Ids of bases whose subscribers the list shows only to a request with a BaseId."""
     hide: _CommaSeparated[
@@ -238,11 +238,11 @@ class SandboxSettings(BaseModel):
     refuse: _Probability = 0.0
     """Refuse the request as if the rate were exceeded."""
     refuse_retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 1
-    """The Retry-After of a request that the fault refuse has refused."""
+    """The Retry-After, in seconds, of a refusal by the switch `refuse`."""
     drop_before: _Probability = 0.0
     """Cut the connection before the request is executed."""
     late_ms: _Amount = 0.0
-    """Time after the cut of drop_before at which the request is executed. 0 means never."""
+    """If drop_before cuts the connection of a request, the request is executed this much later. 0 means never."""
     error_before: _Probability = 0.0
     """Answer with a server error before the request is executed."""
     drop_after: _Probability = 0.0

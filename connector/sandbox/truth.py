@@ -35,11 +35,11 @@ class AnswerFate(StrEnum):
     SERVER_ERROR = "server_error"
     ANSWERED_422 = "answered_422"
     ANSWERED_429 = "answered_429"
-    ANSWERED_AS_REFUSED = "answered_as_refused"  # answered with one of executed_statuses
+    ANSWERED_AS_REFUSED = "answered_as_refused"  # executed, but answered with a refusal (switch executed_status)
     WRONG = "wrong_answer"
     LATE = "late"  # executed after the connection had been cut
     REPEATED = "repeated"  # executed once more, and answered with the other subscriber
-    CLIENT_GONE = "gone"  # the client had closed before the request was executed
+    CLIENT_GONE = "gone"  # the client had closed the connection before the request was executed
     NO_REQUEST = "nobody"  # no request asked for the change (churn)
 
 
@@ -123,7 +123,7 @@ class Stats:
         self._inside_retry_after["told"] += now < quiet_until
 
     def count_answered(self, operation: str, answer_label: str) -> None:
-        """Count an answer. A hung request is no longer in flight."""
+        """Count the answer to a request. Also count the end of a request that gets no answer."""
         self.requests[operation]["answers"][answer_label] += 1
         self.in_flight -= 1
 
@@ -134,8 +134,8 @@ class Stats:
     def read(self) -> dict[str, Any]:
         """Return all counts. `limited` counts requests that a limit refused.
 
-        `inside_retry_after` counts requests that arrived during the pause of a Retry-After: `all` counts every request,
-        and `told` only requests on the connection of this Retry-After.
+        `inside_retry_after` counts requests that arrived although an answer had asked for a pause (Retry-After). `all`
+        counts every such request, and `told` only requests on the connection that got the answer.
         """
         return {
             "requests": self.requests,

@@ -81,8 +81,7 @@ def parse_list_answer(
 async def parse_wire_page(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
 ) -> ListPage | Refused | Ambiguous:
-    """Return the result of `parse_list_answer`. This is a coroutine, because rows in other forms are parsed in a
-    thread."""
+    """Return the result of `parse_list_answer`. The function is a coroutine, like every `ListAnswerParser`."""
     return parse_list_answer(status, headers, body, now, mask_message=mask_message)
 
 
@@ -218,7 +217,7 @@ def _parse_date(text: str) -> datetime | None:
 _MAX_JSON_BYTES = 1_000_000  # a larger body is not an error message, and only its beginning is shown
 _MAX_TEXT_BYTES = 20_000  # enough for 500 visible characters, because markup is rarely forty times as long as its text
 _MAX_DEPTH = 8  # levels of nesting in JSON; a deeper value is not a message
-_MAX_LEAVES = 100  # number of values that are read; a message of 500 characters has fewer values
+_MAX_LEAVES = 100  # values of a JSON error that are read; fewer values fill the 500 characters of a message
 # Keys whose values are messages, in lower case and without underscores.
 _MESSAGE_KEYS = frozenset(["message", "messages", "error", "errors", "errormessage", "errordescription", "detail"])
 _MESSAGE_KEYS |= frozenset(["details", "description", "reason", "title", "msg", "text"])
@@ -283,7 +282,8 @@ def _list_leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[s
 
 
 def _read_message(path: tuple[str, ...], leaf_value: object) -> str:
-    """Return the text of the leaf if the keys in its path show a message, else ""."""
+    """Return the text of a value in a JSON error, or "" if its keys are not for messages. Keys such as `error` and
+    `details` are for messages."""
     keys = tuple(key.lower().replace("_", "") for key in path)
     if not isinstance(leaf_value, str):
         return ""

@@ -55,8 +55,8 @@ logger = logging.getLogger(__name__)
 _ALLOWED_LIMITS = range(1, MAX_LIMIT + 1)
 
 _SMALL_LIMIT = 50
-"""A repeated query gets another limit. The new limit is higher if the limit of the query is at most this number, and
-lower otherwise."""
+"""A repeated list request asks for another number of rows, so that no cache answers. A number up to 50 is raised, and a
+higher number is lowered."""
 
 MAX_PAUSE_S = 600.0
 """The longest pause (Retry-After) for which a run waits. If the pause is longer, the run ends."""
@@ -81,8 +81,8 @@ class RequestSender(Protocol):
 class Client:
     """The three operations of service-api.md over one pool of connections. `open_client` creates the client.
 
-    No request leaves before `quiet_until` (monotonic), the latest end of a pause (Retry-After) for which an answer
-    asked. List requests wait in this class for `rate`. Creates and emails share the rate, but wait for it in
+    Answers ask for pauses (Retry-After). `quiet_until` (monotonic) is the latest end of a pause, and no request leaves
+    before this time. List requests wait in this class for `rate`. Creates and emails share the rate, but wait for it in
     `connector.limiter` before they reach this class. `temporary_refusals` has the kinds of refusals that creates got
     and that may be temporary. If a request for a page gets a refusal of such a kind, the page is requested again.
     """
@@ -140,7 +140,7 @@ class Client:
                 is_known_kind = self.temporary_refusals.may_be_temporary(
                     build_refusal_kind(answer.status, answer.message)
                 )
-                # A refusal with a 2xx status does not mean that the offset is past the end, so it may be temporary.
+                # A page past the end is refused with a 4xx status. So a refusal with a 2xx status may be temporary.
                 answer = replace(answer, may_be_temporary=is_known_kind or answer.status < 300)
             if is_rate_limited(answer):
                 self.rate.record_refusal(sent_at, answered_at, answer.retry_after_s)

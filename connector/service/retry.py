@@ -29,7 +29,7 @@ Sleep = Callable[[float], Awaitable[bool]]
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Counts of the requests of one operation. The text after the type of a key is the description of the key in the
+    """Counts of the requests of one operation. The annotation of a key has its type and its description in the
     reference."""
 
     sent: Annotated[int, "Number of requests that were sent, including repeated ones."] = 0
@@ -69,8 +69,8 @@ class Retrier:
     async def send(
         self, attempt: Callable[[], Awaitable[_Answer]], request_counts: RequestCounts, sleep: Sleep | None = None
     ) -> _Answer:
-        """Call `attempt`, which creates a subscriber or sends an email, until the answer is not NotSent (architecture
-        4.6). `sleep` replaces the clock's sleep.
+        """Call `attempt`, which creates a subscriber or sends an email. Call `attempt` again only after a NotSent
+        (architecture 4.6). `sleep` replaces the clock's sleep.
         """
         self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
@@ -142,8 +142,8 @@ class Retrier:
         return self._random.uniform(0.0, max_wait_s) + (getattr(_read_answer(state), "retry_after_s", None) or 0.0)
 
     def _is_budget_spent(self, state: RetryCallState) -> bool:
-        """Return whether the budget allows no retry now. If the budget allows a retry, count the retry. A retry after
-        a refusal because of the rate is always allowed, and is not counted."""
+        """Return True if the budget forbids a retry now. Otherwise count the retry, and return False. Do not count a
+        retry after a refusal because of the rate, which is always allowed."""
         if is_rate_limited(_read_answer(state)):
             return False
         return not self._budget.spend_retry(self._clock.monotonic())

@@ -81,7 +81,9 @@ class Case:
 ID_OPTIONS = ("--identity", "client_user_id")
 CASE_BY_NAME = {
     "inactive": Case(
-        MIXED_ROWS, {"hide": "inactive"}, message="asks for them. These subscribers were read separately."
+        MIXED_ROWS,
+        {"hide": "inactive"},
+        message="asks for them. The hidden subscribers were read by separate requests.",
     ),
     "inactive, by filters": Case(build_rows("male", False), {"hide": "inactive"}, MANY_OTHER_PEOPLE),
     "inactive and no gender": Case(build_rows("", False), {"hide": "inactive,unspecified"}, MANY_OTHER_PEOPLE),
@@ -309,7 +311,7 @@ def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: C
     assert (result.exit_code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 40)
     assert certificate["hidden"] == {"is_active": [False]}
     (message,) = result.find_messages("The list shows no inactive subscribers unless a request asks for them.")
-    assert message.endswith(". These subscribers were read separately.")
+    assert message.endswith(". The hidden subscribers were read by separate requests.")
     counts_sql = "SELECT is_active, count(*) FROM people WHERE deleted_at IS NULL GROUP BY 1"
     assert Database("sqlite", f"sqlite:///{connector.folder}/out.db").fetch(counts_sql) == [(0, 8), (1, 32)]
 
