@@ -30,18 +30,18 @@ class FieldKind(StrEnum):
 
 
 class FieldContent(StrEnum):
-    """The content of a field's cells in sources. The content decides which texts of spreadsheets and programs are
-    corrected or refused."""
+    """The usual content of a field's cells. The content decides which faults of spreadsheets are corrected or refused,
+    for example `4.9E+11` in place of a phone number."""
 
-    PLAIN = "plain"  # a text, or a value that its kind checks
+    PLAIN = "plain"  # any content that the other members do not describe, such as an address
     NAME = "name"  # any word, also a word that programs write for a missing value or for "yes"
     DIGITS = "digits"  # mostly digits: spreadsheets read the text as a number and change its digits
-    ID = "id"  # an id of another system: also mostly digits, but any text is possible
+    ID = "id"  # an id of another system: usually digits, but any text is possible
     FREE = "free"  # any text, also a list or an object as JSON
 
     @property
     def is_digits(self) -> bool:
-        """Whether the texts are mostly digits."""
+        """Whether the texts are usually digits."""
         match self:
             case FieldContent.DIGITS | FieldContent.ID:
                 return True
@@ -151,11 +151,11 @@ def fold_base_name(name: str) -> str:
 
 
 _MIN_CUT_NAME_LENGTH = 20
-"""Characters of the shortest name that may have been cut off between two words. `Kunden` is shorter, so it is another
-base than `Kunden 2025`."""
+"""A listed name with at least this many characters may be a longer name that the service has cut off between two words.
+`Kunden` is shorter, so `Kunden` and `Kunden 2025` are different bases."""
 _MIN_LENGTH_IF_CUT_IN_WORD = 10
-"""Characters of the shortest name that may have been cut off inside a word. `News` is shorter, so it is another base
-than `Newsletter`."""
+"""A listed name with at least this many characters may be a longer name that the service has cut off inside a word.
+`News` is shorter, so `News` and `Newsletter` are different bases."""
 _PLAIN_LETTERS_BY_SPECIAL_LETTER = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"}
 )

@@ -27,7 +27,7 @@ class _RecordFile(CloseableResource):
     """Records of bytes in a temporary file, by index from 0. The first record creates the file."""
 
     def __init__(self, content: str) -> None:
-        """`content` names the records in messages."""
+        """Messages use `content` as a name of the records, for example "the rows of the source"."""
         self._content = content
         self._file: IO[bytes] | None = None
         self._offsets = array("q", [0])

@@ -60,9 +60,10 @@ class Conflicts:
         self._invalid_records: list[tuple[Digests, Positions, Positions]] = []
         self._file_indices: dict[str, int] = {}  # the index of each file, by the name of the file
         self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `find_used_rows`
-        # The sorted identities of invalid rows. An invalid row may say inactive, so only other inactive rows are used.
+        # Blocked identities, sorted: an invalid row may say inactive, so no active row of the identity is used.
         self._blocked_identities: Digests = self._recorded_subscribers
-        # Sorted by subscriber, and set by `find_used_rows`. A blocked subscriber may have no used row.
+        # The used row of each recorded subscriber, sorted by subscriber; set by `find_used_rows`.
+        # A subscriber with a blocked identity has a used row only if a valid row says inactive.
         self._used_rows: _RecordedRows
         self.messages: list[str] = []
 

@@ -116,7 +116,7 @@ def build_row_chunk(
         first_row_number + np.arange(len(values_by_column[0])),
         show_row=lambda index: format_record(columns, [column[index] for column in values_by_column]),
         used_columns=used_columns,
-        advice="; if the column is not text, read by a query without this column",
+        advice="; if the column is not text, use a query that does not select this column",
     )
 
 

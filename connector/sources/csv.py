@@ -449,7 +449,7 @@ def _select_parseable_records(
 def _find_harmless_records(
     table: pa.Table, indices: npt.NDArray[np.int64], undecodable_indices: Collection[int], used_indices: Sequence[int]
 ) -> set[int]:
-    """Return the indices of the undecodable records that have no undecodable character in a used column."""
+    """Return the indices of the records whose undecodable bytes are only in columns that are not used."""
     row_indices = np.flatnonzero(np.isin(indices, list(undecodable_indices)))
     lossy_mask = np.zeros(len(row_indices), dtype=bool)
     for index in used_indices if len(row_indices) else ():

@@ -26,7 +26,7 @@ class Records:
     next_starts: Positions  # positions at which the next records start
     stray_quotes: Positions  # closing quotes with a text between the quote and the end of the cell: `"Jo"x`
     indented_quotes: Positions  # quotes that follow spaces at the beginning of a cell: `a, "b"`
-    ambiguous_quotes: Positions  # in unquoted cells, the first of two quotes around a delimiter: `Ann"Lee, Jr"`
+    ambiguous_quotes: Positions  # quotes inside unquoted cells, before a delimiter and a second quote: `Ann"Lee, Jr"`
     is_unclosed: bool  # the last quote of the file is not closed
 
     def __len__(self) -> int:
@@ -91,10 +91,9 @@ def _find_line_ends(block: bytes, octets: npt.NDArray[np.uint8], *, is_last: boo
 
 
 def _find_ambiguous_quotes(block: bytes, quotes: "_Quotes", next_starts: Positions, delimiter: str) -> Positions:
-    """Return the first quote of each pair of quotes that stands in an unquoted cell and encloses a delimiter.
-
-    The two quotes of a pair are in the same record. A single quote (`12" screen`) is a plain character.
-    """
+    """Return the ambiguous quotes (see `Records`). In each record, the quotes inside unquoted cells form pairs. The
+    first quote of a pair is ambiguous if a delimiter stands between the two quotes. A quote without a partner
+    (`12" screen`) is a plain character."""
     inner_quotes = quotes.inner_quotes[quotes.inner_quotes < (next_starts[-1] if len(next_starts) else 0)]
     if len(inner_quotes) < 2:
         return inner_quotes[:0]

@@ -266,7 +266,8 @@ class CursorWatch:
         return value is not None and self.latest is not None and is_larger(value, self.latest)
 
     def _find_unix_limit(self, values: Sequence[object], now: datetime) -> int | None:
-        """Return the limit as a Unix time if most of the first values are Unix times of one unit, else None."""
+        """Return the end of tomorrow as a Unix time in the unit of the column. Return None if the first values of the
+        column are not Unix times, or if no unit fits most of these values."""
         sample_values = [read_cursor_value(value, self.kind) for value in values[:_SAMPLE_SIZE]]
         limits = Counter(find_latest_allowed_unix_time(value, now) for value in sample_values if value is not None)
         unix_limit, agreeing_value_count = limits.most_common(1)[0] if limits else (None, 0)
@@ -306,8 +307,8 @@ def replace_cursor(query: str, database: str, replacement: str) -> str:
 
 
 def build_select(table: str, cursor_bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
-    """Return the SELECT of a table (`name` or `schema.name`). A bound selects the rows whose cursor is at least the
-    bound, and the rows without a cursor value. A bound without a value selects no rows."""
+    """Return the SELECT of a table (`name` or `schema.name`). With a bound, the SELECT returns the rows whose cursor is
+    NULL or is at least the value of the bound. If the value of the bound is None, the SELECT returns no rows."""
     schema, _, table_name = table.rpartition(".")
     select_statement: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(
         sa.table(table_name, schema=schema or None)

@@ -58,8 +58,8 @@ def read_type(database: str, type_code: object) -> ColumnType | None:
 
 
 def can_compare_texts(database: str) -> bool:
-    """Return whether the database can compare a column of texts with a time. This database compares the column and the
-    time as texts."""
+    """Return whether a column of texts can be compared with a time in this database. SQLite and MySQL compare the two
+    as texts."""
     return database == "sqlite" or database in MYSQL_DATABASES
 
 
@@ -104,8 +104,8 @@ _MAX_EXAMPLE_LENGTH = 40  # characters of an example in a message
 def convert_bound(
     value: CursorValue, database: str, column_type: ColumnType | None, offset: timedelta
 ) -> CursorValue | str:
-    """Return the bound in the form in which the column is compared. `offset` is the smallest offset from UTC in a
-    column of texts."""
+    """Convert the lower bound of a cursor to the form of the column's values, so that the database can compare the two.
+    If the values are texts, `offset` is the smallest offset from UTC among the texts."""
     if not isinstance(value, date):
         return value
     if database == "sqlite" or (database in MYSQL_DATABASES and column_type is ColumnType.TEXT):
@@ -123,8 +123,8 @@ def convert_bound(
 
 
 def _format_moment(value: date, offset: timedelta) -> str:
-    """Return the smallest text of a moment. Texts of the same moment with a T, with more zeros, or with a zone are
-    larger."""
+    """Return the text of a moment that sorts before all other texts of this moment. For example, `2026-11-21 10:00`
+    sorts before `2026-11-21T10:00`, `2026-11-21 10:00:00` and `2026-11-21 10:00Z`."""
     if not isinstance(value, datetime):
         return value.isoformat()
     timestamp = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
@@ -178,7 +178,8 @@ def build_check_sql(
     """
     if database == "sqlite":
         offset_sql = _SQLITE_NUMBER_OFFSET_SQL if kind is CursorKind.INTEGER else _SQLITE_OFFSET_SQL
-        # With a limit, SQLite computes the offset only once for each row.
+        # Without the LIMIT, SQLite would merge the two SELECTs, and compute the offset (o) more than once for each row.
+        # LIMIT -1 returns all rows.
         offsets_sql = f"SELECT c, {offset_sql} AS o FROM connector_rows WHERE c IS NOT NULL LIMIT -1"
         select_sql = (
             f"SELECT total(o IS NULL), min(CASE WHEN o IS NULL THEN c END), min(o) FROM ({offsets_sql}) AS found"
@@ -208,7 +209,7 @@ def read_offset(text_bytes: bytes) -> int | None:
 
 
 def convert_quarter_hours(quarter_hours: float | None) -> timedelta:
-    """Return the number of quarters of an hour as a timedelta. None counts as 0."""
+    """Convert a number of quarters of an hour to a timedelta. For example, 4 becomes one hour, and None becomes 0."""
     return timedelta(days=(quarter_hours or 0) / _QUARTERS_PER_DAY)
 
 

@@ -75,7 +75,7 @@ class CheckedFile(CloseableResource):
             chunk = None
             try:
                 chunk = next(chunks, None)
-            finally:  # even after an error, because a file that another program truncates looks damaged
+            finally:  # also check for a change after an error, because a file that becomes shorter looks damaged
                 if self._input.is_local or chunk is None:
                     # An object is checked only once, because each check is a request.
                     self._input.refuse_changed_file()
@@ -93,7 +93,7 @@ def _open_format(source_input: Input, format_option: str, encoding: str, delimit
     """Return the source of an input. `format_option` is a format, or auto. Raises the errors of `open_file`."""
     file_format = _decide_format(format_option, source_input)
     if file_format == "tsv" and format_option == AUTO and delimiter != AUTO:
-        file_format = "csv"  # the option replaces the tab that the suffix `.tsv` means
+        file_format = "csv"  # the option `delimiter` overrules the suffix `.tsv`, which means a tab
     option_values = {"delimiter": delimiter, "encoding": encoding, "sheet": sheet}
     wrong_option = next(
         (
@@ -143,8 +143,8 @@ def open_files(path: str | PathLike[str], open_source: Callable[[str], Source]) 
         paths = [path for path in sorted(glob.glob(name, recursive=True)) if not Path(path).is_dir()]  # noqa: PTH207
     if not paths:
         raise SourceError(
-            f"{name}: no file matches; check the pattern ([ in a folder's name is written [[]), and whether the "
-            "files have arrived"
+            f"{name}: no file matches this pattern. Check whether the files have arrived. Write [[] in the "
+            "pattern for the character [ of a name"
         )
     return MatchedFiles(name, paths, open_source)
 

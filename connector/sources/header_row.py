@@ -42,12 +42,14 @@ def find_single_quotes(text: str) -> int | None:
 
 
 def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
-    """Return the delimiter that cuts the most records into as many cells as the first record. If no delimiter cuts any
-    record, return a comma.
+    """Return the likeliest delimiter of a CSV file. `text` is the beginning of the file. If `is_whole_file` is false,
+    the last record may be incomplete and is left out.
 
-    If no delimiter fits more than half of the records, the first lines are titles. Then return the delimiter with the
-    most cells in the most records. `text` is the beginning of the file. If `is_whole_file` is false, the last record
-    may be incomplete and is left out.
+    The rating of a delimiter is its count in the first record, multiplied by the share of records with this count. The
+    delimiter with the highest rating is returned if more than half of the records have its count.
+
+    Otherwise the first lines are probably titles. Then the most frequent count takes the place of the count in the
+    first record. If no record has a delimiter, return a comma.
     """
     widths_by_delimiter: dict[str, list[int]] = {}
     for delimiter in DELIMITERS:

@@ -77,7 +77,7 @@ class Input(CloseableResource):
 
     @property
     def is_local(self) -> bool:
-        """Whether reading the state needs no request to a store."""
+        """Whether the input is on this machine. For an object of a store, each check for a change is a request."""
         return not isinstance(self.origin, str)
 
     def refuse_changed_file(self) -> None:
@@ -87,7 +87,9 @@ class Input(CloseableResource):
             return
         (old_size, _), (current_size, _) = self.state, current_state
         change_message = (
-            "at the same size" if current_size == old_size else f"{old_size:,} bytes then, {current_size:,} bytes now"
+            "its size is the same"
+            if current_size == old_size
+            else f"its size was {old_size:,} bytes and is now {current_size:,} bytes"
         )
         raise SourceError(
             f"{self.name}: has changed since it was opened ({change_message}), so another program may still be writing "
@@ -289,7 +291,7 @@ def _copy_to_temporary_file(pieces: Iterable[bytes], name: str) -> BinaryIO:
             for piece in pieces:
                 if copy_file.tell() + len(piece) > max_bytes:
                     raise SourceError(
-                        f"{name}: must be copied to be read, and has more than {max_bytes >> 20:,} MiB, for which "
+                        f"{name}: the temporary copy needs more than {max_bytes >> 20:,} MiB, for which "
                         f"{tempfile.gettempdir()} has no room. Write the data to a file and read the file, or set "
                         "TMPDIR to another folder"
                     )
@@ -298,6 +300,6 @@ def _copy_to_temporary_file(pieces: Iterable[bytes], name: str) -> BinaryIO:
         except StoreError:
             raise
         except OSError as error:
-            raise SourceError(describe_full_disk(f"{name}: must be copied to be read, and the copy", error)) from None
+            raise SourceError(describe_full_disk(f"{name}: the temporary copy of the data", error)) from None
         open_files.pop_all()
         return copy_file

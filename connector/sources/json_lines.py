@@ -232,6 +232,6 @@ def _flatten_object(nested_object: Mapping[str, object], prefix: str = "", depth
         path = prefix + key
         inner_row = _flatten_object(value, f"{path}.", depth + 1) if isinstance(value, dict) else {path: value}
         for name in inner_row.keys() & row.keys():
-            raise ValueError(f"has {name} twice: as one key, and as a key of an inner object")
+            raise ValueError(f"has {name} twice: as a key with a dot, and as a key of an inner object")
         row |= inner_row
     return row

@@ -306,7 +306,8 @@ class IncrementalSource(CloseableResource):
         else:
             columns, rows_sql = self.columns, self._query.rstrip().rstrip(";")
             if self._database == "sqlite":
-                # Without the cast, SQLite would compare a number as text with a column of texts.
+                # The bound is the number minus infinity. Without the cast, SQLite would compare a column of texts with
+                # the text `-Inf`, and leave out the texts that sort before `-Inf`.
                 rows_sql = replace_cursor(rows_sql, self._database, f"CAST(:{CURSOR} AS REAL)")
         check_sql = build_check_sql(self._database, kind, self._type, rows_sql, columns, column)
         if check_sql is None:

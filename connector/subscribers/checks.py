@@ -77,8 +77,8 @@ def _mark_all_valid(cells: pa.Array) -> pa.Array:
 
 
 def mark_not_matching(cells: pa.Array, pattern: str, characters: bytes = b"") -> pa.Array:
-    """Return whether each text does not match a regular expression. If `characters` is not empty, each match has one of
-    these characters. Then a text without any of these characters is not searched."""
+    """Return a boolean for each text: false if the text matches a regular expression, else true. `characters` may list
+    characters of which each match has at least one. Then an array without these characters is not searched."""
     if characters and not contains_any_character(cells, characters):
         return _mark_all_valid(cells)
     return pc.invert(pc.match_substring_regex(cells, pattern))
@@ -142,7 +142,8 @@ _CODE_PATTERNS = (
     r"=\?[A-Za-z0-9-]+\?[BbQq]\?[^?]*\?=", r"=[C-F][0-9A-F]=[89AB][0-9A-F]",  # mail
     r"%2[07B]|%40|%[C-F][0-9A-F]%[89AB][0-9A-F]",  # a URL
     r'^[aO]:[0-9]+:[{"]', r"\[object [A-Z][A-Za-z]*\]", r"^System\.[A-Za-z.]+\[\]$",  # PHP, JavaScript, .NET
-    r"_x[0-9A-F]{4}_", r"^=[A-Za-z.]+\(.*\)$", r"^=[A-Z]{1,3}[0-9]{1,7}([-+*/&].*)?$",  # Excel: control, formulas
+    r"_x[0-9A-F]{4}_",  # a control character as Excel writes it
+    r"^=[A-Za-z.]+\(.*\)$", r"^=[A-Z]{1,3}[0-9]{1,7}([-+*/&].*)?$",  # formulas of Excel
     r"^\{\{.*\}\}$", r"^\$\{.*\}$", r"^\*\|.*\|\*$",  # templates without values
 )  # fmt: skip
 _CODE_PATTERN = "|".join(f"(?:{code})" for code in _CODE_PATTERNS)
@@ -153,7 +154,8 @@ _PLACEHOLDER_PATTERN = (
 
 
 def mark_free_of_code(cells: pa.Array) -> pa.Array:
-    """Return whether each text is free of code of another program, such as `M\\u00fcller` or `=PROPER(B2)`."""
+    """Return a boolean for each text: false if the text contains code of a program, such as the escape in
+    `M\\u00fcller` or the formula `=PROPER(B2)`."""
     return pc.and_(
         mark_not_matching(cells, _PLACEHOLDER_PATTERN), mark_not_matching(cells, _CODE_PATTERN, _CODE_CHARACTERS)
     )
@@ -167,8 +169,8 @@ ERROR_PATTERN = (
     r"|ADR|ARG|NAZWA|LICZBA|ZERO|DZIEL/0|ROZLANIE)[!?]"
     r"|#+)$"
 )
-"""The pattern of the errors that Excel, LibreOffice and Google Sheets show in the languages of the headers, and of
-`####`. The mapping reads `#N/A` as a missing value. Other texts of this form, such as `#VIP!`, are not errors."""
+"""The pattern of the errors that Excel, LibreOffice and Google Sheets show in eight languages, and of `####`. The
+mapping reads `#N/A` as a missing value. Other texts of this form, such as `#VIP!`, are not errors."""
 
 
 _LOST_LETTER_PATTERN = (
@@ -252,14 +254,15 @@ _PLAIN_ADDRESS_PATTERN = (
     r"^[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*"
     r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # two hyphens in a row may be Punycode: not plain
 )
-_MAX_PLAIN_ADDRESS_LENGTH = (
-    64  # the limit of RFC 5321 for the part before the @; an address of this length is within all limits
-)
+# RFC 5321 allows 64 characters before the @, and more for a whole address.
+# So no part of an address is too long if the whole address has at most 64 characters.
+_MAX_PLAIN_ADDRESS_LENGTH = 64
 _SPECIAL_DOMAIN_PATTERN = (
     r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
 )
 
-_DOMAIN_OTHER_THAN_TEST_PATTERN = re.compile(r"@(?!test$)", re.IGNORECASE)  # email-validator would accept `a@test`, too
+# Only texts that match are passed to email-validator, because email-validator would accept the address `a@test`.
+_DOMAIN_OTHER_THAN_TEST_PATTERN = re.compile(r"@(?!test$)", re.IGNORECASE)
 
 
 def normalise_emails(cells: pa.Array) -> pa.Array:
@@ -371,7 +374,7 @@ def mark_sendable_zips(cells: pa.Array) -> pa.Array:
 
 
 def read_zips(cells: pa.Array) -> pa.Array:
-    """Return the number of each zip code that can be sent, or null for another text."""
+    """Return each zip code as an integer, or null if the text cannot be sent: `10115` → 10115, `SW1A 1AA` → null."""
     return _remove_decimals(pc.if_else(mark_sendable_zips(cells), cells, None))
 
 

@@ -1,6 +1,6 @@
 """Reads countries as two-letter codes (ISO 3166-1 alpha-2) from codes of two or three letters and from names.
 
-Country names are known in English, and in the other languages of the headers by pycountry's translations.
+Country names are known in English. pycountry's translations add the names in seven other languages (`LANGUAGES`).
 """
 
 import gettext

@@ -142,8 +142,8 @@ def _format_column(name: str, column: "pd.Series", kind: FieldKind) -> pa.Chunke
 # Of 4 * 10^9 rows that differ from an earlier row, one row has the same 4 bytes and counts as equal.
 
 _IDENTITY_TYPE, _FINGERPRINT_TYPE = np.dtype("S12"), np.dtype("S4")
-# A new array is merged with the earlier array unless the earlier array is at least this many times as long.
-# With this factor, the number of arrays and the number of copies stay small.
+# A new array is merged into the last array if the last array is shorter than this factor times the new array.
+# So the number of arrays stays small, and each identity is copied only a few times.
 _MERGE_FACTOR = 4
 _MAX_MERGED_IDENTITIES = 1 << 19  # identities; a longer array is not merged, because the copy would take much memory
 
@@ -228,8 +228,8 @@ class _KnownIdentities:
         return indices, self.identities[indices] == identities
 
     def replace(self, other: "_KnownIdentities", other_indices: npt.NDArray[np.intp]) -> None:
-        """Replace the used rows by the inactive rows of `other` at `other_indices`. Identities that are not in this
-        array are skipped."""
+        """Store new used rows: the rows of `other` at `other_indices`, which say that the subscriber is inactive. Skip
+        the rows whose identity this array does not have."""
         own_indices, found_mask = self.find(other.identities[other_indices])
         self.fingerprints[own_indices[found_mask]] = other.fingerprints[other_indices[found_mask]]
         self.inactive_mask[own_indices[found_mask]] = True

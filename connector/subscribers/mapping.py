@@ -46,7 +46,7 @@ class Reinterpretation(NamedTuple):
 
 
 ReinterpretedCells = dict[Reinterpretation, npt.NDArray[np.int64]]
-"""For each reinterpretation: the positions (from 0) of its cells."""
+"""The positions (from 0) of cells whose value differs from their text, by the reason for the difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,8 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
 def _find_lone_null_cells(
     frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return the `positions` of rows that have words for missing values in `columns` and in no other column."""
+    """Return `positions` without the rows that have a word for a missing value, such as NULL, in a column that is not
+    in `columns`."""
     rows = frame.iloc[positions]
     null_masks = [rows[name].str.strip().isin(_NULL_TEXTS) for name in frame.columns if name not in columns]
     return positions[~np.logical_or.reduce(null_masks)] if null_masks else positions
@@ -357,8 +358,8 @@ _ARRAY_ITEM_PATTERN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|
 """An item of a PostgreSQL array in text form, with or without quotes, and the comma or the end after the item."""
 
 _UNDIVIDED_MESSAGE = (
-    "has ;, | or a line break between texts, and only commas divide tags. Set the separator in the job: "
-    'split: ";" (or split: "," for one tag)'
+    "has a semicolon, a bar (|) or a line break, and only commas divide tags. In the job, set split to the character "
+    'that divides the tags, for example split: ";". If the cell is one tag, set split: ","'
 )
 _LIST_PATTERN = r"""^[\[{"]|^\(\s*["']|[\[{]\s*["']|["']\s*[\]}]"""
 _LIST_REGEX = re.compile(_LIST_PATTERN)
@@ -427,7 +428,7 @@ def _read_tags(cell: str, separator: str) -> list[str] | None:
     if _JSON_KEY_PATTERN.match(cell) or any(
         _BRACKET_PATTERN.search(_BRACKETED_PATTERN.sub("", text)) for text in texts
     ):
-        raise ValueError("a part of a list")
+        raise ValueError("the cell is a part of a list or an object")
     return [text.strip() for text in texts if text.strip()] or None
 
 
@@ -437,7 +438,7 @@ def _format_number(number: object) -> str:
     if not isinstance(number, float):
         return orjson.dumps(number).decode()
     if not math.isfinite(number) or (abs(number) >= 2.0**53 and number.is_integer()):
-        raise ValueError("digits are lost")
+        raise ValueError("the number may have lost digits")
     return f"{Decimal(repr(number)):f}".removesuffix(".0")
 
 
@@ -456,7 +457,7 @@ def _read_list(cell: str) -> list[object] | None:
     if not isinstance(parsed_value, list) or not all(
         isinstance(item, str | int | float | None) for item in parsed_value
     ):
-        raise ValueError("not a list of plain values")
+        raise ValueError("the cell is not a list of plain values")
     return [item for item in parsed_value if item is not None]
 
 
@@ -464,7 +465,7 @@ def _read_literal(cell: str) -> object:
     """Return the list, set or tuple of a Python literal as a list, or None for another text. Raises ValueError for a
     NumPy array of texts, because Python would join the texts."""
     if re.search(r"""['"]\s+['"]""", cell):
-        raise ValueError("no comma between two texts")
+        raise ValueError("the cell has two texts without a comma between them")
     try:
         parsed_value = ast.literal_eval(cell)
         if isinstance(parsed_value, set):  # a set has no order, so the cell is parsed again as a list

@@ -64,7 +64,7 @@ def check_mapping(
     `columns` are the columns of the source. `base` is the column that names the base of each row, or None. The faults:
     - The identity or a required field is unmapped.
     - The source lacks a column.
-    - A zip would overwrite a mapped field.
+    - The field that `zip` names for zip codes is already mapped.
     - A constant or default is invalid.
     """
     read_columns = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
@@ -101,11 +101,12 @@ def _find_value_faults(mapping: FieldMapping) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A row that is not used, because another row of the subscriber is used. `position` is the position of the row in
-    its chunk, and `fields` has the fields that differ from the used row.
+    """A row that is not used because of other rows of its subscriber. `position` is the position of the row in its
+    chunk.
 
-    `is_overruled` is true if a row that says inactive is used instead. `fields` is empty if no row of the subscriber is
-    used, because an invalid row may say inactive.
+    `fields` has the fields that differ from the used row. `fields` is empty if an invalid row may say inactive, so that
+    no row of the subscriber is used. `is_overruled` is true if the row is not used because of a row that says, or may
+    say, inactive.
     """
 
     position: int
@@ -121,8 +122,8 @@ class PreparedChunk:
     `subscriber_digests` has a digest for each row: of the identity, and also of the base if there are several bases.
     `duplicate_mask`, `suppressed_mask` and `different_mask` are masks of the valid rows. `different_mask` marks rows
     that differ from an earlier row of the same subscriber. `faults` are the faults of invalid rows. `blocking_records`
-    are the identities that must not become active because of an invalid row, and the record numbers of these rows
-    (`_find_blocking_records`). `connector.spooled_rows` adds the `differences` at the end of the source.
+    has the identities and the record numbers of invalid rows that may say inactive. Active rows of these identities are
+    not used. `connector.spooled_rows` adds the `differences` at the end of the source.
 
     `omitted_zip_positions` are the positions of valid rows whose zip code is left out. `yearless_positions` are the
     positions of valid rows whose birthday is left out, because it has no year. `reinterpreted_cells` has the positions

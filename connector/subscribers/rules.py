@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from connector.errors import ConfigurationError
 from connector.fields import FIELD_BY_NAME, LARGEST_ID, SENT_FIELDS, BaseRef, FieldKind, find_wire_name
 from connector.outcomes import Fault
+from connector.texts import agree
 
 if TYPE_CHECKING:
     import numpy as np
@@ -110,12 +111,12 @@ def find_mapping_faults(
     missing_fields = [name for name in required if name not in mapped_fields and name != identity]
     if missing_fields:
         faults.append(
-            f"no column is mapped to {', '.join(missing_fields)}, which required lists; map a column, or remove the "
-            "field from required"
+            f"no column is mapped to {', '.join(missing_fields)}: map a column, or remove "
+            f"{agree(len(missing_fields), 'the field', 'the fields')} from `required`"
         )
     if zip_policy in mapped_fields:
         faults.append(
-            f"zip: {zip_policy} would overwrite the values of {zip_policy}, which is mapped; choose another field"
+            f"zip: {zip_policy} is not possible, because {zip_policy} is already mapped: choose another field for zip"
         )
     return faults
 
@@ -262,7 +263,7 @@ def _load_phonenumbers() -> ModuleType:
 # The base of each row
 
 
-_MAX_NAMED_CELLS = 10  # allowed cells that a message names; the message is one cell of the rejects file
+_MAX_NAMED_CELLS = 10  # a message lists at most this many of the texts that a cell may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,19 +284,22 @@ class BaseColumn:
             return
         base_by_cell = {cell.strip(): base for cell, base in self.values.items()}
         if not base_by_cell:
-            raise ConfigurationError("values must name a base for at least one cell")
+            raise ConfigurationError("values: add at least one cell with its base")
         if "" in base_by_cell:
             raise ConfigurationError(
                 "values: an empty cell cannot name a base, and its row is invalid; remove the empty key"
             )
         if len(base_by_cell) < len(self.values):
-            raise ConfigurationError("values names a cell twice; white space around a cell does not count")
+            raise ConfigurationError(
+                "values: two keys are the same cell, because white space around a key is ignored; remove one key"
+            )
         object.__setattr__(self, "values", MappingProxyType(base_by_cell))
         refuse_mixed_bases(self.column, base_by_cell.values())
 
     @property
     def field(self) -> str:
-        """The field of a fault if a cell names no base: base_id if all `values` are ids, else base_name."""
+        """The field in the fault of a row whose cell means no base. The field is base_id if `values` has only ids, else
+        base_name."""
         has_only_ids = self.values is not None and all(base.name is None for base in self.values.values())
         return "base_id" if has_only_ids else "base_name"
 

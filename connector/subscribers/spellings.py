@@ -20,23 +20,24 @@ _PLAIN_CHARACTERS = frozenset("._-")
 _LARGEST_16_BIT_CHARACTER = "\uffff"
 
 CAPITAL_TRAITS = frozenset({"local: capitals", "domain: capitals"})
-"""The traits that an email may have because of its capitals."""
+"""The traits of an email with capital letters before the @ (`local`) or after the @ (`domain`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpellingClass:
-    """A kind of spelling: texts of one field that a filter should treat alike. The kind of plain texts has no
-    `traits`."""
+    """A kind of spelling: texts of one field that a filter should treat alike. `traits` has all that is unusual in
+    these texts, such as capitals or a plus. Plain texts have no traits."""
 
     field: str
     traits: frozenset[str]
 
 
 def build_spellings(field: str, identity_text: str) -> tuple[str, ...]:
-    """Return the texts to look up, without duplicates: the identity as it was sent, with a normalised domain, and
-    normalised as a whole (architecture 4.5).
+    """Return the texts that a look-up of an identity uses, without duplicates (architecture 4.5). `field` is email or
+    client_user_id. `identity_text` is the identity as it was sent.
 
-    `field` is email or client_user_id. `identity_text` is the identity as it was sent.
+    The texts are the `identity_text` and its normal form. An email also has a text with a normalised domain:
+    `Ann@Müller.example` → `Ann@Müller.example`, `ann@xn--mller-kva.example`, `Ann@xn--mller-kva.example`.
     """
     if field != "email":
         return tuple(dict.fromkeys((identity_text, normalise_identity(field, identity_text))))
@@ -63,8 +64,8 @@ def classify_spelling(field: str, text: str) -> SpellingClass:
 
 
 def is_plain_spelling(field: str, text: str) -> bool:
-    """Return whether a text is plain, which means that its class has no traits. This fast test is enough for nearly all
-    texts."""
+    """Return true if a fast test shows that the text has no traits (see `SpellingClass`). The test is enough for nearly
+    all texts."""
     return _PLAIN_PATTERN_BY_FIELD[field].fullmatch(text) is not None
 
 

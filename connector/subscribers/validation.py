@@ -254,7 +254,8 @@ def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pan
         case FieldContent.DIGITS:
             return [LIST_CHECK, CODE_CHECK, SPOILED_CHECK]
         case FieldContent.ID:
-            # An id that is the identity may already exist in the service, so only its create is refused.
+            # If client_user_id is the identity, the service may already have a subscriber with the id `1001.0`.
+            # So this check does not refuse the id. The load refuses the row if the subscriber is new.
             id_checks = [] if rules.identity == "client_user_id" else [ID_CHECK]
             return [LIST_CHECK, *id_checks, SPOILED_CHECK]
     assert_never(content)
