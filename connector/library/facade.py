@@ -86,7 +86,7 @@ class Connector:
     ) -> Report:
         """Create the subscribers that do not exist, like `connector import`.
 
-        `rows` is a path, pattern or URL of files (CSV, Excel, Parquet, JSON Lines, also compressed), a DataFrame, or
+        `rows` is a path, pattern or URL of files (CSV, Excel, Parquet, JSON, also compressed), a DataFrame, or
         Arrow data (a table, a reader, a Polars frame). A reader can be read only once. `name` is the name of rows in
         memory in reports. `base_id` or `base_name` selects the base. `active` sets whether all rows are active.
         Without `active`, a column must show which rows are active. Headers decide the field of a column. `mapping`

@@ -30,8 +30,7 @@ _FORMAT_BY_BEGINNING: tuple[tuple[bytes, FileFormat], ...] = (
     (b"PK\x03\x04", "excel"),  # .xlsx; any other zip archive was unpacked before
 )
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_OBJECT_BEGINNING = re.compile(rb'\{\s*["}]')
-_ARRAY_BEGINNING = re.compile(rb"\[\s*[{\]]")
+_JSON_BEGINNING = re.compile(rb'\{\s*["}]|\[\s*[{\]]')
 _MARKUP_BEGINNING = re.compile(rb"<(!doctype|html|head|meta|style|table|\?xml)", re.IGNORECASE)
 
 _NAME_BY_FORMAT = {"excel": "an Excel workbook", "parquet": "a Parquet file"}
@@ -118,9 +117,9 @@ def _open_format(source_input: Input, format_option: str, encoding: str, delimit
 
         return ParquetSource(source_input)
     if file_format == "jsonl":
-        from connector.sources.json_lines import JsonLinesSource
+        from connector.sources.json_lines import JsonSource
 
-        return JsonLinesSource(source_input, encoding)
+        return JsonSource(source_input, encoding)
     return open_csv(source_input, delimiter="\t" if file_format == "tsv" else delimiter, encoding=encoding)
 
 
@@ -239,15 +238,10 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
         .replace(b"\0", b"")
         .lstrip()
     )
-    if _ARRAY_BEGINNING.match(text):
-        raise SourceError(
-            f"{name}: is a JSON array, and not JSON Lines: write one object on each line, for example with `jq -c "
-            "'.[]'`"
-        )
     if _MARKUP_BEGINNING.match(text):
         raise SourceError(
             f"{name}: is a web page or XML, whatever its name says; open it in a spreadsheet, save it as .xlsx or CSV"
         )
-    if suffix in (".jsonl", ".ndjson") or _OBJECT_BEGINNING.match(text):
+    if suffix in (".jsonl", ".ndjson") or _JSON_BEGINNING.match(text):
         return "jsonl"
     return "tsv" if suffix in (".tsv", ".tab") and b"\t" in next(iter(text.splitlines()), b"") else "csv"

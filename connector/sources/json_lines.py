@@ -1,7 +1,7 @@
-"""Reads JSON Lines as a source: one object on each line. Memory is limited by the size of a batch.
+"""Reads JSON as a source: JSON Lines, with one object on each line, or one array of objects.
 
 The file is read twice, because the last line may have a new key. A line that is not valid JSON or not an object is
-malformed. The other lines are read.
+malformed. The other lines are read. Only a batch of lines is in memory. An array is in memory as a whole.
 """
 
 import json
@@ -26,16 +26,20 @@ from connector.sources.inputs import Input
 
 _READ_BYTES = 1 << 22  # bytes that are read at a time: about 20,000 lines
 _MAX_LINE_BYTES = 1 << 20  # the line of a subscriber has a few hundred bytes
+_MAX_ARRAY_BYTES = 1 << 29  # a larger array should be JSON Lines, which needs less memory
+_ARRAY_BATCH_ROWS = 20_000
+_ARRAY_BEGINNING = re.compile(rb"\s*\[\s*[{\]]")
+_SPACE = " \t\n\r"  # the white space of JSON (RFC 8259)
 _MAX_KEYS = 10_000  # a file with more keys probably has one object whose keys are the subscribers
 _MAX_DEPTH = 20  # the number of objects inside objects; exports of subscribers have two or three
 _FIRST_INEXACT_NUMBER = 2.0**53  # the first number from which a float cannot represent each whole number
 
 
-class JsonLinesSource(CloseableResource):
-    """A file of JSON Lines. Its columns are the keys of all objects, in the order of their first lines.
+class JsonSource(CloseableResource):
+    """A file of JSON Lines, or of one array. Its columns are the keys of all objects, in the order of the objects.
 
     Nested objects are flattened (`address.city`), lists stay JSON, and null and absent keys are missing values. Raises
-    SourceError for a file without an object, and for a line of more than a MiB.
+    SourceError for a file without an object, for a line of more than a MiB, and for a damaged array.
     """
 
     def __init__(self, source_input: Input, encoding: str) -> None:
@@ -43,6 +47,7 @@ class JsonLinesSource(CloseableResource):
         # RFC 8259 allows only UTF-8 for JSON that programs exchange.
         encoding = "utf-8" if encoding == "auto" else encoding
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
+        self._array_elements = self._read_array()
         self._keys = self._find_keys()
         self.columns = name_columns(self._keys)
         nested_keys = [key for key in self._keys if "." in key]
@@ -54,9 +59,10 @@ class JsonLinesSource(CloseableResource):
         }
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
-        """Yield all records, as `Source.read_chunks` does. The number of a row is the number of its line."""
+        """Yield all records, as `Source.read_chunks` does. The number of a row is the number of its line,
+        or of its object in the array (from 1)."""
         file_size = max(os.fstat(self._input.file.fileno()).st_size, 1)
-        for lines in self._read_lines():
+        for lines in self._read_objects():
             yield replace(self._build_chunk(lines, used_columns), read_share=self._input.file.tell() / file_size)
 
     def close(self) -> None:
@@ -66,7 +72,7 @@ class JsonLinesSource(CloseableResource):
     def _find_keys(self) -> list[str]:
         keys: dict[str, None] = {}
         filled_keys: set[str] = set()  # keys with a value in at least one object
-        for lines in self._read_lines():
+        for lines in self._read_objects():
             for _, text in lines:
                 row: dict[str, object] = {}
                 with suppress(ValueError):  # `_build_chunk` reports the problem of this line
@@ -77,10 +83,38 @@ class JsonLinesSource(CloseableResource):
             if len(keys) > _MAX_KEYS:
                 raise SourceError(f"{self.name}: has more than {_MAX_KEYS:,} keys; check whether each line is a row")
         if not keys:
-            raise SourceError(f"{self.name}: holds no JSON object with a key; JSON Lines has an object on each line")
+            raise SourceError(f"{self.name}: holds no JSON object with a key")
         object_keys = {key[:end] for key in keys for end, character in enumerate(key) if character == "."}
         # A key that is an object in some rows and null in the others is not a column.
         return [key for key in keys if key in filled_keys or key not in object_keys]
+
+    def _read_array(self) -> list[tuple[int, bytes]] | None:
+        """Return the text of each element with its number (from 1), or None if the file is not an array."""
+        blocks = [self._stream.read(_READ_BYTES)]
+        if not _ARRAY_BEGINNING.match(blocks[0]):
+            return None
+        while len(blocks) <= _MAX_ARRAY_BYTES // _READ_BYTES and (block := self._stream.read(_READ_BYTES)):
+            blocks.append(block)
+        if self._stream.read(1):
+            raise SourceError(
+                f"{self.name}: is a JSON array of more than {_MAX_ARRAY_BYTES >> 20} MiB. Write one object on each "
+                "line, for example with `jq -c '.[]'`"
+            )
+        text = b"".join(blocks).decode(errors="surrogateescape")
+        try:
+            elements = list(split_array(text))
+        except (ValueError, IndexError, RecursionError) as error:
+            problem = "the array has no end" if isinstance(error, IndexError) else str(error)
+            raise ContentError(f"{self.name}: is a damaged JSON array ({problem}). Write the file again") from None
+        return [(number, element.encode(errors="surrogateescape")) for number, element in enumerate(elements, start=1)]
+
+    def _read_objects(self) -> Iterator[list[tuple[int, bytes]]]:
+        """Yield lists of objects as text, each with the number of its line or of its element (from 1)."""
+        if self._array_elements is None:
+            yield from self._read_lines()
+        else:
+            for first_index in range(0, len(self._array_elements), _ARRAY_BATCH_ROWS):
+                yield self._array_elements[first_index : first_index + _ARRAY_BATCH_ROWS]
 
     def _read_lines(self) -> Iterator[list[tuple[int, bytes]]]:
         """Yield lists of filled lines with their numbers (from 1). A list has about four megabytes."""
@@ -133,7 +167,12 @@ class JsonLinesSource(CloseableResource):
                 fault_by_line_number[line_number] = ("json", object_problem)
         row_mask = np.isin(row_numbers, list(fault_by_line_number), invert=True)
         malformed_rows = tuple(
-            MalformedRow(line_number, line_number, format_bytes(text), *fault_by_line_number[line_number])
+            MalformedRow(
+                line_number,
+                None if self._array_elements else line_number,
+                format_bytes(text),
+                *fault_by_line_number[line_number],
+            )
             for line_number, text in lines
             if line_number in fault_by_line_number
         )
@@ -148,6 +187,28 @@ class JsonLinesSource(CloseableResource):
             if column in used_columns and column not in row and filled_keys and used_columns.isdisjoint(filled_keys):
                 return f"column {column} holds an object here, and other values in other rows: write one kind of value"
         return None
+
+
+def split_array(text: str) -> Iterator[str]:
+    """Yield the text of each element of a JSON array. Raises ValueError if the array is damaged, and IndexError if the
+    array has no end."""
+    decoder, position = json.JSONDecoder(), _skip_space(text, text.index("[") + 1)
+    while text[position] != "]":
+        end = decoder.raw_decode(text, position)[1]
+        yield text[position:end]
+        position = _skip_space(text, end)
+        if text[position] == ",":
+            position = _skip_space(text, position + 1)
+        elif text[position] != "]":
+            raise ValueError(f"a comma is missing at character {position}")
+    if _skip_space(text, position + 1) < len(text):
+        raise ValueError(f"more text follows the array at character {position + 1}")
+
+
+def _skip_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in _SPACE:
+        position += 1
+    return position
 
 
 def load_object(text_bytes: bytes) -> dict[str, object]:

@@ -106,7 +106,7 @@ def import_command(
 ) -> None:
     """Create the subscribers of a file.
 
-    FILE is a CSV, Excel, Parquet or JSON Lines file, compressed or not; an object such as s3://bucket/people.csv.gz; a
+    FILE is a CSV, Excel, Parquet or JSON file, compressed or not; an object such as s3://bucket/people.csv.gz; a
     pattern such as 'inbox/*.csv'; or - for standard input. No job file is needed: the column
     headers show which column fills which field.
 

@@ -75,7 +75,6 @@ REFUSED_FILES: list[tuple[str, bytes | str, dict[str, str], type[Exception], str
     ("a.csv", "a,b\n", {"sheet": "People"}, ConfigurationError, "is read as csv, which has no sheet"),
     ("a.xlsx", build_xlsx(), {"delimiter": ","}, ConfigurationError, "is read as excel, which has no delimiter"),
     ("a.parquet", build_parquet(), {"encoding": "utf-8"}, ConfigurationError, "parquet, which has no encoding"),
-    ("a.json", '[{"a": 1}]', {}, SourceError, "is a JSON array, and not JSON Lines"),
     ("a.csv", "", {}, SourceError, "is empty"),
     ("a.xls", "\n<html><table>", {}, SourceError, "is a web page or XML, whatever its name says"),
     ("a.parquet", b"PAR1" + b"x" * 100, {}, SourceError, "is not a Parquet file that can be read"),

@@ -1,4 +1,4 @@
-"""JSON Lines: each line has one object. A line without an object is rejected, and the other lines are read."""
+"""JSON Lines and JSON arrays: a line or an element that is not an object is rejected, and the other rows are read."""
 
 import json
 import string
@@ -36,6 +36,43 @@ from tests.sources.files.reading import read_chunks, read_frame, read_malformed,
 def test_a_value_of_json_is_read_as_its_text(tmp_path: Path, value: str, text: str | None) -> None:
     frame = read_frame(write_file(tmp_path, "a.jsonl", f'{{"key": {value}, "email": "a"}}\n'))
     assert frame.astype(object).where(frame.notna(), None)["key"].tolist() == [text]
+
+
+def test_an_array_has_the_rows_of_the_same_objects_on_lines(tmp_path: Path) -> None:
+    objects = [
+        '{"email": "a", "id": 18446744073709551617, "address": {"city": "X]"}}',
+        '{"email": "b", "tags": ["x", "y"], "first_name": NaN}',
+        '{"email": "c",\n "phone": "+31"}',
+        *(f'{{"email": "person{index}"}}' for index in range(25_000)),
+    ]
+    lines_path = write_file(tmp_path, "a.jsonl", "\n".join(text.replace("\n", "") for text in objects))
+    array_path = write_file(tmp_path, "a.json", " [\n" + ",\n".join(objects) + "\n]\n")
+    assert read_frame(array_path).equals(read_frame(lines_path))
+    assert [chunk.row_numbers[0] for chunk in read_chunks(array_path)] == [1, 20_001]
+
+
+def test_an_element_that_is_not_a_row_is_rejected_by_its_number(tmp_path: Path) -> None:
+    path = write_file(tmp_path, "a.json", '[{"email": "a"}, 5, {"email": "b", "email": "c"}, {"email": "d"}]')
+    assert read_frame(path)["email"].tolist() == ["a", "d"]
+    assert [(row.number, row.line) for row in read_malformed(path)] == [(2, None), (3, None)]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[{"a": 1}', "no end"),
+        ('[{"a": 1},', "no end"),
+        ('[{"a": 1}, {"a"', "Expecting"),
+        ('[{"a": 1} {"a": 2}]', "a comma is missing at character 10"),
+        ('[{"a": 1},, {"a": 2}]', "Expecting value"),
+        ('[{"a": 1}]\n[{"a": 2}]', "more text follows"),
+        ("[]", "holds no JSON object with a key"),
+        ("[{}]", "holds no JSON object with a key"),
+    ],
+)
+def test_a_damaged_array_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(SourceError, match=problem):
+        open_file(write_file(tmp_path, "a.json", text))
 
 
 def test_nested_objects_are_flattened_and_later_lines_can_have_new_keys(tmp_path: Path) -> None:
