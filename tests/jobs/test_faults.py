@@ -41,7 +41,7 @@ CRM_FAULTS = [
     ("first_name: fname", "first_name: f\n    custom_field1: c", "zip: custom_field1 is not possible"),
     ("base: {id: 7}", "base: {}", "line 6: subscriber.base: needs either id or name or column, and only one"),
     ("base: {id: 7}", "base: {id: 7, values: {a: 7}}", "subscriber.base: values maps the cells of a column to bases"),
-    ("base: {id: 7}", "base: {column: list, values: {}}", "subscriber.base: values: add at least one cell with its base"),
+    ("base: {id: 7}", "base: {column: list, values: {}}", "subscriber.base: values: add at least one cell"),
     ("base: {id: 7}", "base: {column: list, values: {a: 0}}", "line 6: subscriber.base.values.a: no base has this id"),
     ("base: {id: 7}", f"base: {{column: list, values: {{a: {2**63}}}}}", "values.a: no base has this id"),
     ("base: {id: 7}", "base: {column: list, values: {a: }}", "subscriber.base.values.a: must be text; this key"),
