@@ -127,7 +127,7 @@ class BaseLoads:
                 if base_ref not in self._loads_by_reference and self._run.stop.is_stopping:
                     continue
                 base_load = self._loads_by_reference.get(base_ref) or await self._begin_base_load(base_ref)
-                with self._attribute_to_base(base_load):
+                with self._base_context(base_load):
                     chunk = await base_load.loader.classify_chunk(base_rows)
                 # The chunk may name one base both by its id and by its name.
                 chunk.is_outdated = any(other_load is base_load for other_load, _ in chunks)
@@ -135,7 +135,7 @@ class BaseLoads:
             lookup_tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
             await self._account.look_up([lookup_task for lookup_task in lookup_tasks if lookup_task is not None])
             for base_load, chunk in chunks:
-                with self._attribute_to_base(base_load):
+                with self._base_context(base_load):
                     await base_load.loader.create_new_rows(chunk)
         finally:
             for base_load, chunk in chunks:
@@ -153,7 +153,7 @@ class BaseLoads:
         if len(self._base_loads) > 1 and self.mode is RunMode.LOAD:
             await self._look_up_all_bases()
         for base_load in self._base_loads:
-            with self._attribute_to_base(base_load):
+            with self._base_context(base_load):
                 await base_load.loader.settle()
 
     async def close(self) -> None:
@@ -267,12 +267,12 @@ class BaseLoads:
         base_load = _BaseLoad(session, Loader(session, self.mode, presence))
         self._loads_by_reference[base_ref] = base_load
         self._base_loads.append(base_load)
-        with self._attribute_to_base(base_load):
+        with self._base_context(base_load):
             await base_load.loader.begin()
         return base_load
 
     @contextmanager
-    def _attribute_to_base(self, base_load: _BaseLoad) -> Iterator[None]:
+    def _base_context(self, base_load: _BaseLoad) -> Iterator[None]:
         """Add the number of rows that are created inside the context to the count of this load. Add the name of the
         base to errors."""
         created_count_before = self._run.tally.outcomes[Outcome.CREATED]
@@ -299,17 +299,17 @@ class BaseLoads:
             key_groups = [await base_load.loader.settler.begin_look_up() for base_load in self._base_loads]
             async for lookup_part in look_up_keys(key_groups):
                 base_load = loads_by_access[id(lookup_part.access)]
-                with self._attribute_to_base(base_load):
+                with self._base_context(base_load):
                     await base_load.loader.settler.record_look_up(lookup_part)
             for base_load in self._base_loads:
-                with self._attribute_to_base(base_load):
+                with self._base_context(base_load):
                     await base_load.loader.settler.end_look_up()
             stop.check()
             if not any(base_load.loader.settler.has_unsettled_entries for base_load in self._base_loads):
                 return
 
     async def _close_base_load(self, base_load: _BaseLoad) -> None:
-        with self._attribute_to_base(base_load):
+        with self._base_context(base_load):
             await base_load.loader.close()
 
     def _find_unsettled_bases(self, ledger: Ledger) -> list[BaseRef]:

@@ -52,7 +52,7 @@ from connector.texts import agree, count
 from connector.units import format_share
 
 if TYPE_CHECKING:
-    from connector.imports.increments import Increment, IncrementRun
+    from connector.imports.increments import Increment, IncrementalRun
 
 _NOTHING_CHANGED_TEXT = "Nothing was sent, and no cursor has moved"
 
@@ -188,7 +188,7 @@ class _LoadRun:
     def __init__(self, plan: LoadPlan, source_rows: SpooledRows, run: Run) -> None:
         self._plan, self._source_rows, self._run = plan, source_rows, run
         self._remarks = Remarks()
-        self._increment_run: IncrementRun | None = None
+        self._incremental_run: IncrementalRun | None = None
 
     async def execute(self) -> None:
         """Plan all rows if the job has guards, load the rows, settle unknown creates, and collect messages."""
@@ -201,14 +201,18 @@ class _LoadRun:
         else:
             loads = await self._load_with_guards(plan.guard)
         run.report.unmapped_columns = list(plan.rows.unmapped_columns)
-        if self._increment_run is not None:
-            future_messages = [*self._increment_run.describe_future_values()]
-            run.report.messages += future_messages
-            run.is_attention_needed |= bool(future_messages)
+        if self._incremental_run is not None:
+            future_value_messages = [*self._incremental_run.describe_future_values()]
+            run.report.messages += future_value_messages
+            run.is_attention_needed |= bool(future_value_messages)
         # A load with a refused row has already ended with an error, so only a plan has these messages.
-        refusals = [*self._remarks.explain_refusals(has_is_active_rule=plan.rows.has_is_active_rule)]
-        run.is_attention_needed |= bool(refusals)
-        run.report.messages += [*run.tally.messages, *run.tally.row_messages, *self._list_messages(loads, refusals)]
+        obstacle_messages = [*self._remarks.describe_import_obstacles(has_is_active_rule=plan.rows.has_is_active_rule)]
+        run.is_attention_needed |= bool(obstacle_messages)
+        run.report.messages += [
+            *run.tally.messages,
+            *run.tally.row_messages,
+            *self._list_messages(loads, obstacle_messages),
+        ]
 
     async def _load_with_guards(self, guard: LoadGuard) -> BaseLoads:
         """Plan all rows first. Load the rows only if no guard stops the run."""
@@ -275,14 +279,14 @@ class _LoadRun:
         """Begin to read the source at its cursor, and move the cursor when the run ends."""
         run = self._run
         # Imported here, because most loads have no cursor.
-        from connector.imports.increments import IncrementRun, read_saved_cursor
+        from connector.imports.increments import IncrementalRun, read_saved_cursor
 
         saved_value = await run.ledger_queue.execute(lambda ledger: read_saved_cursor(ledger, increment))
-        increment_run = IncrementRun(increment, saved_value, run.clock.now())
-        self._increment_run = increment_run
-        run.report.messages.append(increment_run.describe_start())
+        incremental_run = IncrementalRun(increment, saved_value, run.clock.now())
+        self._incremental_run = incremental_run
+        run.report.messages.append(incremental_run.describe_start())
         if not self._plan.is_planned:
-            run.on_end = lambda: increment_run.move_cursor(run.ledger, run.key, self._find_cursor_obstacle(increment))
+            run.on_end = lambda: incremental_run.move_cursor(run.ledger, run.key, self._find_cursor_obstacle(increment))
 
     def _find_cursor_obstacle(self, increment: Increment) -> str | None:
         """Return the reason why the cursor must not move at the end of the run, or None if the cursor may move."""
@@ -363,7 +367,7 @@ class _LoadRun:
                 build_unused_problem(prepared_chunk.chunk, difference, self._plan.rows.rules.identity)
             )
 
-    def _list_messages(self, loads: BaseLoads, refusals: Sequence[str]) -> Iterator[str]:
+    def _list_messages(self, loads: BaseLoads, obstacle_messages: Sequence[str]) -> Iterator[str]:
         tally = self._run.tally
         yield from describe_opt_outs(tally, self._run.rows.drift_path)
         yield from self._remarks.messages
@@ -377,7 +381,7 @@ class _LoadRun:
         auxiliary_verb = "would be " if self._plan.is_planned else ""
         if tally.outcomes[Outcome.CREATED] and (created_message := loads.describe_created_bases()) is not None:
             yield f"{auxiliary_verb}{created_message}"
-        yield from refusals
+        yield from obstacle_messages
         yield from loads.describe_unlisted_entries()
         yield from describe_reactivated_rows(tally, is_planned=self._plan.is_planned)
         yield from describe_leftovers(tally)

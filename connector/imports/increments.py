@@ -53,7 +53,7 @@ def find_start_value(increment: Increment, saved_value: CursorValue | None) -> C
     return increment.start if is_larger(increment.start, start_value) else start_value
 
 
-class IncrementRun:
+class IncrementalRun:
     """One run over an incremental source, which began at the time `now`. `saved_value` is the value of the cursor, or
     None before the first run."""
 
@@ -100,17 +100,18 @@ class IncrementRun:
     def describe_future_values(self) -> Iterator[str]:
         """Yield messages about values in the future. If a value in the future moved the cursor, later runs would not
         read new rows. A run with this message is partial, because a person must correct the values."""
-        watch = self._increment.source.watch
-        if watch.future_example is not None:
-            row_number, example_value = watch.future_example
+        cursor_watch = self._increment.source.watch
+        if cursor_watch.future_example is not None:
+            row_number, example_value = cursor_watch.future_example
+            row_count = cursor_watch.future_count
             yield (
-                f"{count(watch.future_count, 'row')} {agree(watch.future_count, 'has', 'have')} a value in "
-                f"{watch.column} that lies beyond tomorrow (for example row {row_number}: "
+                f"{count(row_count, 'row')} {agree(row_count, 'has', 'have')} a value in "
+                f"{cursor_watch.column} that lies beyond tomorrow (for example row {row_number}: "
                 f"{format_cursor(example_value)}). A value beyond tomorrow does not move the cursor. "
-                f"Correct {agree(watch.future_count, 'the row', 'the rows')} in the source"
+                f"Correct {agree(row_count, 'the row', 'the rows')} in the source"
             )
         saved_value = None if self._increment.is_full else self._saved_value
-        if saved_value is not None and watch.latest is not None and is_larger(saved_value, watch.latest):
+        if saved_value is not None and cursor_watch.latest is not None and is_larger(saved_value, cursor_watch.latest):
             yield (
                 f"the cursor stands in the future ({format_cursor(saved_value)}), so changes before this value are not "
                 "read. Correct the row that has this value, and run connector sync --full once"
@@ -121,12 +122,12 @@ class IncrementRun:
 
         Call this method inside the transaction that records the end of the run.
         """
-        watch = self._increment.source.watch
-        if watch.missing_count:
+        cursor_watch = self._increment.source.watch
+        if row_count := cursor_watch.missing_count:
             yield (
-                f"{count(watch.missing_count, 'row')} {agree(watch.missing_count, 'has', 'have')} no value in "
-                f"{watch.column}: {agree(watch.missing_count, 'it does', 'they do')} not move the cursor, and each run "
-                f"reads {agree(watch.missing_count, 'the row', 'the rows')} again"
+                f"{count(row_count, 'row')} {agree(row_count, 'has', 'have')} no value in {cursor_watch.column}: "
+                f"{agree(row_count, 'it does', 'they do')} not move the cursor, and each run reads "
+                f"{agree(row_count, 'the row', 'the rows')} again"
             )
         new_value = None if obstacle is not None else self.choose_cursor()
         if new_value is not None:
@@ -142,9 +143,9 @@ class IncrementRun:
             yield f"{position_message}: {obstacle or self._explain_unmoved_cursor()}"
 
     def _explain_unmoved_cursor(self) -> str:
-        watch = self._increment.source.watch
-        if watch.largest_value is None:
-            return f"no row had a {'usable ' if watch.future_count else ''}value in {watch.column}"
+        cursor_watch = self._increment.source.watch
+        if cursor_watch.largest_value is None:
+            return f"no row had a {'usable ' if cursor_watch.future_count else ''}value in {cursor_watch.column}"
         if is_larger(self._start_value, self._default_start_value):
             return f"--since left out rows after {format_cursor(self._default_start_value)}, which the next run reads"
         return "no newer row was read"

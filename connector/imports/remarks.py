@@ -57,7 +57,7 @@ class Remarks:
             column for column in prepared_chunk.consent_columns if column not in self.consent_columns
         ]
 
-    def explain_refusals(self, *, has_is_active_rule: bool) -> Iterator[str]:
+    def describe_import_obstacles(self, *, has_is_active_rule: bool) -> Iterator[str]:
         """Yield a message for each reason why a load of these rows is refused."""
         reasons = [] if has_is_active_rule else [MISSING_ACTIVITY_MESSAGE]
         for reason in [*reasons, *explain_consent(self.consent_columns)]:

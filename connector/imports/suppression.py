@@ -40,7 +40,7 @@ class SuppressionPlan:
 
 
 @dataclass(slots=True)
-class _ListContents:
+class _SuppressionContents:
     """The identities of a suppression list, and the numbers of rows without an identity."""
 
     digests: list[Digests] = field(default_factory=lambda: [join_digests((), IDENTITY_BYTES)])
@@ -56,19 +56,19 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     ConfigurationError if the list is empty, lacks its column or has no identity. Raises RunAborted if `is_stopped`
     returns True before the list was read.
     """
-    list_contents = _ListContents()
+    suppression_contents = _SuppressionContents()
     with open_suppression(plan) as source:
         try:
             for chunk in source.read_chunks([plan.column]):
                 if is_stopped():
                     raise RunAborted("the run was stopped while its suppression list was being read")
-                _read_chunk(list_contents, chunk, plan)
+                _read_chunk(suppression_contents, chunk, plan)
         except SourceError as error:
             raise type(error)(f"the suppression list cannot be read: {error}. Nothing was sent") from None
-    name, empty_row_numbers = source.name, list_contents.empty_row_numbers
-    unreadable_row_numbers = list_contents.unreadable_row_numbers
+    name, empty_row_numbers = source.name, suppression_contents.empty_row_numbers
+    unreadable_row_numbers = suppression_contents.unreadable_row_numbers
     suppression = Suppression(
-        plan.job, plan.field, np.concatenate(list_contents.digests), name=name, max_shrink=plan.max_shrink
+        plan.job, plan.field, np.concatenate(suppression_contents.digests), name=name, max_shrink=plan.max_shrink
     )
     if not suppression.size and not empty_row_numbers and not unreadable_row_numbers:
         raise ConfigurationError(
@@ -93,12 +93,12 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
         )
     if empty_row_numbers:
         row_count = len(empty_row_numbers)
-        list_contents.messages.append(
+        suppression_contents.messages.append(
             f"suppression list {name}: the column {plan.column} is empty in {count(row_count, 'row')} "
             f"({agree(row_count, 'row number', 'row numbers')} {_format_row_numbers(empty_row_numbers)}), so "
             f"{agree(row_count, 'it suppresses', 'they suppress')} nobody"
         )
-    return suppression, list_contents.messages
+    return suppression, suppression_contents.messages
 
 
 def open_suppression(plan: SuppressionPlan) -> Source:
@@ -128,9 +128,9 @@ def open_suppression(plan: SuppressionPlan) -> Source:
     return source
 
 
-def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPlan) -> None:
+def _read_chunk(suppression_contents: _SuppressionContents, chunk: Chunk, plan: SuppressionPlan) -> None:
     """Read a chunk in the same way as a chunk of the source, so that equal identities have equal digests."""
-    list_contents.messages += chunk.messages
+    suppression_contents.messages += chunk.messages
     for malformed_row in chunk.malformed_rows:
         line = "" if malformed_row.line is None else f" (line {malformed_row.line})"
         raise ContentError(
@@ -142,31 +142,31 @@ def _read_chunk(list_contents: _ListContents, chunk: Chunk, plan: SuppressionPla
     mapped_frame, null_positions = mapped_chunk.frame, mapped_chunk.null_positions
     validation_result = validate_rows(mapped_frame, ValidationRules(identity=plan.field), today=date.max)
     identity_values = validation_result.subscribers[plan.field]
-    list_contents.digests.append(compute_identities(identity_values, plan.field))
+    suppression_contents.digests.append(compute_identities(identity_values, plan.field))
     if plan.field == "email":  # =ann@x.org is a valid address, but ann@x.org is probably meant
         addresses_column = pa.array(identity_values, pa.large_string())
-        unusual_mask = pc.or_(
+        unusual_address_mask = pc.or_(
             pc.match_substring_regex(addresses_column, "^[^A-Za-z0-9_]"),
             pc.invert(pc.string_is_ascii(addresses_column)),
         )
         normalised_texts = [
-            unicodedata.normalize("NFKC", text) for text in addresses_column.filter(unusual_mask).to_pylist()
+            unicodedata.normalize("NFKC", text) for text in addresses_column.filter(unusual_address_mask).to_pylist()
         ]
         addresses = [re.sub(r"^[^\w@]+", "", text) for text in normalised_texts]  # without signs such as `=` in front
-        list_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
+        suppression_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
     domain_mask = mapped_frame[plan.field].str.startswith("*@").to_numpy(dtype=bool, na_value=False)
     for position in sorted(
         {*np.flatnonzero(domain_mask).tolist(), *(fault.position for fault in validation_result.faults)}
     ):
         cell, row_number = mapped_frame[plan.field].iloc[position], int(chunk.row_numbers[position])
         if position in null_positions:
-            list_contents.unreadable_row_numbers.append(row_number)
+            suppression_contents.unreadable_row_numbers.append(row_number)
         elif not isinstance(cell, str) or not (text := cell.translate(_INVISIBLE_CHARACTERS).strip()):
-            list_contents.empty_row_numbers.append(row_number)
+            suppression_contents.empty_row_numbers.append(row_number)
         elif plan.field == "email" and not domain_mask[position] and (addresses := read_addresses(text)):
-            list_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
+            suppression_contents.digests.append(compute_identities(pd.Series(addresses, dtype="str"), "email"))
         else:
-            list_contents.unreadable_row_numbers.append(row_number)
+            suppression_contents.unreadable_row_numbers.append(row_number)
 
 
 _INVISIBLE_CHARACTERS = dict.fromkeys(map(ord, "\u00ad\u200b\u200c\u200d\u2060\ufeff"))

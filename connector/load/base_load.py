@@ -105,9 +105,9 @@ class Loader:
         if not journal.has_receipts:
             return
         unknown_entries = await journal.execute(lambda ledger: ledger.find_unfinished_entries(base, State.UNKNOWN))
-        undelivered_runs = await journal.execute(lambda ledger: find_runs_in_outbox(ledger.connection))
+        runs_with_undelivered_receipts = await journal.execute(lambda ledger: find_runs_in_outbox(ledger.connection))
         for entry in unknown_entries:
-            if entry.run_key not in undelivered_runs:
+            if entry.run_key not in runs_with_undelivered_receipts:
                 journal.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
 
     async def classify_chunk(self, planned_chunk: PlannedChunk) -> ClassifiedChunk:
@@ -144,7 +144,7 @@ class Loader:
                 planned_chunk, list(chunk.state_by_row_index), chunk.state_by_row_index, session.policy.identity
             )
             base = session.journal.base
-            await self._send_candidates(self._build_fetch(planned_chunk, candidate_stream, base))
+            await self._send_candidates(self._build_fetch_function(planned_chunk, candidate_stream, base))
             if candidate_stream.unfetched_indexes and not session.limits.compute_sendable_row_count(1):
                 session.stop.request_stop(session.limits.describe_creates())
             unsent_indexes = [
@@ -170,7 +170,7 @@ class Loader:
     async def settle(self) -> None:
         """Settle the base's unknown entries of this run and of earlier runs. Raises as `create_new_rows` does."""
         await self.settler.settle()
-        if self._mode is RunMode.LOAD and self._session.canaries.is_answered:
+        if self._mode is RunMode.LOAD and self._session.canaries.has_accepted_create:
             await record_shown_subscriber(self._session)
 
     async def close(self) -> None:
@@ -295,7 +295,7 @@ class Loader:
         is_recent = 0 <= age_s < _MAX_REPORT_AGE_S  # a negative age comes from a clock that was ahead
         if entry.reported_fingerprint == row.fingerprint and is_recent and entry.opt_out_job is None:
             return CompareReason.REPORTED
-        return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED
+        return CompareReason.NEVER_COMPARED if entry.fingerprint is None else CompareReason.CHANGED
 
     async def _check_opt_outs(self, planned_chunk: PlannedChunk, unchanged_entries: Mapping[int, Entry]) -> None:
         """Give the outcome EXISTS to unchanged rows whose entries have an opt-out. Inactive rows are compared with the
@@ -352,7 +352,7 @@ class Loader:
     def _read_rows(self, planned_chunk: PlannedChunk, indexes: Iterable[int]) -> list[LoadRow]:
         return read_rows(planned_chunk, list(indexes), self._session.policy.identity)
 
-    def _build_fetch(
+    def _build_fetch_function(
         self, planned_chunk: PlannedChunk, candidate_stream: CandidateStream, base: Base
     ) -> FetchItems[Candidate]:
         """Return a function that returns the next candidates. The function returns no candidate after the look-up has

@@ -85,8 +85,8 @@ def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity
         planned_chunk.chunk.name,
     )
     return [
-        None if pd.isna(zip_text) else Omission(Row(row_number, name, (), ()), str(identity_text), str(zip_text))
-        for zip_text, identity_text, row_number in zip(
+        None if pd.isna(omitted_zip) else Omission(Row(row_number, name, (), ()), str(identity_text), str(omitted_zip))
+        for omitted_zip, identity_text, row_number in zip(
             omitted_zips.tolist(), identity_texts.tolist(), row_numbers, strict=True
         )
     ]

@@ -32,11 +32,11 @@ from connector.subscribers.identity import IDENTITY_BYTES, digest_identity
 from connector.texts import agree, count
 
 _VERIFIED_ENTRY_COUNT = 4  # known subscribers that are looked up to verify the account
-_MAX_SHOWN_BASES = 3  # bases of a run in which one created subscriber is looked up at the end of the run
+_MAX_CHECKED_BASES = 3  # bases of a run in which one created subscriber is looked up at the end of the run
 # Ids of at most this number of subscribers are in the message about subscribers that exist twice.
 _MAX_SHOWN_DUPLICATES = 20
-_LOOK_UP_TIME_SHARES = (0.0, 0.1, 1.0)
-"""Times of the look-ups of the first new subscriber, as shares of the quiet period after the answer. Most lists lag by
+_QUIET_PERIOD_SHARES = (0.0, 0.1, 1.0)
+"""Times of the look-ups of the last new subscriber, as shares of the quiet period after the answer. Most lists lag by
 less than three seconds.
 """
 
@@ -96,16 +96,16 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
         lambda ledger: ledger.find_confirmed_entries(base, random_identity, max_entries, before_run_key=run_key)
     )
     session.stop.activity = "looking up known subscribers"
-    shows_identities = False
+    has_listed_identity = False
     for known_entry in known_entries:
         rows = await _request_rows_by_id(session, known_entry)
         is_listed = _is_in_rows(session, known_entry, rows)
-        shows_identities |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
+        has_listed_identity |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
         if is_listed and len(shown_entries) < _VERIFIED_ENTRY_COUNT:
             await journal.execute(partial(Ledger.record_shown_identities, base=base, identities=[known_entry.identity]))
         if is_listed is not False:
             return () if is_listed else tuple(shown_entries)
-    if not shown_entries and known_entries and not shows_identities and session.policy.looks_up_first:
+    if not shown_entries and known_entries and not has_listed_identity and session.policy.looks_up_first:
         raise ConfigurationError(
             f"the list shows subscriber {known_entries[0].subscriber_id}, which an earlier run created, without its "
             f"{session.policy.identity}, so the connector cannot find out which subscribers exist. Nothing was sent. "
@@ -139,7 +139,7 @@ async def record_shown_subscriber(session: Session) -> None:
     already has a subscriber of the base that the list has shown.
 
     Call this function after a run has created subscribers. Only the first three bases of a run are looked up."""
-    if session.canaries.shown_base_count == _MAX_SHOWN_BASES:
+    if session.canaries.checked_base_count == _MAX_CHECKED_BASES:
         return
     journal, random_identity = session.journal, session.access.draw_bytes(IDENTITY_BYTES)
     base = journal.base
@@ -150,7 +150,7 @@ async def record_shown_subscriber(session: Session) -> None:
         )
 
     for known_entry in await journal.execute(find_entry_to_look_up):
-        session.canaries.shown_base_count += 1
+        session.canaries.checked_base_count += 1
         with suppress(ListFailed):
             if await _is_listed(session, known_entry):
                 await journal.execute(
@@ -243,11 +243,17 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
     if not access.sentinels or not session.policy.looks_up_first:
         return None
     last_sentinel = access.sentinels[-1]
-    for time_share in _LOOK_UP_TIME_SHARES:
-        wait_s = last_sentinel.confirmed_at + time_share * session.policy.quiet_period_s - session.clock.monotonic()
-        if time_share and not await session.stop.wait(wait_s, "until the list should show the last new subscriber"):
+    for quiet_period_share in _QUIET_PERIOD_SHARES:
+        wait_s = (
+            last_sentinel.confirmed_at + quiet_period_share * session.policy.quiet_period_s - session.clock.monotonic()
+        )
+        if quiet_period_share and not await session.stop.wait(
+            wait_s, "until the list should show the last new subscriber"
+        ):
             return None
-        ids = await _look_up_sentinel(session, last_sentinel, asks_for_class=time_share == _LOOK_UP_TIME_SHARES[-1])
+        ids = await _look_up_sentinel(
+            session, last_sentinel, asks_for_class=quiet_period_share == _QUIET_PERIOD_SHARES[-1]
+        )
         if ids:
             identities = [digest_identity(last_sentinel.field, last_sentinel.value)]
             await access.journal.execute(

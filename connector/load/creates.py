@@ -27,7 +27,7 @@ _MAX_UNKNOWN_CANARIES = 3  # the run ends if this number of its first creates go
 _MAX_REFUSED_CANARIES = 20  # the run ends if this number of its first creates got refusals of one kind
 _MAX_EXISTING_SUBSCRIBERS = 3  # the run ends after this number of answers with existing subscribers
 
-_CAREFUL_CREATE_COUNT = 512
+_SMALL_ROUND_CREATE_COUNT = 512
 """The number of first creates that are sent in small rounds. The first round has one create. Each later round has a
 quarter of the number of earlier creates, but at least one.
 
@@ -90,7 +90,7 @@ class Creator:
             if self._session.stop.is_stopping:
                 return []
         if (
-            self._ended_count_since_existing < _CAREFUL_CREATE_COUNT
+            self._ended_count_since_existing < _SMALL_ROUND_CREATE_COUNT
             and self._session.access.known_ids.has_earlier_subscribers
         ):
             while self._open_create_count:
@@ -334,11 +334,11 @@ class Creator:
         The failures in all bases count together until the service accepts a create of the run. Then the failures in
         each base count alone."""
         session = self._session
-        canaries = self._base_canaries if session.canaries.is_answered else session.canaries
+        canaries = self._base_canaries if session.canaries.has_accepted_create else session.canaries
         # A second refusal of the same row does not count, because the row may be the cause.
         is_second_refusal = candidate.entry_state is State.UNKNOWN and candidate.earlier_refusal is not None
         if transition.event is Event.ANSWERED and isinstance(answer, Created):
-            self.has_accepted_item = session.canaries.is_answered = True
+            self.has_accepted_item = session.canaries.has_accepted_create = True
             service_id, base_name = read_base(answer.subscriber)
             self._answered_base = None if service_id is None or base_name is None else (service_id, base_name)
         elif transition.event is Event.REFUSED and transition.status in RUN_ENDING_STATUSES and not is_second_refusal:

@@ -33,7 +33,7 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
 from connector.tally import Change, OptOut, Tally
 
-_MAX_ROWS_BY_ID = 100
+_MAX_LOOK_UPS_BY_ID = 100
 """Largest number of rows that are looked up by Id. A listing is cheaper for more rows, because a page of the list has
 up to 1,000 subscribers."""
 
@@ -67,7 +67,7 @@ async def compare_waiting_rows(sessions: Sequence[Session], waiting_rows: Waitin
     indexes = list(range(len(waiting_rows))) if is_full else waiting_rows.new_indexes
     try:
         await comparison.compare_rows(indexes)
-        await comparison.record_and_report()
+        await comparison.record_and_report_results()
     finally:
         comparison.close()
 
@@ -100,7 +100,7 @@ def _report_uncompared_row(waiting_row: WaitingRow, tally: Tally, reason: str) -
     """
     if waiting_row.reason is CompareReason.OPTED_OUT:
         _report_opt_out(waiting_row, tally, reason=reason)
-    elif waiting_row.reason in (CompareReason.FIRST, CompareReason.LIMITED):
+    elif waiting_row.reason in (CompareReason.NEVER_COMPARED, CompareReason.LIMITED):
         tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
         tally.add_row_message(
             "some rows count as existing without a comparison of their values. Their subscribers were in the service "
@@ -165,7 +165,7 @@ class _Comparison:
         try:
             await self._find_ids(indexes)
             self._compare_shown_subscribers()
-            is_looked_up = len(self._ids) <= _MAX_ROWS_BY_ID and await self._compare_by_id()
+            is_looked_up = len(self._ids) <= _MAX_LOOK_UPS_BY_ID and await self._compare_by_id()
             if not is_looked_up or await self._may_miss_opt_outs():
                 await self._find_ids(range(len(self._waiting_rows)))
                 await self._compare_by_listing()
@@ -313,7 +313,7 @@ class _Comparison:
             ]
             self._difference_indexes[index] = self._differences.add([row_differences])
 
-    async def record_and_report(self) -> None:
+    async def record_and_report_results(self) -> None:
         """Record the results in the ledger, and then report the outcomes, a few thousand rows at a time."""
         waiting_rows = self._waiting_rows
         for batch in _split_into_batches(range(len(waiting_rows))):
@@ -388,7 +388,7 @@ class _Comparison:
             fields = tuple((field, listed_value, value) for field, listed_value, value in differences)
             tally.report_change(Change(row.source, row.identity_text, fields))
         elif self._compared_mask[index]:
-            if waiting_row.reason is not CompareReason.FIRST:
+            if waiting_row.reason is not CompareReason.NEVER_COMPARED:
                 receipt_kind = (
                     ReceiptKind.EXISTED if waiting_row.reason is CompareReason.LIMITED else ReceiptKind.CHANGED
                 )

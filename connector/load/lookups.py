@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 _NEVER = float("-inf")
 
-LOOKED_UP_AS_SENT_MESSAGE = (
+UNCHECKED_SPELLINGS_MESSAGE = (
     "the list could not be read whole, so each row was looked up by filters, as sent and as normalised. A subscriber "
     "that exists in other capitals may be created a second time"
 )
@@ -174,7 +174,7 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
                 remaining_groups, method, progress.tried_methods
             )
             for lookup_part in lookup_parts:
-                conclusive_keys, inconclusive_keys = split_keys(lookup_part.keys, lookup_part.result)
+                conclusive_keys, inconclusive_keys = split_conclusive_keys(lookup_part.keys, lookup_part.result)
                 if method is LookupMethod.NONE:
                     yield lookup_part
                     continue
@@ -205,20 +205,20 @@ async def _look_up_next_groups(
 ) -> tuple[list[LookupPart], list[KeyGroup]]:
     """Look up some keys of the first groups with this method. Return the results, and the groups of keys that
     remain."""
-    access, access_keys = groups[0].access, groups[0].keys
+    access, group_keys = groups[0].access, groups[0].keys
     if method in (LookupMethod.SWEEP, LookupMethod.NONE):
-        groups_of_list = [group for group in groups if group.access.state is access.state]
+        groups_with_same_state = [group for group in groups if group.access.state is access.state]
         # A base that the account's list hides has its own state, and its own list.
         remaining_groups = [group for group in groups if group.access.state is not access.state]
         if method is LookupMethod.SWEEP:
-            results = await look_up_by_sweep(groups_of_list)
+            results = await look_up_by_sweep(groups_with_same_state)
         else:
-            results = [build_inconclusive_result(group.access) for group in groups_of_list]
-        pairs = zip(groups_of_list, results, strict=True)
+            results = [build_inconclusive_result(group.access) for group in groups_with_same_state]
+        pairs = zip(groups_with_same_state, results, strict=True)
         return [LookupPart(group.access, group.keys, result) for group, result in pairs], remaining_groups
-    remaining_count, keys = sum(len(group.keys) for group in groups), access_keys[:BATCH_SIZE]
+    remaining_count, keys = sum(len(group.keys) for group in groups), group_keys[:BATCH_SIZE]
     remaining_groups = [*groups[1:]]
-    if later_keys := access_keys[BATCH_SIZE:]:
+    if later_keys := group_keys[BATCH_SIZE:]:
         remaining_groups = [KeyGroup(access, later_keys), *remaining_groups]
     if method is LookupMethod.FILTER_AS_SENT:
         keys_as_sent = [replace(key, ignores_case=False) for key in keys]
@@ -257,7 +257,7 @@ async def try_look_up_by_filters(access: ListAccess, keys: Sequence[LookupKey], 
         return LookupResult({}, frozenset(), frozenset(), 0.0, started_at)
 
 
-def split_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
+def split_conclusive_keys(keys: Sequence[LookupKey], result: LookupResult) -> tuple[list[LookupKey], list[LookupKey]]:
     """Return the keys with a conclusive result, and the keys with an inconclusive result."""
     conclusive_identities = result.found_ids.keys() | result.absent_identities
     return [key for key in keys if key.identity in conclusive_identities], [

@@ -33,11 +33,13 @@ def list_other_spellings(text: str) -> list[str]:
         or decimal_value < 0
     ):
         return []
-    plain_spelling = str(int(decimal_value))
+    shortest_spelling = str(int(decimal_value))
     padded_spellings = [
-        plain_spelling.zfill(digit_count) for digit_count in range(len(plain_spelling) + 1, _MAX_DIGITS + 1)
+        shortest_spelling.zfill(digit_count) for digit_count in range(len(shortest_spelling) + 1, _MAX_DIGITS + 1)
     ]
-    return [spelling for spelling in (plain_spelling, f"{plain_spelling}.0", *padded_spellings) if spelling != text]
+    return [
+        spelling for spelling in (shortest_spelling, f"{shortest_spelling}.0", *padded_spellings) if spelling != text
+    ]
 
 
 def find_inactive_indexes(session: Session, planned_chunk: PlannedChunk, indexes: Sequence[int]) -> list[int]:
@@ -107,8 +109,8 @@ class MistakenIds:
     async def _find_spellings(self, ids: Sequence[str], *, is_listed: bool) -> dict[str, str]:
         """Return the ids that are another spelling of a known id. The values of the dict are the known ids.
 
-        With `is_listed`, a listing has recorded the base's subscribers in the ledger. Otherwise also look up the plain
-        spellings of unusual ids on the list.
+        With `is_listed`, a listing has recorded the base's subscribers in the ledger. Otherwise also look up the
+        shortest spelling of each id on the list, such as `42` for `00042`.
         """
         spellings_by_id = {text: list_other_spellings(text) for text in ids}
         if not any(spellings_by_id.values()):
@@ -121,21 +123,21 @@ class MistakenIds:
             for text, other_spellings in spellings_by_id.items()
         }
         if not is_listed:
-            plain_spelling_by_id = {
+            shortest_spelling_by_id = {
                 text: other_spellings[0]
                 for text, other_spellings in spellings_by_id.items()
                 if other_spellings and not known_id_by_text[text]
             }
-            plain_spelling_by_id = {
-                text: plain_spelling
-                for text, plain_spelling in plain_spelling_by_id.items()
-                if plain_spelling == str(int(Decimal(text)))
+            shortest_spelling_by_id = {
+                text: shortest_spelling
+                for text, shortest_spelling in shortest_spelling_by_id.items()
+                if shortest_spelling == str(int(Decimal(text)))
             }
-            listed_ids = await self._find_on_list(set(plain_spelling_by_id.values()))
+            listed_ids = await self._find_on_list(set(shortest_spelling_by_id.values()))
             known_id_by_text |= {
-                text: plain_spelling
-                for text, plain_spelling in plain_spelling_by_id.items()
-                if plain_spelling in listed_ids
+                text: shortest_spelling
+                for text, shortest_spelling in shortest_spelling_by_id.items()
+                if shortest_spelling in listed_ids
             }
         return {text: spelling for text, spelling in known_id_by_text.items() if spelling}
 

@@ -146,7 +146,7 @@ class Outcomes:
         if transition.event in (Event.ANSWERED, Event.REFUSED) and not transition.is_limited:
             is_rejected = transition.event is Event.REFUSED
             reason = session.limits.record_answer(
-                is_rejected=is_rejected, undecided_count=session.temporary_refusals.series_length
+                is_rejected=is_rejected, undecided_rejection_count=session.temporary_refusals.series_length
             )
             if reason is not None:
                 session.stop.request_stop(reason)
@@ -430,7 +430,7 @@ class Outcomes:
         counts as existing or changed."""
         if unresolved_create.has_existed_before:
             self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.EXISTED)
-            self._report_found_row(row, CompareReason.FIRST, is_of_this_run=False)
+            self._report_found_row(row, CompareReason.NEVER_COMPARED, is_of_this_run=False)
         elif unresolved_create.is_limited:
             self._report_found_row(row, CompareReason.LIMITED, is_of_this_run=False)
         else:
@@ -462,4 +462,4 @@ def _find_compare_reason(entry: Entry, row: LoadRow) -> CompareReason | None:
     changed since it was sent."""
     if row.fingerprint in (b"", entry.fingerprint):
         return None
-    return CompareReason.FIRST if entry.fingerprint is None else CompareReason.CHANGED
+    return CompareReason.NEVER_COMPARED if entry.fingerprint is None else CompareReason.CHANGED

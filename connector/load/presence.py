@@ -24,11 +24,11 @@ from connector.listing.renewal import extend_listing, list_newcomers
 from connector.listing.requests import find_rows_by_filters
 from connector.load.candidates import describe_base
 from connector.load.lookups import (
-    LOOKED_UP_AS_SENT_MESSAGE,
+    UNCHECKED_SPELLINGS_MESSAGE,
     LookupMethod,
     LookupProgress,
     choose_lookup_method,
-    split_keys,
+    split_conclusive_keys,
     try_look_up_by_filters,
 )
 from connector.load.session import Session
@@ -37,12 +37,12 @@ from connector.rows import PlannedChunk
 from connector.states import State
 from connector.subscribers.identity import digest_identity
 
-_NEVER, _ALWAYS = float("-inf"), float("inf")
-_ABSENT_LOOK_UP_COUNT = 5
+_ALREADY_EXPIRED, _NEVER_EXPIRES = float("-inf"), float("inf")
+_ABSENCE_CHECK_COUNT = 5
 """A check of a listing looks up this number of identities that the listing lacks, by filters. If the filters show
 exactly one of them, the check looks up the same number of other identities."""
 
-_ABSENT_SAMPLE_ROW_COUNT = 400  # number of rows of a chunk, from which the identities for the filters are chosen
+_ABSENCE_CHECK_ROW_COUNT = 400  # number of rows of a chunk, from which the identities for the filters are chosen
 
 
 class BasePresence:
@@ -54,7 +54,7 @@ class BasePresence:
         self.account = AccountPresence() if account is None else account
         self.account.presences.append(self)
         # The time (monotonic) until which a create may rely on the look-up.
-        self.valid_until = _NEVER if session.policy.looks_up_first else _ALWAYS
+        self.valid_until = _ALREADY_EXPIRED if session.policy.looks_up_first else _NEVER_EXPIRES
         # The chunk that the last look-up covers; None: a listing covers every chunk.
         self._chunk: PlannedChunk | None = None
         self.listing_rows: SweptRows | None = None  # the listing whose subscribers were recorded
@@ -94,9 +94,9 @@ class BasePresence:
     def forget_look_up(self) -> None:
         """Drop the result of the last look-up, because the run may have created subscribers after this look-up."""
         if self.session.policy.looks_up_first:
-            self.valid_until = _NEVER
+            self.valid_until = _ALREADY_EXPIRED
 
-    def _record_duplicates_of_first(self, rows: SweptRows) -> None:
+    def _record_ids_of_first_create(self, rows: SweptRows) -> None:
         """If a listing shows the first new subscriber of the run twice, record its ids. In a hidden base, only a
         listing of the base shows this subscriber."""
         first_sentinel, base_id = self.session.canaries.first_sentinel, self.session.journal.base.service_id
@@ -120,7 +120,7 @@ class BasePresence:
             self.unlisted_count = base_counts.unlisted_count
         if base_counts.duplicate_count:
             base = self.session.journal.base
-            self._record_duplicates_of_first(listing.rows)
+            self._record_ids_of_first_create(listing.rows)
             self.session.tally.add_message(
                 f"identities that are in the base {describe_base(base.service_id, base.name)} more than once already: "
                 f"{base_counts.duplicate_count:,}. The interface of the service cannot remove subscribers: remove them "
@@ -215,8 +215,8 @@ class AccountPresence:
                 task.presence, [(identity, ids[0]) for identity, ids in result.found_ids.items()]
             )
             if looks_up_as_sent and result.absent_identities:
-                session.tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
-            inconclusive_keys = split_keys(task.keys, result)[1]
+                session.tally.add_message(UNCHECKED_SPELLINGS_MESSAGE)
+            inconclusive_keys = split_conclusive_keys(task.keys, result)[1]
             if inconclusive_keys:
                 remaining_tasks.append(replace(task, keys=inconclusive_keys, started_at=started_at))
             elif await task.presence.detect_hidden_base():
@@ -228,11 +228,11 @@ class AccountPresence:
     async def _record_found_subscribers(self, presence: BasePresence, found_pairs: Sequence[tuple[bytes, int]]) -> None:
         ledger_base, field = presence.session.journal.base, presence.session.policy.identity
 
-        def record_in_ledger(ledger: Ledger) -> None:
+        def record_found_pairs(ledger: Ledger) -> None:
             ledger.record_listed_subscribers(ledger_base, field, found_pairs)
             ledger.record_shown_identities(ledger_base, [identity for identity, _ in found_pairs[:MAX_SHOWN_RECORDS]])
 
-        await presence.session.journal.execute(record_in_ledger)
+        await presence.session.journal.execute(record_found_pairs)
 
     # Look-ups by a listing
 
@@ -256,7 +256,7 @@ class AccountPresence:
         ):
             return
         started_at, first_part_index = session.clock.monotonic(), listing.rows.part_count
-        end = await extend_listing(self._accesses_of_shown_bases, listing.end, listing.rows)
+        end = await extend_listing(self._visible_base_accesses, listing.end, listing.rows)
         if end is None:
             return
         self._listing = replace(listing, end=end, started_at=started_at)
@@ -270,7 +270,7 @@ class AccountPresence:
         which the listing cannot be used."""
         session = tasks[0].presence.session
         keys = [key for task in tasks for key in task.keys]
-        listing = await read_account_list(self._accesses_of_shown_bases, keys, keeps_other_bases=self._has_many_bases)
+        listing = await read_account_list(self._visible_base_accesses, keys, keeps_other_bases=self._has_many_bases)
         if listing.certificate.hidden:
             session.tally.add_message(describe_hidden_classes(listing.certificate))
         for task in tasks:
@@ -334,7 +334,7 @@ class AccountPresence:
     # Bases that the list hides
 
     @property
-    def _accesses_of_shown_bases(self) -> list[ListAccess]:
+    def _visible_base_accesses(self) -> list[ListAccess]:
         return [presence.access for presence in self.presences if not presence.is_hidden]
 
     async def _read_hidden_base(self, task: LookupTask) -> None:
@@ -357,8 +357,8 @@ class AccountPresence:
         """Return whether look-ups find at least two subscribers that the listing lacks."""
         absent_keys, found_count = await self._choose_absent_keys(tasks), 0
         for batch in (
-            absent_keys[:_ABSENT_LOOK_UP_COUNT],
-            absent_keys[_ABSENT_LOOK_UP_COUNT : 2 * _ABSENT_LOOK_UP_COUNT],
+            absent_keys[:_ABSENCE_CHECK_COUNT],
+            absent_keys[_ABSENCE_CHECK_COUNT : 2 * _ABSENCE_CHECK_COUNT],
         ):
             found_count += await self._record_subscribers_shown_by_filters(batch)
             if found_count != 1:  # another program may have created a single subscriber during the listing
@@ -375,14 +375,14 @@ class AccountPresence:
     async def _choose_absent_keys(self, tasks: Sequence[LookupTask]) -> list[tuple[BasePresence, LookupKey]]:
         """Return some keys, evenly spread over the chunk, whose subscribers the listing did not show."""
         keys = [(task.presence, key) for task in tasks for key in task.keys]
-        sample_keys = keys[:: max(1, len(keys) // _ABSENT_SAMPLE_ROW_COUNT)]
+        sample_keys = keys[:: max(1, len(keys) // _ABSENCE_CHECK_ROW_COUNT)]
         absent_keys = list[tuple[BasePresence, LookupKey]]()
         for presence in {id(presence): presence for presence, _ in sample_keys}.values():
             presence_keys = [key for sample_presence, key in sample_keys if sample_presence is presence]
             entries = await presence.session.journal.find_entries([key.identity for key in presence_keys])
             confirmed_identities = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
             absent_keys += [(presence, key) for key in presence_keys if key.identity not in confirmed_identities]
-        return absent_keys[:: max(1, len(absent_keys) // (2 * _ABSENT_LOOK_UP_COUNT))]
+        return absent_keys[:: max(1, len(absent_keys) // (2 * _ABSENCE_CHECK_COUNT))]
 
     async def _record_subscribers_shown_by_filters(self, keys: Sequence[tuple[BasePresence, LookupKey]]) -> int:
         """Look the keys up by filters, record the subscribers that the filters show, and return their number. Return 0

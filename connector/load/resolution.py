@@ -26,7 +26,7 @@ from connector.listing.access import KeyGroup, LookupKey, LookupResult, Sentinel
 from connector.listing.answered import find_existing_ids
 from connector.listing.lookup import is_class_shown
 from connector.load.candidates import Candidate, CandidateList, SendCandidates, build_entry_key, read_body
-from connector.load.lookups import LOOKED_UP_AS_SENT_MESSAGE, LookupPart, look_up_keys
+from connector.load.lookups import UNCHECKED_SPELLINGS_MESSAGE, LookupPart, look_up_keys
 from connector.load.outcomes import Outcomes
 from connector.load.refusals import EarlierRefusals
 from connector.load.session import RunMode, Session
@@ -70,7 +70,7 @@ class Settler:
         self._last_result: LookupResult  # the result of the last part of the last look-up
         self._look_up = _LookUp({}, 0.0)
         self._selected_identities: Collection[bytes] | None = None  # the identities to settle; None: all entries
-        self._is_resending_held = False
+        self._resends_held_entries = False
 
     async def read_lag(self) -> None:
         """Read the largest lag of the account's list that earlier runs recorded. Raises LedgerError."""
@@ -78,11 +78,11 @@ class Settler:
         lag_s = await self._session.journal.execute(lambda ledger: read_largest_lag(ledger.connection, account))
         state.largest_lag_s = max(state.largest_lag_s, lag_s)
 
-    def select_entries(self, identities: Collection[bytes] | None, *, is_resending_held: bool) -> None:
-        """Settle only the entries with these identities from now on (None: all entries). With `is_resending_held`, also
-        send creates again that an earlier run with `on_unknown: hold` has left unresolved.
+    def select_entries(self, identities: Collection[bytes] | None, *, resends_held_entries: bool) -> None:
+        """Settle only the entries with these identities from now on (None: all entries). With `resends_held_entries`,
+        also send creates again that an earlier run with `on_unknown: hold` has left unresolved.
         """
-        self._selected_identities, self._is_resending_held = identities, is_resending_held
+        self._selected_identities, self._resends_held_entries = identities, resends_held_entries
 
     @property
     def has_unsettled_entries(self) -> bool:
@@ -251,7 +251,7 @@ class Settler:
         """Confirm the entries that a part of a look-up found, and record that the look-up did not find the other
         entries."""
         if lookup_part.looks_up_as_sent and lookup_part.result.absent_identities:
-            self._session.tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
+            self._session.tally.add_message(UNCHECKED_SPELLINGS_MESSAGE)
         look_up, result = self._look_up, lookup_part.result
         await self._confirm_found_entries(result)
         missed_entries = list[UnfinishedEntry]()
@@ -301,21 +301,22 @@ class Settler:
         """Return two kinds of entries. The look-ups have proved the first kind absent. No look-up can prove the second
         kind absent, because the list may hide their class. The second kind gets an `unprovable_reason`."""
         session, absent_entries = self._session, list[UnfinishedEntry]()
-        visibility_by_activity = dict[bool, bool | None]()
+        class_visibility_by_is_active = dict[bool, bool | None]()
         for entry in missed_entries:
             if not self._is_absent(entry):
                 continue
             unresolved_create, is_active = self._find_unresolved_create(entry), is_sent_active(entry)
             if not self._find_later_sentinels(entry):
-                if is_active not in visibility_by_activity:
-                    class_look_up = is_class_shown(
-                        session.access, is_active=is_active, uses_filters=self._last_result.is_filter_result
+                if is_active not in class_visibility_by_is_active:
+                    class_visibility_by_is_active[is_active] = await session.stop.wait_until_stopped(
+                        is_class_shown(
+                            session.access, is_active=is_active, uses_filters=self._last_result.is_filter_result
+                        )
                     )
-                    visibility_by_activity[is_active] = await session.stop.wait_until_stopped(class_look_up)
-                if visibility_by_activity[is_active] is None:
+                if class_visibility_by_is_active[is_active] is None:
                     continue
                 unresolved_create.unprovable_reason = (
-                    "" if visibility_by_activity[is_active] else _describe_hidden_class(is_active=is_active)
+                    "" if class_visibility_by_is_active[is_active] else _describe_hidden_class(is_active=is_active)
                 )
             absent_entries.append(entry)
         return absent_entries
@@ -355,7 +356,7 @@ class Settler:
         if not absent_entries or self._session.stop.is_stopping:
             return
         entries_to_send, suppressed_identities = list[UnfinishedEntry](), list[bytes]()
-        withheld_pairs, refusals = list[tuple[bytes, str | None]](), list[tuple[bytes, int, str]]()
+        hold_reason_pairs, refusals = list[tuple[bytes, str | None]](), list[tuple[bytes, int, str]]()
         final_events = list[tuple[UnfinishedEntry, FinalAbsenceEvent]]()
         for entry in absent_entries:
             unresolved_create = self._find_unresolved_create(entry)
@@ -369,7 +370,7 @@ class Settler:
                 case Event.SUPPRESSED:
                     suppressed_identities.append(entry.identity)
                 case Event.WITHHELD:
-                    withheld_pairs.append((entry.identity, unresolved_create.unprovable_reason or None))
+                    hold_reason_pairs.append((entry.identity, unresolved_create.unprovable_reason or None))
                 case Event.REFUSED:
                     if not self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
                         # The new message gives the refusal another kind, which is not temporary.
@@ -382,7 +383,7 @@ class Settler:
 
         def update_ledger(ledger: Ledger) -> None:
             ledger.mark_suppressed(base, suppressed_identities)
-            ledger.mark_withheld(base, withheld_pairs)
+            ledger.mark_withheld(base, hold_reason_pairs)
             ledger.mark_refused(base, State.UNKNOWN, refusals)
 
         def record_final_absences(_: None) -> None:
@@ -391,7 +392,7 @@ class Settler:
 
         await self._session.journal.execute(update_ledger, record_final_absences)
         await self._send_entries_again(entries_to_send, base)
-        await self._reject_final_refusals(entries_to_send, base)
+        await self._reject_finally_refused_entries(entries_to_send, base)
 
     def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
         """Return the event for an absent entry. Return None if only the job with the suppression list may decide about
@@ -406,7 +407,7 @@ class Settler:
         if session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
             return Event.REFUSED
         # If an earlier run had `on_unknown: hold`, its creates are held, unless a person wants to send them again.
-        is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._is_resending_held)
+        is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._resends_held_entries)
         if is_holding and not unresolved_create.is_refused:
             return Event.WITHHELD
         if unresolved_create.has_no_remaining_attempt:
@@ -479,7 +480,7 @@ class Settler:
             )
         await self.send_candidates(CandidateList(candidates, session.clock.monotonic).fetch)
 
-    async def _reject_final_refusals(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
+    async def _reject_finally_refused_entries(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
         """Reject the entries that were not sent again because the run treats refusals of their kind as final."""
         final_entries = list[UnfinishedEntry]()
         for entry in absent_entries:
@@ -515,9 +516,9 @@ def is_sent_active(entry: UnfinishedEntry) -> bool:
 
 def _describe_hidden_class(*, is_active: bool) -> str:
     """Return the reason why no look-up can prove an active (or inactive) subscriber absent."""
-    activity_text = "active" if is_active else "inactive"
+    is_active_text = "active" if is_active else "inactive"
     return (
-        f"the list has shown no {activity_text} subscriber, so no look-up proves that the create had no effect; look "
+        f"the list has shown no {is_active_text} subscriber, so no look-up proves that the create had no effect; look "
         "the subscriber up on the service's own pages"
     )
 

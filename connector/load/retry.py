@@ -14,7 +14,7 @@ from connector.ledger.records import record_wrong_answer
 from connector.ledger.store import Base
 from connector.listing.access import KeyGroup
 from connector.load.candidates import Candidate, CandidateList, build_entry_key, describe_held_row, read_body
-from connector.load.lookups import LOOKED_UP_AS_SENT_MESSAGE, look_up_keys
+from connector.load.lookups import UNCHECKED_SPELLINGS_MESSAGE, look_up_keys
 from connector.load.resolution import Settler, read_intent, rebuild_candidate
 from connector.load.session import RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
@@ -88,7 +88,7 @@ class _EntryRetry:
         self._selected_identities: set[bytes] | None = (
             None if selection.run_id is None or selection.is_rejected else set()
         )
-        settler.select_entries(self._selected_identities, is_resending_held=selection.held_decision == "resend")
+        settler.select_entries(self._selected_identities, resends_held_entries=selection.held_decision == "resend")
 
     async def prepare_entries(self, state: State) -> None:
         """Prepare the selected entries in `state` for the retry. Apply the person's decision to HELD entries at once.
@@ -109,8 +109,8 @@ class _EntryRetry:
     async def add_unknown_entries(self) -> None:
         """Add each unknown entry, with its row, to the entries to settle. Leave out entries that were added before."""
         unresolved_by_identity = self._settler.outcomes.unresolved_creates
-        added_identities = {identity for identity, entry in unresolved_by_identity.items() if entry.row is not None}
-        for entry in await self._find_selected_entries(State.UNKNOWN, added_identities):
+        identities_with_row = {identity for identity, entry in unresolved_by_identity.items() if entry.row is not None}
+        for entry in await self._find_selected_entries(State.UNKNOWN, identities_with_row):
             self._add_unresolved_create(entry)
 
     async def _decide_held_entries(self) -> None:
@@ -135,11 +135,11 @@ class _EntryRetry:
         """Confirm the held entries that have a readable answer to their create. Entries without such an answer stay
         held."""
         base = self._session.journal.base
-        accepted_pairs = [
+        accepted_subscribers = [
             (entry.identity, entry.answered_id) for entry in held_entries if entry.answered_id is not None
         ]
-        await self._session.journal.execute(lambda ledger: ledger.mark_accepted(base, accepted_pairs))
-        self._session.tally.count_rows(Outcome.EXISTS, len(accepted_pairs))
+        await self._session.journal.execute(lambda ledger: ledger.mark_accepted(base, accepted_subscribers))
+        self._session.tally.count_rows(Outcome.EXISTS, len(accepted_subscribers))
         for entry in held_entries:
             if entry.answered_id is not None:
                 self._record_receipt(entry)
@@ -197,9 +197,9 @@ class _EntryRetry:
             unsent_entries = [entry for entry in unsent_entries if entry.identity in unsent_identities]
 
     async def _find_selected_entries(
-        self, state: State, added_identities: Collection[bytes] = ()
+        self, state: State, excluded_identities: Collection[bytes] = ()
     ) -> list[UnfinishedEntry]:
-        """Return the selected entries in this state that are not among `added_identities`, and count the returned
+        """Return the selected entries in this state that are not among `excluded_identities`, and count the returned
         entries as read."""
         base = self._session.journal.base
         entries = await self._session.journal.execute(lambda ledger: ledger.find_unfinished_entries(base, state))
@@ -207,7 +207,7 @@ class _EntryRetry:
             entry
             for entry in entries
             if self._selection.is_selected(entry)
-            if entry.identity not in self._dropped_identities and entry.identity not in added_identities
+            if entry.identity not in self._dropped_identities and entry.identity not in excluded_identities
         ]
         self._session.tally.read_count += len(selected_entries)
         return selected_entries
@@ -225,7 +225,7 @@ class _EntryRetry:
 
         async for lookup_part in look_up_keys([KeyGroup(self._session.access, keys)]):
             if lookup_part.looks_up_as_sent and lookup_part.result.absent_identities:
-                tally.add_message(LOOKED_UP_AS_SENT_MESSAGE)
+                tally.add_message(UNCHECKED_SPELLINGS_MESSAGE)
             found_ids.update((identity, ids[0]) for identity, ids in lookup_part.result.found_ids.items())
             absent_identities.update(lookup_part.result.absent_identities)
         await self._session.journal.execute(lambda ledger: ledger.mark_found(base, state, list(found_ids.items())))

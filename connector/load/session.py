@@ -22,7 +22,7 @@ from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, jo
 from connector.subscribers.identity_lists import Suppression
 from connector.tally import MIN_ROWS_FOR_SHARE, Tally, exceeds_share
 
-_SHORTEST_FRESH_S = 1.0  # a smaller `load.fresh` counts as this value
+_MIN_FRESH_S = 1.0  # a smaller `load.fresh` counts as this value
 
 
 class RunMode(Enum):
@@ -38,7 +38,7 @@ class CompareReason(IntEnum):
 
     CHANGED = 0  # the row has changed after it was sent
     REPORTED = 1  # the row has a difference that an earlier run has reported
-    FIRST = 2  # the subscriber existed before, and no row of the subscriber was compared yet
+    NEVER_COMPARED = 2  # the subscriber existed before, and no row of the subscriber was compared yet
     LIMITED = 3  # this run's create got a 429, and the list shows the subscriber; equal values prove the create
     OPTED_OUT = 4  # the subscriber has an opt-out on record; the row is unchanged, or this run has not read the row
 
@@ -122,7 +122,7 @@ class LoadPolicy(ListPolicy):
 
     def compute_expiry(self, started_at: float) -> float:
         """Return the time (monotonic) until which a create may rely on a look-up that started at `started_at`."""
-        return started_at + max(self.fresh_s, _SHORTEST_FRESH_S) if self.looks_up_first else inf
+        return started_at + max(self.fresh_s, _MIN_FRESH_S) if self.looks_up_first else inf
 
     def compute_valid_until(self, started_at: float, ended_at: float) -> float:
         """Return the time (monotonic) until which a row may be created after a look-up that did not find its
@@ -170,13 +170,17 @@ class Limits:
         """Return the number of rows, at most `row_count`, that may still be sent."""
         return row_count if self.max_creates is None else max(0, min(row_count, self.max_creates - self.sent_count))
 
-    def record_answer(self, *, is_rejected: bool, undecided_count: int = 0) -> str | None:
-        """Count an answer to a create. Return the reason to end the run, or None. `undecided_count` is a number of
-        rejected creates that do not count yet, because their refusals may be temporary."""
+    def record_answer(self, *, is_rejected: bool, undecided_rejection_count: int = 0) -> str | None:
+        """Count an answer to a create. Return the reason to end the run, or None. `undecided_rejection_count` is a
+        number of rejected creates that do not count yet, because their refusals may be temporary."""
         self.answered_count += 1
         self.rejected_count += is_rejected
         # With fewer answers, `check_rejected_share` decides after all rows have been sent.
-        return self._describe_excess(undecided_count) if self.answered_count >= MIN_ROWS_FOR_SHARE else None
+        return (
+            self._describe_exceeded_limit(undecided_rejection_count)
+            if self.answered_count >= MIN_ROWS_FOR_SHARE
+            else None
+        )
 
     def remove_rejection(self) -> None:
         """Remove a rejection, because a look-up has shown that the row was created, or because the refusal may be
@@ -185,7 +189,7 @@ class Limits:
 
     def check_rejected_share(self) -> None:
         """Check the share of rejected rows after all rows have been sent. Raises RunAborted."""
-        if reason := self._describe_excess():
+        if reason := self._describe_exceeded_limit():
             raise RunAborted(reason)
 
     def describe_creates(self) -> str:
@@ -197,8 +201,8 @@ class Limits:
             "service, or raise the guard"
         )
 
-    def _describe_excess(self, undecided_count: int = 0) -> str | None:
-        rejected_count = self.rejected_count - undecided_count
+    def _describe_exceeded_limit(self, undecided_rejection_count: int = 0) -> str | None:
+        rejected_count = self.rejected_count - undecided_rejection_count
         if self.max_rejected is None or not exceeds_share(rejected_count, self.max_rejected, self.answered_count):
             return None
         return (
@@ -218,9 +222,9 @@ class Canaries:
     unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)
     refusal_counts: Counter[str] = field(default_factory=Counter)  # the number of refusals of each kind
     lost_create_count: int = 0  # number of creates in a row without a usable answer
-    is_answered: bool = False  # whether the service has accepted a create of the run
+    has_accepted_create: bool = False  # whether the service has accepted a create of the run
     existing_ids: list[int] = field(default_factory=list)  # ids in answers whose subscribers existed before
-    shown_base_count: int = 0  # number of bases in which a created subscriber was looked up at the end of the load
+    checked_base_count: int = 0  # number of bases in which a created subscriber was looked up at the end of the load
     first_sentinel: Sentinel | None = None  # the first subscriber that the run has created
     look_up_delays_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])
     """Times (seconds after the answer) at which the first new subscriber is looked up, until the list shows this

@@ -29,7 +29,7 @@ class UnresolvedCreate:
     is_rejected_in_ledger: bool = False
     """Whether the entry is REJECTED in the ledger. The next look-up makes the entry UNKNOWN."""
     first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
-    uncounted_attempt_count: int = 0
+    ignored_attempt_count: int = 0
     """The number of recorded attempts that do not count for the limit of attempts. These are attempts of earlier runs,
     attempts that were not sent, and attempts that got a 429.
     """
@@ -61,7 +61,7 @@ class UnresolvedCreate:
     @property
     def has_no_remaining_attempt(self) -> bool:
         """Whether this run has used all attempts to send the create."""
-        return self.is_of_this_run and (self.attempt_count or 0) - self.uncounted_attempt_count >= _MAX_ATTEMPTS
+        return self.is_of_this_run and (self.attempt_count or 0) - self.ignored_attempt_count >= _MAX_ATTEMPTS
 
     def record_attempt(
         self, transition: Transition, ended_at: float, valid_until: float, *, is_after_look_up: bool
@@ -71,11 +71,11 @@ class UnresolvedCreate:
         self.newer_intent = None  # the ledger now has the newer create
         self.attempt_count = None if self.attempt_count is None else self.attempt_count + 1
         if transition.event is Event.NOT_SENT:
-            self.uncounted_attempt_count += 1
+            self.ignored_attempt_count += 1
             return
         self.is_of_this_run = is_after_look_up
         self.is_refused = self.is_rejected_in_ledger = transition.is_limited  # both are False after a lost attempt
-        self.uncounted_attempt_count += transition.is_limited and not transition.may_be_temporary
+        self.ignored_attempt_count += transition.is_limited and not transition.may_be_temporary
         self.valid_until = valid_until
         self.attempt_ended_at, self.first_missed_at = ended_at, None
         self.status, self.message = transition.status, transition.message
@@ -87,7 +87,7 @@ class UnresolvedCreate:
             self.attempt_ended_at, self.first_missed_at = now, None
         self.attempt_count = attempt_count
         if not self.is_of_this_run:  # attempts of earlier runs do not count
-            self.uncounted_attempt_count = attempt_count
+            self.ignored_attempt_count = attempt_count
 
     def record_missed_look_up(self, started_at: float, quiet_period_s: float, *, is_conclusive: bool) -> None:
         """Record that a look-up which began at `started_at` (monotonic) did not find the subscriber. Absence needs

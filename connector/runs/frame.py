@@ -97,7 +97,7 @@ class RunPlan:
     wait_s: float = 0.0  # the time to wait for another run that holds the ledger
     shard: Shard = WHOLE  # the shard of identities to which the run is limited
     is_full: bool = False  # whether rows that earlier runs have reported as changed are compared again
-    is_planned: bool = False  # whether the run only reads the ledger, and writes no rejects file
+    is_planned: bool = False  # whether the run is a plan: it sends nothing, and only reads the ledger
     rows_path: Path | None = None  # path of the file with each row of a plan
     receipts: Destination | None = None  # the destination of receipts, or None if the run writes no receipts
 

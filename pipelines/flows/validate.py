@@ -113,7 +113,7 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
         report.rejects_file = rejects_file.path
         report.messages += [rejects_file.failure] if reason and rejects_file.failure else []
         reason = reason or rejects_file.failure
-    refusal_messages = [*validation.remarks.explain_refusals(has_is_active_rule=plan.has_is_active_rule)]
+    refusal_messages = [*validation.remarks.describe_import_obstacles(has_is_active_rule=plan.has_is_active_rule)]
     report.messages += _list_messages(plan, validation, refusal_messages)
     status: Status = "aborted" if reason else "partial" if counts["invalid"] or refusal_messages else "ok"
     end_report(report, status, clock.now(), reason)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from connector.load.lookups import LOOKED_UP_AS_SENT_MESSAGE
+from connector.load.lookups import UNCHECKED_SPELLINGS_MESSAGE
 from tests.simulation.network import MIXED_UP_ENDING
 from tests.simulation.requests import Call, StoredSubscriber
 from tests.simulation.simulation import RunResult, Simulation
@@ -143,7 +143,7 @@ class Facts:
 
     def is_hidden_by_spelling(self, run_result: RunResult, person_number: int) -> bool:
         """Return whether the report warns about subscribers in other capitals, and the person has several spellings."""
-        has_warning = run_result.report is not None and LOOKED_UP_AS_SENT_MESSAGE in run_result.report.tally.messages
+        has_warning = run_result.report is not None and UNCHECKED_SPELLINGS_MESSAGE in run_result.report.tally.messages
         spellings = self.simulation.scenario.people.person_by_number[person_number].spellings
         return has_warning and len({spelling.strip() for spelling in spellings}) > 1
 
