@@ -1,4 +1,4 @@
-"""Shows the effect of each rule of the rate controller: simulates cells of the matrix with a changed rule."""
+"""Shows the effect of each rule of the rate controller: simulates cases of the matrix with a changed rule."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,55 +6,55 @@ from math import inf
 
 from connector.pace import rate
 from connector.pace.rate import RateController
-from tests.pace.chance import measure_chance
+from tests.pace.chance import compare_with_known_limit
 from tests.pace.matrix import (
-    ALONE,
     CHANGE_END_S_BY_SCENARIO,
     DATE_PAUSE,
     LIMITERS,
-    SHARED,
-    Cell,
-    list_cells,
-    list_chance_cells,
+    ONE_CLIENT,
+    SHARED_LIMIT,
+    Case,
+    list_cases,
+    list_random_refusal_cases,
     measure,
     simulate_run,
 )
 
 
-class _WithoutGeometricMean(RateController):
+class _ControllerWithoutGeometricMean(RateController):
     def _find_ramp_rates(self, rate_behind_refusal: float) -> tuple[float, float]:
         low_rate, high_rate = super()._find_ramp_rates(rate_behind_refusal)
-        # The ramp begins at the lower bound, where the base class takes the geometric mean.
+        # The ramp begins at the lower bound. With all rules, the ramp begins at the geometric mean of the bounds.
         return low_rate**2 / high_rate, high_rate
 
 
-class _WithoutFewestServedCount(RateController):
+class _ControllerWithoutSecondBound(RateController):
     def _find_ramp_rates(self, rate_behind_refusal: float) -> tuple[float, float]:
         self._fewest_served_count = inf
         return super()._find_ramp_rates(rate_behind_refusal)
 
 
-class _WithoutRateBehindRefusal(RateController):
+class _ControllerWithoutRateBehindRefusal(RateController):
     def _find_ramp_rates(self, rate_behind_refusal: float) -> tuple[float, float]:
         return super()._find_ramp_rates(0.0)
 
 
-class _WithoutChance(RateController):
+class _ControllerWithoutChanceDetection(RateController):
     def _detect_chance(self, is_pause_short: bool, rate_behind_refusal: float) -> bool:
         return False
 
 
-class _WithoutChanceInRamps(RateController):
+class _ControllerWithoutChanceDetectionInRamps(RateController):
     def _detect_chance(self, is_pause_short: bool, rate_behind_refusal: float) -> bool:
         return self._ramp is None and super()._detect_chance(is_pause_short, rate_behind_refusal)
 
 
-class _WithoutDoubt(RateController):
+class _ControllerWithoutContradictions(RateController):
     def _detect_contradiction(self) -> bool:
         return False
 
 
-class _WithoutCertainty(RateController):
+class _ControllerWithoutCertainLimits(RateController):
     def _detect_contradiction(self) -> bool:
         self._agreement_count = min(self._agreement_count, 0)
         return super()._detect_contradiction()
@@ -72,23 +72,63 @@ def _set_constant(name: str, value: float) -> Iterator[None]:
 
 # The controllers of the table: the text of the changed rule, the controller, and a constant of `rate` with its value.
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
-    ("all rules", RateController, "_MIN_REFUSALS", 3),
-    ("a ramp begins at the lower bound, not at the geometric mean", _WithoutGeometricMean, "_MIN_REFUSALS", 3),
-    ("the stretch with the fewest served requests gives no lower bound", _WithoutFewestServedCount, "_MIN_REFUSALS", 3),
-    ("windows are not recognised", RateController, "_LONGEST_WINDOW_S", 0.0),
-    ("a ramp lasts at most 5 pauses", RateController, "_LONGEST_RAMP_COSTS", 5.0),
-    ("a ramp lasts at most 60 pauses", RateController, "_LONGEST_RAMP_COSTS", 60.0),
-    ("the longest ramp counts a pause in its real length", RateController, "_LEAST_COST_IN_LONGEST_RAMP_S", 0.0),
-    ("a short ramp counts a pause in its real length", RateController, "_LEAST_COST_S", 0.0),
-    ("one refusal instead of three decides between a limit and chance", RateController, "_MIN_REFUSALS", 1),
-    ("requests behind a refused request do not measure the rate", _WithoutRateBehindRefusal, "_MIN_REFUSALS", 3),
-    ("the first ramp ends at the mean rate of the search", RateController, "_FIRST_RAMP_END_FACTOR", 1.0),
-    ("random refusals are not recognised", _WithoutChance, "_MIN_REFUSALS", 3),
-    ("random refusals are recognised only while the rate doubles", _WithoutChanceInRamps, "_MIN_REFUSALS", 3),
-    ("a limit that is not certain is not doubted", _WithoutDoubt, "_MIN_REFUSALS", 3),
-    ("each limit is doubted, even if it is certain", _WithoutCertainty, "_MIN_REFUSALS", 3),
+    ("none", RateController, "_MIN_REFUSALS", 3),
     (
-        "two refusals end the expectation of random refusals and the doubt",
+        "a ramp begins at the lower bound, not at the geometric mean",
+        _ControllerWithoutGeometricMean,
+        "_MIN_REFUSALS",
+        3,
+    ),
+    ("the second lower bound of the limit is not used", _ControllerWithoutSecondBound, "_MIN_REFUSALS", 3),
+    ("limiters that count requests in windows are not recognised", RateController, "_LONGEST_WINDOW_S", 0.0),
+    (
+        "the longest ramp takes 5 times as long as a refusal costs, not 20 times",
+        RateController,
+        "_LONGEST_RAMP_COSTS",
+        5.0,
+    ),
+    (
+        "the longest ramp takes 60 times as long as a refusal costs, not 20 times",
+        RateController,
+        "_LONGEST_RAMP_COSTS",
+        60.0,
+    ),
+    (
+        "a refusal that costs less than 2 s shortens the longest ramp",
+        RateController,
+        "_LEAST_COST_IN_LONGEST_RAMP_S",
+        0.0,
+    ),
+    ("a refusal that costs less than 0.3 s shortens the other ramps", RateController, "_LEAST_COST_S", 0.0),
+    ("one refusal, not three, shows whether refusals are random", RateController, "_MIN_REFUSALS", 1),
+    (
+        "the rate of the requests behind a refused request is not measured",
+        _ControllerWithoutRateBehindRefusal,
+        "_MIN_REFUSALS",
+        3,
+    ),
+    (
+        "the first ramp ends at the mean rate of the search, not at twice this rate",
+        RateController,
+        "_FIRST_RAMP_END_FACTOR",
+        1.0,
+    ),
+    ("random refusals are not recognised", _ControllerWithoutChanceDetection, "_MIN_REFUSALS", 3),
+    (
+        "random refusals are recognised only in the search",
+        _ControllerWithoutChanceDetectionInRamps,
+        "_MIN_REFUSALS",
+        3,
+    ),
+    ("earlier requests never contradict a limit", _ControllerWithoutContradictions, "_MIN_REFUSALS", 3),
+    (
+        "earlier requests may contradict a limit even after ten refusals confirmed the limit",
+        _ControllerWithoutCertainLimits,
+        "_MIN_REFUSALS",
+        3,
+    ),
+    (
+        "two refusals, not ten, make a limit certain and exclude random refusals",
         RateController,
         "_MAX_REFUSALS_WITHOUT_EVIDENCE",
         2,
@@ -97,50 +137,54 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
 )
 
 
-_CHANCE_RUN_COUNT = 8  # simulated runs of each chance cell; a rule may help in only some of the runs
+# Simulated runs of each case with random refusals. A rule may help in only some of the runs.
+_RANDOM_REFUSAL_RUN_COUNT = 8
 
 RULES_TABLE_HEAD = """\
-| rules | goodput: mean, least, < 85 % | first: mean, < 70 % | refused > 3 % | beside: least | chance |
+| changed rule | goodput: mean, smallest, cases < 85 % | goodput of the first minute: mean, cases < 70 % \
+| cases with > 3 % refused requests | smallest goodput beside another client \
+| served requests despite random refusals, relative to a client that knows the limit: mean, smallest, runs < 50 % |
 |---|---|---|---|---|---|
 """
 
 
 def format_rule_row(index: int) -> str:
-    """Return a row of a Markdown table: the results of a sample of cells without one rule.
-
-    The sample: the cells at 5 and 50 requests/s with 20 ms latency, six cells at 500/s, eleven cells at 50/s with
-    300 ms, the cells at 50/s with 300 ms beside another client, and chance cells."""
+    """Return a row of a Markdown table: the results of the controller with the changed rule `RULES[index]`. The
+    introduction of the table lists the simulated cases."""
     rule_name, build_controller, constant_name, value = RULES[index]
-    alone_cells = [
-        cell for cell in list_cells() if cell.scenario == ALONE and cell.round_trip_s == 0.02 and cell.rate <= 50
+    cases_without_other_client = [
+        case for case in list_cases() if case.scenario == ONE_CLIENT and case.round_trip_s == 0.02 and case.rate <= 50
     ]
-    alone_cells += [
-        Cell(limiter_kind, span_s, 5.0, 500.0, 0.3) for limiter_kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])
+    cases_without_other_client += [
+        Case(limiter_kind, span_s, 5.0, 500.0, 0.3) for limiter_kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])
     ]
-    alone_cells += [Cell("sliding window", 1.0, None, 500.0, 0.02)]
-    alone_cells += [Cell("fixed window", 10.0, 1.0, 500.0, 0.3), Cell("sliding window", 60.0, DATE_PAUSE, 500.0, 0.3)]
-    alone_cells += [Cell(limiter_kind, span_s, None, 50.0, 0.3) for limiter_kind, span_s in LIMITERS]
-    shared_cells = [
-        Cell(limiter_kind, span_s, pause_s, 50.0, 0.3, SHARED)
+    cases_without_other_client += [Case("sliding window", 1.0, None, 500.0, 0.02)]
+    cases_without_other_client += [
+        Case("fixed window", 10.0, 1.0, 500.0, 0.3),
+        Case("sliding window", 60.0, DATE_PAUSE, 500.0, 0.3),
+    ]
+    cases_without_other_client += [Case(limiter_kind, span_s, None, 50.0, 0.3) for limiter_kind, span_s in LIMITERS]
+    cases_with_other_client = [
+        Case(limiter_kind, span_s, pause_s, 50.0, 0.3, SHARED_LIMIT)
         for limiter_kind, span_s in LIMITERS
         for pause_s in (5.0, 30.0)
     ]
-    chance_cells = [cell for cell in list_chance_cells() if cell.status == 429]
+    random_refusal_cases = [case for case in list_random_refusal_cases() if case.status == 429]
     with _set_constant(constant_name, value):
         lowest_shared_goodput = min(
             measure(
-                cell, simulate_run(cell, build_controller(), length_s=CHANGE_END_S_BY_SCENARIO[SHARED])
+                case, simulate_run(case, build_controller(), length_s=CHANGE_END_S_BY_SCENARIO[SHARED_LIMIT])
             ).goodput_beside_other_client
-            for cell in shared_cells
+            for case in cases_with_other_client
         )
         return (
-            f"| {rule_name} | {_format_results(alone_cells, build_controller)} | {lowest_shared_goodput:.2f} | "
-            f"{_format_chance_results(chance_cells, build_controller)} |"
+            f"| {rule_name} | {_format_results(cases_without_other_client, build_controller)} "
+            f"| {lowest_shared_goodput:.2f} | {_format_random_refusals(random_refusal_cases, build_controller)} |"
         )
 
 
-def _format_results(cells: list[Cell], build_controller: Callable[[], RateController]) -> str:
-    measurements = [measure(cell, simulate_run(cell, build_controller())) for cell in cells]
+def _format_results(cases: list[Case], build_controller: Callable[[], RateController]) -> str:
+    measurements = [measure(case, simulate_run(case, build_controller())) for case in cases]
     goodputs, first_minute_goodputs = (
         [result.goodput for result in measurements],
         [result.first_minute_goodput for result in measurements],
@@ -149,16 +193,16 @@ def _format_results(cells: list[Cell], build_controller: Callable[[], RateContro
         sum(share < 0.85 for share in goodputs),
         sum(result.refused_share > 0.03 for result in measurements),
     )
-    goodput_cells = f"{sum(goodputs) / len(goodputs):.3f}, {min(goodputs):.3f}, {low_goodput_count}"
+    goodput_texts = f"{sum(goodputs) / len(goodputs):.3f}, {min(goodputs):.3f}, {low_goodput_count}"
     return (
-        f"{goodput_cells} | {sum(first_minute_goodputs) / len(first_minute_goodputs):.3f}, "
+        f"{goodput_texts} | {sum(first_minute_goodputs) / len(first_minute_goodputs):.3f}, "
         f"{sum(share < 0.7 for share in first_minute_goodputs)} | {high_refusal_count}"
     )
 
 
-def _format_chance_results(cells: list[Cell], build_controller: Callable[[], RateController]) -> str:
-    seeds = range(1, 1 + _CHANCE_RUN_COUNT)
-    served_shares = [measure_chance(cell, build_controller(), seed)[0] for cell in cells for seed in seeds]
+def _format_random_refusals(cases: list[Case], build_controller: Callable[[], RateController]) -> str:
+    seeds = range(1, 1 + _RANDOM_REFUSAL_RUN_COUNT)
+    served_shares = [compare_with_known_limit(case, build_controller(), seed)[0] for case in cases for seed in seeds]
     return (
         f"{sum(served_shares) / len(served_shares):.3f}, {min(served_shares):.3f}, "
         f"{sum(share < 0.5 for share in served_shares)}"

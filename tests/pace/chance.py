@@ -1,8 +1,15 @@
-"""Compares the controller with a client that knows the limit, in a chance cell: a cell whose service refuses requests
-at random. The client with the known limit obeys each pause, and otherwise sends at the limit. The served requests of
-this client are the upper bound."""
+"""Compares the controller with a client that knows the limit. The service refuses requests at random. The client that
+knows the limit obeys each pause, and otherwise sends at the limit."""
 
-from tests.pace.matrix import CHANCE_RUN_LENGTH_S, FIRST_MINUTE_S, NO_LIMIT, Cell, Controller, RunCounts, simulate_run
+from tests.pace.matrix import (
+    FIRST_MINUTE_S,
+    NO_LIMIT,
+    RANDOM_REFUSAL_RUN_LENGTH_S,
+    Case,
+    Controller,
+    RunCounts,
+    simulate_run,
+)
 
 
 class ClientWithKnownLimit:
@@ -34,21 +41,21 @@ class ClientWithKnownLimit:
         self._paused_until = max(self._paused_until, now + (retry_after_s or 0.0))
 
 
-def measure_chance(
-    cell: Cell, controller: Controller, seed: int, length_s: int = CHANCE_RUN_LENGTH_S
+def compare_with_known_limit(
+    case: Case, controller: Controller, seed: int, length_s: int = RANDOM_REFUSAL_RUN_LENGTH_S
 ) -> tuple[float, float, int]:
     """Return two quotients, for the whole run and for its first minute: the served requests of the controller, divided
     by the served requests of a client that knows the limit. Also return how many requests the controller sent inside a
     pause."""
-    bucket_size = 1e9 if cell.limiter_kind == NO_LIMIT else round(cell.rate * cell.span_s)
-    known_limit_counts = simulate_run(cell, ClientWithKnownLimit(cell.rate, bucket_size), seed, length_s)
-    run_counts = simulate_run(cell, controller, seed, length_s)
+    bucket_size = 1e9 if case.limiter_kind == NO_LIMIT else round(case.rate * case.span_s)
+    counts_with_known_limit = simulate_run(case, ClientWithKnownLimit(case.rate, bucket_size), seed, length_s)
+    run_counts = simulate_run(case, controller, seed, length_s)
     return (
-        _compute_share(run_counts, known_limit_counts, length_s),
-        _compute_share(run_counts, known_limit_counts, FIRST_MINUTE_S),
+        _compute_share(run_counts, counts_with_known_limit, length_s),
+        _compute_share(run_counts, counts_with_known_limit, FIRST_MINUTE_S),
         run_counts.sent_in_pause_count,
     )
 
 
-def _compute_share(run_counts: RunCounts, known_limit_counts: RunCounts, length_s: int) -> float:
-    return sum(run_counts.served_counts[:length_s]) / sum(known_limit_counts.served_counts[:length_s])
+def _compute_share(run_counts: RunCounts, counts_with_known_limit: RunCounts, length_s: int) -> float:
+    return sum(run_counts.served_counts[:length_s]) / sum(counts_with_known_limit.served_counts[:length_s])

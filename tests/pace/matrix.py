@@ -1,7 +1,7 @@
-"""The matrix of the rate controller: its cells, the simulated run of a cell on virtual time, and the measurements of a
+"""The matrix of the rate controller: its cases, the simulated run of a case on virtual time, and the measurements of a
 run.
 
-The cells have all kinds of limiters and random refusals.
+The cases have all kinds of limiters and random refusals.
 """
 
 from collections import deque
@@ -15,9 +15,9 @@ from typing import Protocol
 
 from connector.sandbox.faults import BucketLimiter, FixedWindowLimiter, NoLimiter, RateLimiter, SlidingWindowLimiter
 
-TWO_TOKENS_SPAN_S = 0.0
+TWO_TOKEN_BUCKET_SPAN_S = 0.0  # stands for a bucket with two tokens
 LIMITERS = (
-    *(("bucket", depth_s) for depth_s in (TWO_TOKENS_SPAN_S, 0.2, 1.0, 10.0, 60.0)),
+    *(("bucket", depth_s) for depth_s in (TWO_TOKEN_BUCKET_SPAN_S, 0.2, 1.0, 10.0, 60.0)),
     *(("fixed window", window_s) for window_s in (1.0, 10.0, 60.0)),
     *(("sliding window", window_s) for window_s in (1.0, 10.0, 60.0)),
 )
@@ -25,22 +25,23 @@ DATE_PAUSE = -1.0  # stands for a Retry-After with the date at which the limiter
 PAUSES = (None, 1.0, 5.0, 30.0, DATE_PAUSE)
 RATES = (5.0, 50.0, 500.0)
 ROUND_TRIPS_S = (0.02, 0.3)
-ALONE, SHARED, CHANGED = "alone", "shared", "changed"
-SCENARIOS = (ALONE, SHARED, CHANGED)
+ONE_CLIENT, SHARED_LIMIT, CHANGED_LIMIT = "alone", "shared", "changed"
+SCENARIOS = (ONE_CLIENT, SHARED_LIMIT, CHANGED_LIMIT)
 
 RUN_LENGTH_S = 1800
 CHANGE_BEGIN_S = 900
 CHANGE_END_S_BY_SCENARIO = {"shared": 1350, "changed": 1080}  # seconds until the other client or the halved limit ends
 FIRST_MINUTE_S = 60
-"""Seconds of the first minute of a first run."""
-CHANCE_RUN_LENGTH_S = 300
-"""Seconds of a simulated run of a chance cell. The run is short, so that the search for the limit counts as well."""
+RANDOM_REFUSAL_RUN_LENGTH_S = 300
+"""Length of a simulated run with random refusals (s). The run is short, so that the search for the limit takes a
+notable share of the run."""
 RANDOM_REFUSAL_SHARES = (0.001, 0.01, 0.05)
 STATUSES = (429, 503)
 NO_LIMIT = "no limit"
-MAX_CLIENT_RATE = 1000.0  # requests/s that the client of a chance cell can send
+MAX_CLIENT_RATE = 1000.0  # requests/s that a client can send to a service with random refusals
 _MAX_RATE_FACTOR = 16.0  # the largest ratio of the first refused rate to the limit
-_SEARCH_S = 0.2  # seconds until the first refusal of a client that begins with 20 requests/s and doubles the rate
+# Seconds until the first refusal of a client that begins with 20 requests/s and doubles the rate.
+_FIRST_REFUSAL_AFTER_S = 0.2
 _OTHER_CLIENT_SHARE = 1 / 3  # the share of the limit that another client uses
 _MAX_TIMER_DELAY_S = 0.001  # the largest delay of a sender's timer
 _STALL_SHARE = 0.001  # the share of the requests that leave late
@@ -48,7 +49,7 @@ _JITTER_SHARE = 0.1  # the largest random delay of an answer, as a share of the 
 
 
 class Controller(Protocol):
-    """A rate controller, or another client whose run in a cell can be simulated."""
+    """An object that decides when requests leave: a rate controller, or a client that knows the limit."""
 
     def admit_or_compute_wait(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
@@ -61,7 +62,7 @@ class Controller(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class Case:
     """A limiter, the pause that its refusals ask for, the limit (requests/s), the round trip, and the scenario. The
     scenario says whether another client shares the limit, or the limit changes.
 
@@ -74,7 +75,7 @@ class Cell:
     pause_s: float | None
     rate: float
     round_trip_s: float
-    scenario: str = ALONE
+    scenario: str = ONE_CLIENT
     random_refusal_share: float = 0.0
     status: int = 429
 
@@ -83,7 +84,7 @@ class Cell:
             ""
             if self.limiter_kind == NO_LIMIT
             else " two tokens"
-            if self.span_s == TWO_TOKENS_SPAN_S
+            if self.span_s == TWO_TOKEN_BUCKET_SPAN_S
             else f" {self.span_s:g} s"
         )
         pause_text = {None: "none", DATE_PAUSE: "date"}.get(self.pause_s, f"{self.pause_s} s")
@@ -99,7 +100,8 @@ class Cell:
 
     @property
     def expected_pause_s(self) -> float:
-        """The pause after a refusal in seconds. For a date, the length of a fixed window, or one second."""
+        """The pause after a refusal (s). If Retry-After is a date, a fixed window pauses for up to a whole window, and
+        other limiters for about one second."""
         if self.pause_s == DATE_PAUSE:
             return self.span_s if self.limiter_kind == "fixed window" else 1.0
         return self.pause_s or 0.0
@@ -113,21 +115,21 @@ class Cell:
         return (FixedWindowLimiter if self.limiter_kind == "fixed window" else SlidingWindowLimiter)(rate, self.span_s)
 
 
-def list_cells() -> Iterator[Cell]:
-    """Yield all cells of the matrix."""
+def list_cases() -> Iterator[Case]:
+    """Yield all cases of the matrix."""
     for (limiter_kind, span_s), pause_s, rate, round_trip_s, scenario in product(
         LIMITERS, PAUSES, RATES, ROUND_TRIPS_S, SCENARIOS
     ):
-        yield Cell(limiter_kind, span_s, pause_s, rate, round_trip_s, scenario)
+        yield Case(limiter_kind, span_s, pause_s, rate, round_trip_s, scenario)
 
 
-def list_chance_cells() -> Iterator[Cell]:
-    """Yield the cells with random refusals, without a limit or with a bucket of 500 requests/s."""
+def list_random_refusal_cases() -> Iterator[Case]:
+    """Yield the cases with random refusals, without a limit or with a bucket of 500 requests/s."""
     for random_refusal_share, status, pause_s, has_limit in product(
         RANDOM_REFUSAL_SHARES, STATUSES, (None, 1.0, 5.0), (False, True)
     ):
         limiter_kind, span_s, rate = ("bucket", 1.0, 500.0) if has_limit else (NO_LIMIT, 0.0, MAX_CLIENT_RATE)
-        yield Cell(
+        yield Case(
             limiter_kind,
             span_s,
             pause_s,
@@ -140,46 +142,49 @@ def list_chance_cells() -> Iterator[Cell]:
 
 @dataclass(frozen=True, slots=True)
 class RunCounts:
-    """The counts of a simulated run by the second of sending: served requests, refused requests, the longest pause (s),
-    and served requests of the other client. `sent_in_pause_count` is the number of requests that left during a pause
-    that the client knew."""
+    """The counts of a simulated run. In each list, the value with index 7 is about the requests that left between 7 s
+    and 8 s. `longest_pauses_s` has the longest pause that a refusal asked for. `sent_in_pause_count` is the number of
+    requests that left during a pause that the client knew."""
 
     served_counts: list[int]
     refused_counts: list[int]
     longest_pauses_s: list[float]
-    other_served_counts: list[int]
+    served_counts_of_other_client: list[int]
     sent_in_pause_count: int
 
 
 def simulate_run(
-    cell: Cell, controller: Controller, seed: int = 1, length_s: int = RUN_LENGTH_S, *, stall_s: float = 0.0
+    case: Case, controller: Controller, seed: int = 1, length_s: int = RUN_LENGTH_S, *, stall_s: float = 0.0
 ) -> RunCounts:
     """Send all requests that the controller allows in `length_s` seconds. One request in a thousand leaves up to
     `stall_s` seconds late."""
     draw_random = Random(seed).random
     request_travel_s, answer_travel_s, max_jitter_s = (
-        cell.round_trip_s / 2,
-        cell.round_trip_s / 2,
-        _JITTER_SHARE * cell.round_trip_s / 2,
+        case.round_trip_s / 2,
+        case.round_trip_s / 2,
+        _JITTER_SHARE * case.round_trip_s / 2,
     )
-    served_counts, refused_counts, other_served_counts = (
+    served_counts, refused_counts, served_counts_of_other_client = (
         [0] * (length_s + 1),
         [0] * (length_s + 1),
         [0] * (length_s + 1),
     )
     longest_pauses_s = [0.0] * (length_s + 1)
-    travelling_sent_times: deque[float] = deque()
-    # The heap has (time of the answer, time of sending, pause in seconds). A negative pause marks another answer.
+    sent_times_of_travelling_requests: deque[float] = deque()
+    # The heap has (time of the answer, time of sending, pause in seconds). Negative pauses: `served_mark` marks a
+    # served request, `failed_mark` a failed request, and -1 a refusal without a pause.
     pending_answers: list[tuple[float, float, float]] = []
     served_mark, failed_mark = -2.0, -3.0
-    gap_s = 1 / MAX_CLIENT_RATE if cell.random_refusal_share else 0.0
-    clock_offset_s = 100.0 * draw_random()  # the clock of the limiter is ahead, because windows began before the run
-    limiter = cell.build_limiter(cell.rate)
-    limit_change_at = float(CHANGE_BEGIN_S) if cell.scenario == CHANGED else inf
-    other_client_sends_at = float(CHANGE_BEGIN_S) if cell.scenario == SHARED else inf
+    gap_s = 1 / MAX_CLIENT_RATE if case.random_refusal_share else 0.0
+    clock_offset_s = 100.0 * draw_random()  # so that the windows of the limiter do not begin with the run
+    limiter = case.build_limiter(case.rate)
+    limit_change_at = float(CHANGE_BEGIN_S) if case.scenario == CHANGED_LIMIT else inf
+    other_client_sends_at = float(CHANGE_BEGIN_S) if case.scenario == SHARED_LIMIT else inf
     send_at, paused_until, sent_in_pause_count = 0.0, -1.0, 0
     while True:
-        arrive_at = travelling_sent_times[0] + request_travel_s if travelling_sent_times else inf
+        arrive_at = (
+            sent_times_of_travelling_requests[0] + request_travel_s if sent_times_of_travelling_requests else inf
+        )
         answer_at = pending_answers[0][0] if pending_answers else inf
         now = min(send_at, arrive_at, answer_at, other_client_sends_at)
         if now > length_s:
@@ -187,12 +192,12 @@ def simulate_run(
                 served_counts[:-1],
                 refused_counts[:-1],
                 longest_pauses_s[:-1],
-                other_served_counts[:-1],
+                served_counts_of_other_client[:-1],
                 sent_in_pause_count,
             )
         if now >= limit_change_at:
-            limiter = cell.build_limiter(cell.rate / 2 if limit_change_at == CHANGE_BEGIN_S else cell.rate)
-            limit_change_at = CHANGE_END_S_BY_SCENARIO[CHANGED] if limit_change_at == CHANGE_BEGIN_S else inf
+            limiter = case.build_limiter(case.rate / 2 if limit_change_at == CHANGE_BEGIN_S else case.rate)
+            limit_change_at = CHANGE_END_S_BY_SCENARIO[CHANGED_LIMIT] if limit_change_at == CHANGE_BEGIN_S else inf
         if now == answer_at:
             _, sent_at, pause_s = heappop(pending_answers)
             if pause_s == served_mark:
@@ -209,20 +214,20 @@ def simulate_run(
                     longest_pauses_s[int(sent_at)] = max(longest_pauses_s[int(sent_at)], pause_s)
                     controller.record_refusal(sent_at, now, pause_s)
         elif now == arrive_at:
-            sent_at = travelling_sent_times.popleft()
+            sent_at = sent_times_of_travelling_requests.popleft()
             limiter_time = now + clock_offset_s
-            is_random_refusal = cell.random_refusal_share > 0 and draw_random() < cell.random_refusal_share
+            is_random_refusal = case.random_refusal_share > 0 and draw_random() < case.random_refusal_share
             wait_s = 0.0 if is_random_refusal else limiter.admit_or_compute_wait(limiter_time)
             # The delay is random, so answers may overtake each other.
             answered_at, pause_s = now + answer_travel_s + max_jitter_s * draw_random(), -1.0
             if is_random_refusal:
-                pause_s = cell.pause_s if cell.pause_s is not None else failed_mark if cell.status == 503 else -1.0
+                pause_s = case.pause_s if case.pause_s is not None else failed_mark if case.status == 503 else -1.0
             elif wait_s <= 0:
                 pause_s = served_mark
-            elif cell.pause_s == DATE_PAUSE:
+            elif case.pause_s == DATE_PAUSE:
                 pause_s = max(ceil(limiter_time + wait_s) - clock_offset_s - answered_at, 0.0)
-            elif cell.pause_s is not None:
-                pause_s = cell.pause_s
+            elif case.pause_s is not None:
+                pause_s = case.pause_s
             heappush(pending_answers, (answered_at, sent_at, pause_s))
         elif now == send_at:
             wait_s = controller.admit_or_compute_wait(now)
@@ -231,178 +236,177 @@ def simulate_run(
                 if stall_s and draw_random() < _STALL_SHARE:
                     send_at += stall_s * draw_random()
             else:
-                travelling_sent_times.append(now)
+                sent_times_of_travelling_requests.append(now)
                 send_at = now + gap_s
                 sent_in_pause_count += now < paused_until - 1e-6
         else:
-            other_served_counts[int(now)] += limiter.admit_or_compute_wait(now + clock_offset_s) <= 0
-            other_client_sends_at = now + (0.5 + draw_random()) / (cell.rate * _OTHER_CLIENT_SHARE)
-            if other_client_sends_at >= CHANGE_END_S_BY_SCENARIO[SHARED]:
+            served_counts_of_other_client[int(now)] += limiter.admit_or_compute_wait(now + clock_offset_s) <= 0
+            other_client_sends_at = now + (0.5 + draw_random()) / (case.rate * _OTHER_CLIENT_SHARE)
+            if other_client_sends_at >= CHANGE_END_S_BY_SCENARIO[SHARED_LIMIT]:
                 other_client_sends_at = inf
 
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """The measurements of a cell. Goodput is the share of the allowed requests that were served.
+    """The measurements of a case. Goodput is the number of served requests, divided by the number of allowed requests.
 
-    `goodput` and `refused_share`: the goodput and the share of refused requests in a steady state.
+    `goodput` and `refused_share`: the goodput and the share of refused requests in the steady state.
     `goodput_beside_other_client`: the goodput while another client uses a third of the limit.
-    `refused_share_after_halving`: the share of refused requests after the limit was halved.
-    `doubled_limit_used_after_s`: the seconds until a doubled limit was used.
-    `first_minute_goodput`: the goodput of the first minute, as a share of the best goodput that is certain for a client
-    that does not know the limit.
-    `sent_in_pause_count`: the number of requests inside a pause.
+    `refused_share_under_halved_limit`: the share of refused requests after the limit was halved.
+    `time_to_use_doubled_limit_s`: the seconds from the doubling of the limit until the client uses the doubled limit.
+    `first_minute_goodput`: the goodput of the first minute, divided by `compute_best_first_minute_goodput`.
+    `sent_in_pause_count`: the number of requests that left during a pause that the client knew.
     """
 
     goodput: float
     refused_share: float
     goodput_beside_other_client: float
-    refused_share_after_halving: float
-    doubled_limit_used_after_s: float
+    refused_share_under_halved_limit: float
+    time_to_use_doubled_limit_s: float
     first_minute_goodput: float
     sent_in_pause_count: float
 
 
-def measure(cell: Cell, run_counts: RunCounts) -> Measurements:
-    """Return the measurements of a simulated run. The state is steady after 300 s and 20 pauses."""
-    begin_s = min(int(300 + 20 * cell.expected_pause_s), CHANGE_BEGIN_S - 1)
-    end_s = RUN_LENGTH_S if cell.scenario == ALONE else CHANGE_BEGIN_S
+def measure(case: Case, run_counts: RunCounts) -> Measurements:
+    """Return the measurements of a simulated run. The steady state begins after 300 s plus 20 times the pause."""
+    begin_s = min(int(300 + 20 * case.expected_pause_s), CHANGE_BEGIN_S - 1)
+    end_s = RUN_LENGTH_S if case.scenario == ONE_CLIENT else CHANGE_BEGIN_S
     served_count, refused_count = (
         sum(run_counts.served_counts[begin_s:end_s]),
         sum(run_counts.refused_counts[begin_s:end_s]),
     )
-    goodput = served_count / (cell.rate * (end_s - begin_s))
-    goodput_beside_other_client, refused_share_after_halving, doubled_limit_used_after_s = goodput, 0.0, 0.0
-    if cell.scenario == SHARED:
-        since_s, until_s = CHANGE_BEGIN_S + int(30 + 2 * cell.expected_pause_s), CHANGE_END_S_BY_SCENARIO[SHARED]
+    goodput = served_count / (case.rate * (end_s - begin_s))
+    goodput_beside_other_client, refused_share_under_halved_limit, time_to_use_doubled_limit_s = goodput, 0.0, 0.0
+    if case.scenario == SHARED_LIMIT:
+        since_s, until_s = CHANGE_BEGIN_S + int(30 + 2 * case.expected_pause_s), CHANGE_END_S_BY_SCENARIO[SHARED_LIMIT]
         goodput_beside_other_client = sum(run_counts.served_counts[since_s:until_s]) / (
-            cell.rate * (until_s - since_s) - sum(run_counts.other_served_counts[since_s:until_s])
+            case.rate * (until_s - since_s) - sum(run_counts.served_counts_of_other_client[since_s:until_s])
         )
-    if cell.scenario == CHANGED:
-        refused_share_after_halving, doubled_limit_used_after_s = (
-            _find_refused_share_after_halving(run_counts, cell),
-            _find_doubled_limit_used_after_s(run_counts, cell),
+    if case.scenario == CHANGED_LIMIT:
+        refused_share_under_halved_limit, time_to_use_doubled_limit_s = (
+            _find_refused_share_under_halved_limit(run_counts, case),
+            _find_time_to_use_doubled_limit_s(run_counts, case),
         )
     first_minute_goodput = min(
-        sum(run_counts.served_counts[:FIRST_MINUTE_S]) / (cell.rate * FIRST_MINUTE_S) / find_first_minute_bound(cell),
+        sum(run_counts.served_counts[:FIRST_MINUTE_S])
+        / (case.rate * FIRST_MINUTE_S)
+        / compute_best_first_minute_goodput(case),
         1.0,
     )
     return Measurements(
         goodput,
         refused_count / max(served_count + refused_count, 1),
         goodput_beside_other_client,
-        refused_share_after_halving,
-        doubled_limit_used_after_s,
+        refused_share_under_halved_limit,
+        time_to_use_doubled_limit_s,
         first_minute_goodput,
         run_counts.sent_in_pause_count,
     )
 
 
-def find_first_minute_bound(cell: Cell) -> float:
-    """Return the best goodput of the first minute that is certain for a client that does not know the limit.
+def compute_best_first_minute_goodput(case: Case) -> float:
+    """Return the best possible goodput of the first minute for a client that does not know the limit.
 
-    The first refusal shows only that the limit lies within a factor of the refused rate. Without another refusal, the
-    client can use 1 / (1 + ln factor) of the remaining time (docs/explanation/pace.md). The limit is known after two
-    more refusals: two ramps after equal pauses give (n2 - n1) / (t2 - t1). The first refusal does not count, because
-    the limiter was fresh. The limiter allows a burst at the start and after each pause.
+    docs/explanation/pace.md (What no client can reach) describes the two strategies of such a client: one refusal, or
+    three refusals. The client uses the better strategy. The limiter allows a burst at the start and after a pause.
     """
-    span_s = cell.span_s if cell.limiter_kind != "bucket" else max(cell.span_s, 2 / cell.rate)
-    saved_burst_s = min(span_s, cell.expected_pause_s)
+    span_s = case.span_s if case.limiter_kind != "bucket" else max(case.span_s, 2 / case.rate)
+    burst_after_pause_s = min(span_s, case.expected_pause_s)
     # After n requests in t s, and with a pause of p s, the limit is at least n / (t + p).
-    rate_factor = max(_MAX_RATE_FACTOR, 1 + cell.expected_pause_s / max(span_s, _SEARCH_S))
+    rate_factor = max(_MAX_RATE_FACTOR, 1 + case.expected_pause_s / max(span_s, _FIRST_REFUSAL_AFTER_S))
     time_after_one_pause_s, time_after_three_pauses_s = (
-        FIRST_MINUTE_S - cell.expected_pause_s,
-        max(FIRST_MINUTE_S - 3 * cell.expected_pause_s, 0.0),
+        FIRST_MINUTE_S - case.expected_pause_s,
+        max(FIRST_MINUTE_S - 3 * case.expected_pause_s, 0.0),
     )
     if time_after_three_pauses_s:
-        time_after_three_pauses_s += saved_burst_s
+        time_after_three_pauses_s += burst_after_pause_s
     return min(
-        (span_s + saved_burst_s + max(time_after_one_pause_s / (1 + log(rate_factor)), time_after_three_pauses_s))
+        (span_s + burst_after_pause_s + max(time_after_one_pause_s / (1 + log(rate_factor)), time_after_three_pauses_s))
         / FIRST_MINUTE_S,
         1.0,
     )
 
 
 def compute_means(measurements: Sequence[Measurements]) -> Measurements:
-    """Return the mean of several simulated runs. If a run never uses the doubled limit, the length of the run
-    counts."""
-    mean_by_name = {
+    """Return the mean of each measurement over several simulated runs. If a run never uses the doubled limit, the time
+    until the use counts as `RUN_LENGTH_S`."""
+    mean_by_measurement_name = {
         measurement_field.name: sum(
             min(getattr(run_measurements, measurement_field.name), RUN_LENGTH_S) for run_measurements in measurements
         )
         / len(measurements)
         for measurement_field in fields(Measurements)
     }
-    return Measurements(**mean_by_name)
+    return Measurements(**mean_by_measurement_name)
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """The bounds of a cell: the smallest goodput, the largest share of refused requests in a steady state and after a
-    halving, and the longest time (s) until a doubled limit is used."""
+class Bounds:
+    """The bounds of the measurements of a case."""
 
     min_goodput: float
     max_refused_share: float
-    max_refused_share_after_halving: float
-    max_doubled_limit_used_after_s: float
+    max_refused_share_under_halved_limit: float
+    max_time_to_use_doubled_limit_s: float
 
-    def list_misses(self, cell: Cell, measurements: Measurements) -> list[str]:
-        """Return a text for each bound that the measurements of the cell break."""
-        misses = []
-        if cell.scenario == ALONE and measurements.goodput < self.min_goodput - _ROUNDING_TOLERANCE:
-            misses.append(f"goodput {measurements.goodput:.1%} of {self.min_goodput:.0%}")
-        if cell.scenario == ALONE and measurements.refused_share > self.max_refused_share + _ROUNDING_TOLERANCE:
-            misses.append(f"refused {measurements.refused_share:.1%}, {self.max_refused_share:.0%} promised")
-        if measurements.refused_share_after_halving > self.max_refused_share_after_halving + _ROUNDING_TOLERANCE:
-            misses.append(
-                f"refused after a halving {measurements.refused_share_after_halving:.1%}, "
-                f"{self.max_refused_share_after_halving:.0%} promised"
+    def list_broken_bounds(self, case: Case, measurements: Measurements) -> list[str]:
+        """Return a text for each bound that the measurements of the case break."""
+        broken_bounds = []
+        if case.scenario == ONE_CLIENT and measurements.goodput < self.min_goodput - _ROUNDING_TOLERANCE:
+            broken_bounds.append(f"goodput {measurements.goodput:.1%} of {self.min_goodput:.0%}")
+        if case.scenario == ONE_CLIENT and measurements.refused_share > self.max_refused_share + _ROUNDING_TOLERANCE:
+            broken_bounds.append(f"refused {measurements.refused_share:.1%}, {self.max_refused_share:.0%} promised")
+        max_refused_share = self.max_refused_share_under_halved_limit
+        if measurements.refused_share_under_halved_limit > max_refused_share + _ROUNDING_TOLERANCE:
+            broken_bounds.append(
+                f"refused after the limit was halved {measurements.refused_share_under_halved_limit:.1%}, "
+                f"{max_refused_share:.0%} promised"
             )
-        if measurements.doubled_limit_used_after_s > self.max_doubled_limit_used_after_s:
-            misses.append(
-                f"doubled limit used after {measurements.doubled_limit_used_after_s:.0f} s, "
-                f"{self.max_doubled_limit_used_after_s:.0f} s "
+        if measurements.time_to_use_doubled_limit_s > self.max_time_to_use_doubled_limit_s:
+            broken_bounds.append(
+                f"doubled limit used after {measurements.time_to_use_doubled_limit_s:.0f} s, "
+                f"{self.max_time_to_use_doubled_limit_s:.0f} s "
                 "promised"
             )
         if measurements.sent_in_pause_count:
-            misses.append(f"{measurements.sent_in_pause_count:g} sent inside a pause")
-        return misses
+            broken_bounds.append(f"{measurements.sent_in_pause_count:g} sent inside a pause")
+        return broken_bounds
 
 
 _ROUNDING_TOLERANCE = 0.0005
 
 
-def read_promise(cell: Cell) -> Promise:
-    """Return the promise of a cell (docs/pace.md). A doubled limit is found within two ramps of 20 pauses each, or
-    within six windows."""
-    window_s = cell.span_s if cell.limiter_kind != "bucket" else 0.0
-    return Promise(0.85, 0.03, 0.10, max(90.0, 40 * (cell.pause_s or 0.0), 6 * window_s))
+def choose_bounds(case: Case) -> Bounds:
+    """Return the bounds of a case (docs/pace.md). The time until a doubled limit is used may be 90 s, 40 pauses or six
+    windows, whichever is longest."""
+    window_s = case.span_s if case.limiter_kind != "bucket" else 0.0
+    return Bounds(0.85, 0.03, 0.10, max(90.0, 40 * (case.pause_s or 0.0), 6 * window_s))
 
 
 _MIN_PERIOD_S = 10
 
 
-def _find_refused_share_after_halving(run_counts: RunCounts, cell: Cell) -> float:
-    """Return the share of refused requests after the halving, without the time in which the client may learn the limit.
+def _find_refused_share_under_halved_limit(run_counts: RunCounts, case: Case) -> float:
+    """Return the share of refused requests after the limit was halved and the client has learned the new limit.
 
-    The learning time begins at the first refusal after the halving, because a limiter may first allow a burst. The
-    learning time is two pauses, and half a minute or two windows, whichever is longer."""
-    end_s = CHANGE_END_S_BY_SCENARIO[CHANGED]
+    The client begins to learn at the first refusal, because a limiter may first allow a burst. The learning takes two
+    pauses plus 30 s. If two windows are longer than 30 s, the learning takes two pauses plus two windows."""
+    end_s = CHANGE_END_S_BY_SCENARIO[CHANGED_LIMIT]
     first_refusal_s = next(
         (second for second in range(CHANGE_BEGIN_S, end_s) if run_counts.refused_counts[second]), end_s
     )
-    two_windows_s = 2 * cell.span_s if cell.limiter_kind != "bucket" else 0.0
-    since_s = min(
+    two_windows_s = 2 * case.span_s if case.limiter_kind != "bucket" else 0.0
+    learned_at_s = min(
         int(first_refusal_s + max(30, two_windows_s) + 2 * run_counts.longest_pauses_s[first_refusal_s]), end_s
     )
-    refused_count = sum(run_counts.refused_counts[since_s:end_s])
-    return refused_count / max(refused_count + sum(run_counts.served_counts[since_s:end_s]), 1)
+    refused_count = sum(run_counts.refused_counts[learned_at_s:end_s])
+    return refused_count / max(refused_count + sum(run_counts.served_counts[learned_at_s:end_s]), 1)
 
 
-def _find_doubled_limit_used_after_s(run_counts: RunCounts, cell: Cell) -> float:
+def _find_time_to_use_doubled_limit_s(run_counts: RunCounts, case: Case) -> float:
     """Return the seconds from the doubling to the first period in which the client uses 90 % of the doubled limit."""
-    length_s = max(_MIN_PERIOD_S, int(cell.span_s) if cell.limiter_kind != "bucket" else 0)
-    for begin_s in range(CHANGE_END_S_BY_SCENARIO[CHANGED], RUN_LENGTH_S - length_s):
-        if sum(run_counts.served_counts[begin_s : begin_s + length_s]) >= 0.9 * cell.rate * length_s:
-            return begin_s - CHANGE_END_S_BY_SCENARIO[CHANGED]
+    length_s = max(_MIN_PERIOD_S, int(case.span_s) if case.limiter_kind != "bucket" else 0)
+    for begin_s in range(CHANGE_END_S_BY_SCENARIO[CHANGED_LIMIT], RUN_LENGTH_S - length_s):
+        if sum(run_counts.served_counts[begin_s : begin_s + length_s]) >= 0.9 * case.rate * length_s:
+            return begin_s - CHANGE_END_S_BY_SCENARIO[CHANGED_LIMIT]
     return inf

@@ -44,7 +44,7 @@ class CubicController:
     def __init__(self) -> None:
         self._is_limiting, self._in_flight = False, 0
         self._highest_rate, self._failed_at = 0.0, 0.0
-        self._measured_rate, self._answer_count, self._bucket_at = 0.0, 0, 0.0
+        self._measured_rate, self._answer_count, self._half_second_start = 0.0, 0, 0.0
         self._rate, self._tokens, self._filled_at, self._paused_until = 1.0, 0.0, 0.0, 0.0
 
     def admit_or_compute_wait(self, now: float) -> float:
@@ -64,8 +64,8 @@ class CubicController:
     def record_served(self, _sent_at: float, now: float) -> None:
         """Record that a request was served."""
         self._measure_rate(now)
-        zero_s = (self._highest_rate * 0.3 / 0.4) ** (1 / 3)
-        self._set_rate(now, 0.4 * (now - self._failed_at - zero_s) ** 3 + self._highest_rate)
+        return_to_highest_rate_s = (self._highest_rate * 0.3 / 0.4) ** (1 / 3)
+        self._set_rate(now, 0.4 * (now - self._failed_at - return_to_highest_rate_s) ** 3 + self._highest_rate)
 
     def record_refusal(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:
         """Record that a request was refused because of the rate."""
@@ -78,10 +78,11 @@ class CubicController:
     def _measure_rate(self, now: float) -> None:
         self._in_flight -= 1
         self._answer_count += 1
-        bucket_at = floor(2 * now) / 2
-        if bucket_at > self._bucket_at:
-            self._measured_rate = 0.8 * self._answer_count / (bucket_at - self._bucket_at) + 0.2 * self._measured_rate
-            self._answer_count, self._bucket_at = 0, bucket_at
+        half_second_start = floor(2 * now) / 2
+        if half_second_start > self._half_second_start:
+            rate = self._answer_count / (half_second_start - self._half_second_start)
+            self._measured_rate = 0.8 * rate + 0.2 * self._measured_rate
+            self._answer_count, self._half_second_start = 0, half_second_start
 
     def _fill_bucket(self, now: float) -> None:
         self._tokens = min(max(self._rate, 1.0), self._tokens + (now - self._filled_at) * self._rate)

@@ -103,7 +103,7 @@ def test_the_limit_returns_to_its_ceiling_after_a_service_became_slower() -> Non
     assert limit.allowed_count == 128
 
 
-def build_page_limit() -> ConcurrencyLimit:
+def build_page_concurrency_limit() -> ConcurrencyLimit:
     """Return the limit for pages of the list. The limit begins at eight, and a round has at least four answers."""
     return ConcurrencyLimit(32, first_limit=8, min_limit_by_latency=5, min_answers_in_round=4)
 
@@ -121,14 +121,14 @@ class PageService:
         """Fetch pages in virtual time within the limit. Return the seconds, and the number of refused requests."""
         now, refused_count, answered_count = 0.0, 0, 0
         in_flight: list[tuple[float, float, bool]] = []  # (time of the answer, time of sending, whether refused)
-        free_times = [0.0] * self.capacity
+        worker_free_times = [0.0] * self.capacity
         while answered_count < page_count:
             while len(in_flight) < limit.allowed_count:
                 if len(in_flight) >= self.refusal_threshold:
                     heapq.heappush(in_flight, (now + 0.01, now, True))
                     continue
-                ready_at = max(now, heapq.heappop(free_times)) + self.latency_s
-                heapq.heappush(free_times, ready_at)
+                ready_at = max(now, heapq.heappop(worker_free_times)) + self.latency_s
+                heapq.heappush(worker_free_times, ready_at)
                 heapq.heappush(in_flight, (ready_at, now, False))
             answered_at, sent_at, is_refused = in_flight[0]
             now = answered_at
@@ -143,7 +143,7 @@ class PageService:
 
 
 def test_the_limit_soon_allows_32_pages_in_flight_for_a_slow_service() -> None:
-    limit = build_page_limit()
+    limit = build_page_concurrency_limit()
 
     duration_s, _ = PageService(latency_s=0.3).fetch_pages(limit, 200)
 
@@ -153,7 +153,7 @@ def test_the_limit_soon_allows_32_pages_in_flight_for_a_slow_service() -> None:
 
 @pytest.mark.parametrize("capacity", [1, 2, 8])
 def test_few_pages_wait_at_a_service_with_a_small_capacity(capacity: int) -> None:
-    limit = build_page_limit()
+    limit = build_page_concurrency_limit()
 
     duration_s, _ = PageService(0.1, capacity=capacity).fetch_pages(limit, 400)
 
@@ -163,7 +163,7 @@ def test_few_pages_wait_at_a_service_with_a_small_capacity(capacity: int) -> Non
 
 @pytest.mark.parametrize("refusal_threshold", [1, 2, 3, 10])
 def test_a_service_with_a_refusal_threshold_is_kept_busy_with_few_refusals(refusal_threshold: int) -> None:
-    limit = build_page_limit()
+    limit = build_page_concurrency_limit()
 
     duration_s, refused_count = PageService(0.1, refusal_threshold=refusal_threshold).fetch_pages(limit, 400)
 
@@ -173,7 +173,7 @@ def test_a_service_with_a_refusal_threshold_is_kept_busy_with_few_refusals(refus
 
 
 def test_a_refused_request_older_than_the_last_cut_does_not_lower_the_limit() -> None:
-    limit = build_page_limit()
+    limit = build_page_concurrency_limit()
     limit.record_refusal(0.0, 1.0)
     limit.record_refusal(0.5, 1.1)
 

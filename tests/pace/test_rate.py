@@ -15,7 +15,7 @@ IDLE_S = 600.0
 BURST_S = 0.006  # a sender that wakes up late may send the requests of this time at once
 
 
-def find_limit(rate: float, seconds: float = 30.0) -> RateController:
+def build_controller_with_found_limit(rate: float, seconds: float = 30.0) -> RateController:
     """Return a controller that has found the rate of a bucket within `seconds`."""
     client = RateOnlyClient()
     simulate_client(client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S), seconds, seed=1)
@@ -58,7 +58,7 @@ def test_the_ceiling_is_never_exceeded(ceiling: float, limit: float) -> None:
 
 @pytest.mark.parametrize("rate", [5.0, 100.0, 2000.0])
 def test_a_sender_sends_no_large_burst_after_an_idle_time(rate: float) -> None:
-    controller = find_limit(rate)
+    controller = build_controller_with_found_limit(rate)
 
     assert count_admitted(controller, 30.0 + IDLE_S) <= 1 + 1.1 * rate * BURST_S
 
@@ -75,7 +75,7 @@ def test_few_requests_do_not_raise_the_rate_before_a_limit_is_known() -> None:
 
 
 def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent() -> None:
-    controller = find_limit(100)
+    controller = build_controller_with_found_limit(100)
 
     for second in range(31, 1031):
         assert controller.admit_or_compute_wait(second) == 0
@@ -121,7 +121,7 @@ def test_the_controller_follows_a_temporary_fall_of_the_limit(seed: int) -> None
 
 @pytest.mark.parametrize("pause_s", [0.5, 30.0, 3600.0])
 def test_the_next_request_leaves_at_the_end_of_a_pause(pause_s: float) -> None:
-    controller = find_limit(100)
+    controller = build_controller_with_found_limit(100)
     controller.record_refusal(29.9, 30.0, pause_s)
 
     for pause_share in (0.0, 0.3, 0.99):
@@ -132,7 +132,7 @@ def test_the_next_request_leaves_at_the_end_of_a_pause(pause_s: float) -> None:
 
 @pytest.mark.parametrize("is_limit_known", [False, True])
 def test_a_page_waits_for_the_end_of_a_pause(is_limit_known: bool) -> None:
-    controller = find_limit(100) if is_limit_known else RateController()
+    controller = build_controller_with_found_limit(100) if is_limit_known else RateController()
     controller.record_refusal(29.9, 30.0, retry_after_s=5.0)
 
     assert 31.0 + controller.reserve(31.0) >= 35.0
@@ -242,8 +242,8 @@ def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
     for _ in range(3):
         sent_at.append(send_when_admitted(sent_at[-1]))
     controller.record_refusal(sent_at[0], sent_at[-1] + 0.1, retry_after_s=1.0)
-    for served_sent_at in sent_at[1:]:
-        controller.record_served(served_sent_at, sent_at[-1] + 0.15)  # so the refusal was random
+    for request_sent_at in sent_at[1:]:
+        controller.record_served(request_sent_at, sent_at[-1] + 0.15)  # so the refusal was random
     now = sent_at[-1] + 1.2
     for _ in range(150):
         now = send_when_admitted(now)

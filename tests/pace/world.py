@@ -140,9 +140,9 @@ class _Simulation:
         """Plan to send at the time `due_at`, unless a plan for this time exists."""
         if not now < self._send_due_at <= due_at + _TIME_TOLERANCE_S:
             self._send_due_at = due_at
-            self._schedule(due_at, self._on_due)
+            self._schedule(due_at, self._on_send_due)
 
-    def _on_due(self, now: float, _sent_at: float) -> None:
+    def _on_send_due(self, now: float, _sent_at: float) -> None:
         if now == self._send_due_at:  # otherwise a later plan has replaced this plan
             self._send(now)
 
@@ -151,7 +151,7 @@ class _Simulation:
             self._service.random_refusal_share > 0 and self._random.random() < self._service.random_refusal_share
         )
         if is_random_refusal or self._limiter.admit_or_compute_wait(now + self._offset) > 0:
-            self._schedule(now + self._draw_return_time(), self._on_refused, sent_at)
+            self._schedule(now + self._draw_answer_delay_s(), self._on_refused, sent_at)
         elif self._active_count < self._service.capacity:
             self._begin_work(now, sent_at)
         else:
@@ -159,9 +159,9 @@ class _Simulation:
 
     def _begin_work(self, now: float, sent_at: float) -> None:
         self._active_count += 1
-        self._schedule(now + self._draw_return_time(), self._on_served, sent_at)
+        self._schedule(now + self._draw_answer_delay_s(), self._on_served, sent_at)
 
-    def _draw_return_time(self) -> float:
+    def _draw_answer_delay_s(self) -> float:
         return self._round_trip_s / 2 * self._random.uniform(1 - _JITTER_SHARE, 1 + _JITTER_SHARE)
 
     def _on_served(self, now: float, sent_at: float) -> None:
