@@ -30,12 +30,12 @@ _HEAD_BYTES = 4096  # number of first bytes from which `is_own_file` recognises 
 class TargetKind(Enum):
     """The kind of file at a path. Symbolic links are followed."""
 
-    FREE = "nothing, or an empty file"
+    FREE = "a missing or an empty file"
     FILE = "a file"
     DEVICE = "a character device"
     PIPE = "a pipe"
     FOLDER = "a folder"
-    OTHER = "a socket or a disk"
+    OTHER = "not a regular file"
 
 
 _KIND_BY_FILE_TYPE = {

@@ -9,7 +9,8 @@ import re
 from dataclasses import dataclass
 
 _QUOTE = "[\"'“”„«»‘’]"
-_TEXTS_AFTER_VALUE = (  # texts after a quoted value at the end of known messages
+# Some known messages end with a quoted value and one of these texts.
+_TEXTS_AFTER_VALUE = (
     r"to [A-Z][\w(),\[\] ]*(?: when casting from source column \w+)?|violates unique constraint\.|at line \d+"
     r"|for key '[^']*'|for column (?:'[^']*'|[\w`.$]+) at row \d+"
 )

@@ -65,8 +65,8 @@ _COMPARED_ENTRIES = 20_000  # entries of a base that are compared with the list;
 _QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`, which an export job cannot set
 
 _INTERRUPT_TIMEOUT_S, _COMMIT_TIMEOUT_S = 3.0, 10.0
-"""Seconds for which an export waits for an interrupted method, and for a commit. After that, the export no longer waits
-for the thread."""
+"""Seconds that an export waits for its writer to stop after an interruption, and for a commit to end. Then the export
+ends, even if the thread of the writer is still busy."""
 
 
 async def _run_blocking(function: Callable[[], T], writer: Writer, *, is_commit: bool = False) -> T:

@@ -195,7 +195,7 @@ def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: Pla
         _show_report(
             console,
             sync_report,
-            f"3. sync from a CRM: {_ADDED_COUNT} subscribers added, {len(data.moved_people)} moved",
+            f"3. sync from a CRM: {_ADDED_COUNT} subscribers added, {len(data.moved_people)} changed",
         )
         export_plan = plan_export_job(load_job(folder / "warehouse.yaml", os.environ), settings)
         export_report = run(lambda stop, progress: run_export(export_plan, stop, progress))
@@ -258,7 +258,7 @@ def _run_checks(
     created_count, changed_count = sync_report.rows["created"], sync_report.rows["changed"]
     is_drift_complete = drifted_emails == {normalise_email(person.email) for person in data.moved_people}
     is_true = is_drift_complete and (created_count, changed_count) == (len(data.added_people), len(data.moved_people))
-    claim = "the sync created the added subscribers, and listed the moved subscribers in the drift file"
+    claim = "the sync created the added subscribers, and the drift file has the changed subscribers"
     yield DemoCheck(claim, is_true, f"{created_count} created, {len(drifted_emails)} listed")
 
     ledger_uri = f"{(folder / 'state' / 'ledger.db').as_uri()}?mode=ro"

@@ -99,8 +99,9 @@ def build_rows_job(
     format_argument: ArgumentFormatter,
     needs_base: bool = True,
 ) -> Job:
-    """Return the job that loads a file, or rows in memory if `path` is None: the `job` of a job file with these rows as
-    its source, or else a job of the arguments. Raises ConfigurationError and SourceError."""
+    """Return the job that loads the file at `path`, or rows in memory if `path` is None. With `job`, return this job
+    with the file or the rows as its source. Without `job`, the arguments describe the job. Raises ConfigurationError
+    and SourceError."""
     if job is None:
         rows_job = build_import_job(path, name, arguments, format_argument=format_argument, needs_base=needs_base)
     else:
@@ -180,8 +181,8 @@ def build_file_source(
 def _replace_source(
     job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, format_argument: ArgumentFormatter
 ) -> Job:
-    """Return the job with another file as its source. If file arguments are given, these arguments decide how the file
-    is read. Otherwise the keys of the job's file are used, unless the file is a rejects file of an earlier run. Raises
+    """Return the job with the file at `path` as its source. The arguments have the options of the file, such as its
+    delimiter. Without such arguments, the options of the job's own file are used, but not for a rejects file. Raises
     ConfigurationError and SourceError."""
     source = build_file_source(path, arguments, format_argument=format_argument)
     job_file_source = job.source.file if job.source is not None else None
@@ -196,8 +197,8 @@ def refuse_arguments_of_job(
     allowed_names: Collection[str] = FILE_ARGUMENTS,
     format_argument: ArgumentFormatter | None = None,
 ) -> None:
-    """Raise ConfigurationError if one of the arguments has a key in a job file. The arguments in `allowed_names` are
-    accepted."""
+    """Raise ConfigurationError if an argument would replace a key of the job, such as its base. The arguments in
+    `allowed_names` may replace a key."""
     refused_names = [
         name for name in (*_JOB_ARGUMENTS, *FILE_ARGUMENTS) if arguments.get(name) and name not in allowed_names
     ]

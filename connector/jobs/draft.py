@@ -134,8 +134,8 @@ def _guess_consent_rule(frame: pd.DataFrame, mapping: FieldMapping) -> dict[str,
 
 
 def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:
-    """Return a column with the time of each row's last change, and a start before all its values. Return None if no
-    column has the times of changes."""
+    """Return the column and the start of a cursor. The column has the time of each row's last change, and the start is
+    earlier than all these times. Return None if no column has such times."""
     column_by_header = {normalise_header(str(column)): str(column) for column in frame.columns}
     for column in (column_by_header[header] for header in _CURSOR_HEADERS if header in column_by_header):
         cells = frame[column].dropna().str.strip()
@@ -243,7 +243,7 @@ def _guess_fields_by_contents(
             if measure_validity(frame, "birthday", guess.rule, today).valid_share >= _MIN_LIKELY_SHARE:
                 yield guess
         elif _is_common_pattern(cells, _PHONE_CELL_PATTERN):
-            # Cells without a + under a header that does not mean phones may be customer numbers or zip codes.
+            # A number without a + may be a customer number or a zip code, unless the header means a phone.
             if _PHONE_HEADER_PATTERN.search(header) or cells.str.startswith("+").mean() >= _MIN_UNSURE_SHARE:
                 yield _limit_confidence(_rate_guess(frame, "phone", rule, "its cells", today))
         elif (
@@ -291,7 +291,7 @@ def draft_job(
     """Return the text of a job file. The first pair of `source` has the key `file` or `sql`, and the other pairs are
     the keys under it. `base` is a key and its value, and `cursor` a column and its start.
 
-    Unsure guesses and the source with the cursor are written as comments.
+    An unsure guess becomes a comment. With a `cursor`, a comment shows the same source with the cursor.
     """
     (source_kind, _), *source_keys = source
     source_text = f"{source_kind}: {_format_flow_mapping(source_keys)}"
@@ -300,7 +300,7 @@ def draft_job(
         column, start = cursor
         cursor_text = f"{{column: {quote_yaml(column)}, start: {quote_yaml(start)}, lookback: 10m}}"
         cursor_lines = [
-            f"  # To read only changed rows, if every change of a row raises {column}, replace the line above by:",
+            f"  # The next line reads only changed rows. Use it instead if each change of a row also sets {column}:",
             f"  # {source_text[:-1]}, cursor: {cursor_text}}}",
         ]
     job_lines = [

@@ -183,7 +183,7 @@ def choose_mapping(subscriber: JobSubscriber, source: Source, ignored_columns: C
 
 
 def build_mapping(subscriber: JobSubscriber) -> FieldMapping:
-    """Return the mapping of the job's `fields`, without columns that only their headers would map."""
+    """Return the mapping from the job's `fields`, without guesses by column headers."""
     rules = (subscriber.fields_ or {}).items()
     return FieldMapping({name: build_column_rule(rule) for name, rule in rules if rule is not None})
 

@@ -103,8 +103,8 @@ class AttachedFile(BaseModel):
     id: str | None = Field(
         default=None,
         min_length=1,
-        description="Id of an inline file. The HTML shows the file with the id logo by cid:logo. Without this key, no "
-        "id.",
+        description="Id of an inline file. If the id is `logo`, the HTML refers to the file as `cid:logo`. Without "
+        "this key, no id.",
     )
 
 

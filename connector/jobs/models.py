@@ -125,8 +125,9 @@ class JobSubscriber(BaseModel):
     )
     by_headers: bool | None = Field(
         default=None,
-        description="For fields that are not in `fields`: also find a column by its header. A field with an empty "
-        "value in `fields` gets no column. Without this key: true if the job has no `fields`, else false.",
+        description="true: a field that is not in `fields` gets the column with a matching header; false: the field "
+        "stays empty. With true, an entry without a value, such as `phone:`, leaves the field empty. Without this key: "
+        "true if the job has no `fields`, else false.",
     )
     required: tuple[FieldName, ...] = Field(
         default=(),
@@ -315,7 +316,7 @@ class Export(BaseModel):
     allow_incomplete: bool = Field(
         default=False,
         description="Write the list even if the connector cannot prove that the list is complete. In mode replace, the "
-        "destination must not exist.",
+        "destination must be new or empty.",
     )
     ignore_total_count: bool = Field(
         default=False,
@@ -432,12 +433,12 @@ class Job(BaseModel):
     )
     export: Export | None = Field(
         default=None,
-        description="Export of the service's list. A job with this key has no source and no subscriber. "
+        description="Export of the service's list. A job with `export` must not have `source` or `subscriber`. "
         "Without this key, the job exports nothing.",
     )
     mail: Mail | None = Field(
         default=None,
-        description="Email to send for each row. A job with this key has no subscriber. "
+        description="Email to send for each row. A job with `mail` must not have the key `subscriber`. "
         "Without this key, the job sends no emails.",
     )
     notify: Notify | None = Field(
@@ -502,11 +503,11 @@ class Job(BaseModel):
             raise ValueError("a job has either source and subscriber, or export: remove one of them")
         if self.mail is not None and (self.source is None or self.subscriber is not None):
             raise ValueError("a job with mail needs a source: add source, and remove subscriber")
-        if self.suppress is not None and self.suppress.inactive and (self.mail is not None or self.load.look == "none"):
-            raise ValueError(
-                "suppress.inactive needs the service's list, which a mail job and load.look: none do not read; remove "
-                "suppress.inactive"
-            )
+        if self.suppress is not None and self.suppress.inactive:
+            if self.mail is not None:
+                raise ValueError("suppress.inactive is for a job that loads subscribers: use skip_inactive for mail")
+            if self.load.look == "none":
+                raise ValueError("suppress.inactive needs look-ups: remove suppress.inactive, or remove `look: none`")
         for key in ("fail_on", "receipts"):
             if key in self.model_fields_set and (self.is_export or self.mail is not None):
                 raise ValueError(f"{key} is for a job that loads subscribers: remove it")

@@ -244,7 +244,7 @@ def find_allowed_keys(model: type[BaseModel], key_path: KeyPath) -> list[str]:
         annotations = {
             field_info.alias or name: field_info.annotation for name, field_info in group.model_fields.items()
         }
-        # Any other key is a key of a mapping (`fields: {email: …}`). Then `group` is already the model of its values.
+        # In a mapping, such as `fields: {email: …}`, the keys are free, and `group` is already the model of the values.
         group = find_model(annotations[str(key)]) if key in annotations else group
     return [field_info.alias or name for name, field_info in group.model_fields.items()] if group else []
 

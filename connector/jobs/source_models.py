@@ -218,8 +218,10 @@ class Suppress(BaseModel):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         has_list = self.file is not None or self.sql is not None
-        if (self.file is not None and self.sql is not None) or not (has_list or self.inactive):
-            raise ValueError("needs either file or sql, and not both, or inactive: true")
+        if self.file is not None and self.sql is not None:
+            raise ValueError("has both file and sql: remove one of them")
+        if not has_list and not self.inactive:
+            raise ValueError("needs file, sql or inactive: true")
         if self.field is not None and not has_list:
             raise ValueError("field describes a suppression list: add file or sql, or remove field")
         return self

@@ -180,7 +180,7 @@ class MailPolicy:
 
 
 class CampaignSender:
-    """The sender of a campaign's emails. It implements `Delivery`, and has a `Sender`.
+    """Sends the emails of a campaign. The class implements `connector.sender.Delivery` for emails.
 
     `on_result` is called once for each email. `look_up` calls `on_result` if an earlier run has the outcome. Otherwise
     `on_result` is called after the answer.
@@ -262,11 +262,12 @@ class CampaignSender:
         return max(1, min(MAX_EMAILS_PER_COMMIT, int(self._pace.rate.rate * _COMMIT_SPAN_S)))
 
     def find_deadline(self, _email: CampaignEmail) -> float:
-        """Return infinity, because an email may be sent at any time."""
+        """Return an infinite deadline, because an email may be sent at any time."""
         return inf
 
     async def commit_intents(self, emails: Sequence[CampaignEmail]) -> None:
-        """Record the emails as leaving. The same transaction allows emails that an earlier run recorded as rejected."""
+        """Record the emails as leaving. If an earlier run recorded an email as rejected, the same transaction deletes
+        the old record first."""
         recipient_digests = [email.recipient_digest for email in emails]
         allowed_digests = self._allowed_digests.intersection(recipient_digests)
         intended_at = self._stop.clock.now().timestamp()
@@ -395,6 +396,6 @@ class CampaignSender:
             self._email_log.mark_not_sent(self._campaign, outcomes.not_sent_digests)
             self._email_log.mark_lost(self._campaign, outcomes.lost_digests)
             result = write_to_log(self._email_log)
-        # The outcomes are cleared after the commit, so that the next commit repeats a failed commit.
+        # If the commit fails, the outcomes stay in memory, and the next commit writes the outcomes again.
         self._unrecorded_outcomes = _UnrecordedOutcomes()
         return result

@@ -53,25 +53,24 @@ _NOTHING_SENT_MESSAGE = (
 
 
 class _InactiveAddressSink:
-    """A sink that collects the addresses of rows that are not active. The sink keeps the addresses of earlier sweeps,
-    because an address that was inactive a moment ago must get no email."""
+    """A sink that collects the email addresses of inactive subscribers."""
 
     def __init__(self) -> None:
         self.inactive_addresses = InactiveIdentities()
-        self.has_rows = False  # whether any row was not active
-        self.has_email = False  # whether any row that was not active had an email
+        self.has_inactive_rows = False
+        self.has_inactive_emails = False
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Keep the addresses of earlier sweeps."""
+        """Do nothing, because an address that an earlier sweep found inactive must get no email either."""
 
     def receive_rows(self, rows: WireRows) -> None:
-        """Add the addresses of the rows that are not active."""
+        """Collect the email addresses of the inactive subscribers among these rows of the list."""
         for row in rows:
             if row.get("IsActive") is True:  # a missing IsActive is false (service-api.md 2.1)
                 continue
-            self.has_rows = True
+            self.has_inactive_rows = True
             if shows_identity(row, "email"):
-                self.has_email = True
+                self.has_inactive_emails = True
                 self.inactive_addresses.add(digest_identity("email", row["Email"]))
 
 
@@ -100,7 +99,7 @@ async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> I
         raise RunAborted(
             f"The list of inactive subscribers is incomplete ({certificate.reason.value}). {_NOTHING_SENT_MESSAGE}"
         )
-    if address_sink.has_rows and not address_sink.has_email:
+    if address_sink.has_inactive_rows and not address_sink.has_inactive_emails:
         raise RunAborted(f"The list shows no email address of inactive subscribers. {_NOTHING_SENT_MESSAGE}")
     return address_sink.inactive_addresses
 

@@ -187,9 +187,9 @@ def build_recipient(email: str, name: str | None, field: str) -> Recipient:
 
 
 def convert_to_timestamp(send_at: datetime | None, now: datetime) -> int | None:
-    """Return `send_at` as a Unix timestamp, or None if the email is to be sent at once. Both times are aware.
+    """Return `send_at` as a Unix timestamp, or None if the email is to be sent at once. `now` has a time zone.
 
-    A fraction of a second is rounded up. Raises MessageError for a time in the past.
+    A fraction of a second is rounded up. Raises MessageError if `send_at` has no time zone or is in the past.
     """
     if send_at is None:
         return None

@@ -82,8 +82,8 @@ def select_columns(names: Collection[str] | None, *, has_run_columns: bool = Tru
 
 
 def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table of `SCHEMA` with only the columns of `schema`. Values of other columns are also removed from
-    `_invalid`."""
+    """Return the table with only the columns of `schema`. The column `_invalid` also loses the values of the removed
+    columns."""
     if schema is SCHEMA:
         return table
     narrow_rows = table.select(schema.names)

@@ -60,8 +60,9 @@ class Dialect:
     - `can_store_nul`: texts may contain U+0000.
     - `max_name_bytes`: the maximum length of a table's name in bytes. The database truncates a longer name without an
       error.
-    - `has_comma_join`: an UPDATE lists both tables, as in MySQL.
-    - `is_columnar`: joins need no index, and an UPDATE of a list is slow (see connector.warehouse.duckdb).
+    - `has_comma_join`: an UPDATE with a join begins with `UPDATE target t, stage s SET`, as in MySQL.
+    - `is_columnar`: a join needs no index. A changed row is deleted and inserted, because an UPDATE of a column of tags
+      is slow (see connector.warehouse.duckdb).
     """
 
     type_by_kind: Mapping[ColumnKind, str]

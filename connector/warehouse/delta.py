@@ -241,7 +241,7 @@ class DeltaWriter:
             return TargetState(None, {}, False, (), ())
         runs = [_read_run(commit[_COMMIT_KEY]) for commit in table.history(_MAX_COMMITS_READ) if _COMMIT_KEY in commit]
         if not runs and _is_made_by_connector(table):
-            # By default, commits are deleted from the log after 30 days, but the description stays.
+            # By default, Delta deletes commits from the log after 30 days. The table's description still has the mode.
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
         is_needed_by_column = {field.name: not field.nullable for field in table.schema().fields}

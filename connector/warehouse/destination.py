@@ -119,8 +119,8 @@ _CREDENTIALS_PATTERN = re.compile(r"(?<=://).*@", re.DOTALL)
 class FileOptions:
     """The options of a CSV file. Files of other formats have no options.
 
-    `is_for_excel`: write a byte order mark, by which Excel recognises UTF-8, and tags as `a|b`. `has_guarded_formulas`:
-    write an apostrophe before each text that a spreadsheet would run as a formula.
+    - `is_for_excel`: the file begins with a byte order mark, so that Excel recognises UTF-8. Tags have the form `a|b`.
+    - `has_guarded_formulas`: an apostrophe precedes each text that a spreadsheet would run as a formula.
     """
 
     delimiter: str = ","
@@ -380,7 +380,7 @@ def _parse_server(text: str) -> "DatabaseUrl":
     try:
         build_engine(url)
     except ConfigurationError as error:
-        raise ConfigurationError(f"Cannot write to {error}. Or name {_DESTINATIONS_MESSAGE}.") from None
+        raise ConfigurationError(f"Cannot write to {error}. Another destination is {_DESTINATIONS_MESSAGE}.") from None
     return url
 
 

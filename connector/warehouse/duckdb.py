@@ -149,7 +149,7 @@ class DuckdbDatabase:
         # A write-ahead log would contain subscribers, and other users could read the log.
         connection.execute("SET checkpoint_threshold = '0B'")
         with suppress(duckdb.CatalogException):
-            # DuckDB before 1.5 does not have this setting, and skips the log for any number of rows.
+            # With 0, DuckDB never writes rows to the log. DuckDB before 1.5 never does so, and has no such setting.
             connection.execute("SET auto_checkpoint_skip_wal_threshold = 0")
         return connection
 
@@ -214,7 +214,7 @@ class DuckdbDatabase:
         return is_duplicate or isinstance(error, duckdb.ConstraintException | duckdb.ConversionException)
 
     def is_concurrency_error(self, error: Exception) -> bool:
-        """Return False, because only one export at a time can open the file."""
+        """Return False: another export cannot be the cause, because only one export at a time can open the file."""
         return False
 
 

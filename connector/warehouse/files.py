@@ -152,7 +152,7 @@ class ObjectTarget:
 
     @contextmanager
     def _translate_store_errors(self) -> Iterator[None]:
-        """Raise ConfigurationError instead of an error of the store, or RunAborted if the error may pass."""
+        """Replace errors of the store: RunAborted if the cause may be temporary, otherwise ConfigurationError."""
         try:
             yield
         except FileNotFoundError:
@@ -251,14 +251,18 @@ class FileWriter:
             self._rows_writer.write(table)
 
     def find_last_row_count(self, filters: Mapping[str, object]) -> int | None:
-        """Return the number of rows of the existing export, or None. Only Parquet files and workbooks contain their
-        filters."""
+        """Return the number of rows in the file of the last export, or None if there is no such file.
+
+        Parquet files and workbooks contain the filters of their export. If these filters differ from `filters`, return
+        None. In other formats, `filters` is not used.
+        """
         if self._target.is_free or not self._read_old_file(self._format.is_of_export):
             return None
         return self._read_old_file(partial(self._format.count_rows, filters=filters))
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Finish the new file and publish it. If the run is incomplete, the target must be free."""
+        """Complete the new file, and publish it atomically. If the certificate is incomplete, an existing file is not
+        replaced. Raises RunAborted."""
         if self._rows_writer is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate_errors():

@@ -58,15 +58,15 @@ class ExportRun:
 
     @property
     def proves_departures(self) -> bool:
-        """Whether every subscriber without a row has left the list. The proof is a complete certificate with a checked
-        TotalCount."""
+        """Whether a subscriber that this export did not find has left the list. The proof is a complete certificate
+        with a checked TotalCount."""
         return self.certificate.is_complete and self.certificate.total_count is TotalCountCheck.CHECKED
 
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """The numbers of the target's rows that `publish` has changed. `closed_count` counts replaced rows, rows that were
-    marked as deleted, and versions that have ended."""
+    """The numbers of rows that `publish` has inserted, updated and closed in the target. A closed row was replaced, was
+    marked as deleted, or is a version that has ended."""
 
     inserted_count: int = 0
     updated_count: int = 0

@@ -149,7 +149,7 @@ class SqliteDatabase:
         return _read_error_code(error) in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH)
 
     def is_concurrency_error(self, error: Exception) -> bool:
-        """Return False, because only one export at a time can write to the file."""
+        """Return False: another export cannot be the cause, because only one export at a time can write to the file."""
         return False
 
 

@@ -82,7 +82,8 @@ class TableWriter:
         return self._interruption.is_committing
 
     def prepare(self, export_start: ExportStart) -> None:
-        """Check the export without rows, take a number for the run, and begin to stage rows."""
+        """Check that the export can write to the table, insert the row of the run into `_connector_runs`, and begin to
+        stage rows."""
         check_filters(export_start.filters, self._mode, self._schema.names)
         database, max_name_bytes = self._database, self._database.dialect.max_name_bytes
         if max_name_bytes is not None and len(self._name.table.encode()) > max_name_bytes:
@@ -182,7 +183,7 @@ class TableWriter:
             for statement in statements.list_rehearsal_statements():
                 database.run(statement)
             if not database.dialect.can_undo_tables:
-                # This commit does not refuse later interruptions, because it commits no rows.
+                # A separate Interruption: the export can still be interrupted after this commit, which writes no rows.
                 database.commit(Interruption())
         return target_state
 

@@ -15,7 +15,8 @@ import click
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _BREAKABLE, _UNBREAKABLE = " -", "\N{NO-BREAK SPACE}\N{NON-BREAKING HYPHEN}"
-"""Characters at which a line may break, and the characters that keep a default on one line while lines are wrapped."""
+"""A line may break at a blank or a hyphen. While lines are wrapped, the text `[default: …]` has unbreakable blanks and
+hyphens, so that the text stays on one line."""
 
 _DEFAULT_SUFFIX = re.compile(r"\[default: [^]]*\]$")
 _LAST_GROUPS = ("Run", "Output")
@@ -91,7 +92,7 @@ class Group(click.Group):
     command_class = Command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Move options that precede the name of the command behind the name: `-v sync` is read as `sync -v`."""
+        """Move the options before the command's name to the place after the name: `-v sync` becomes `sync -v`."""
         takes_value_by_option = {"-vv": False}
         for param in self.params:
             if isinstance(param, Option):

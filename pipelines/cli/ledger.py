@@ -202,9 +202,9 @@ def restore_command(source: Path, output: Output) -> None:
     The command overwrites nothing. If a ledger exists, first move the files of the ledger and of the sent emails to
     another folder.
 
-    A backup does not contain creates and emails that were sent after the backup. The next load looks up subscribers
-    that the backup lacks in the service. Emails cannot be looked up, so `connector mail` refuses every campaign until
-    you run the campaign with --reopen.
+    A backup does not contain creates and emails that were sent after the backup. If a subscriber is not in the backup,
+    the next load looks up the subscriber in the service. Emails cannot be looked up, so `connector mail` refuses every
+    campaign until you run the campaign with --reopen.
     """
     from connector.ledger.copies import restore_ledger
     from connector.settings import read_state

@@ -304,8 +304,8 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         metavar="COLUMN",
         group=MAPPING_GROUP,
         default_text="none",
-        help="Do not use COLUMN. A column that looks like consents or opt-outs stops the import until you ignore or "
-        "map the column. Repeatable.",
+        help="Ignore COLUMN. A column that looks like consents or opt-outs stops the import until you ignore or map "
+        "the column. Repeatable.",
     ),
     option(
         "--identity",
@@ -321,9 +321,9 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         "active",
         default=None,
         group=MAPPING_GROUP,
-        default_text="from a column; else you must choose",
-        help="Create every subscriber as active, or every subscriber as inactive. With --active, a column with "
-        "opt-outs stops the import.",
+        default_text="the column that shows who is active",
+        help="Create every subscriber as active, or every subscriber as inactive. An import needs this option if no "
+        "column shows who is active. With --active, a column with opt-outs stops the import.",
     ),
     option(
         "--zip",
@@ -339,8 +339,9 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
 
 
 def file_options(command: CommandFunction, *, needs_base: bool = True) -> CommandFunction:
-    """Add the options of a file. The command gets the argument `row_options`: the values by the names of the library's
-    arguments, and `limit` and `job_path`. With `needs_base`, the help says that the command needs a base."""
+    """Add the options of a file. The command gets all values in one argument, the dict `row_options`. The keys are
+    names of the library's arguments, `limit` and `job_path`. With `needs_base`, the help says that the command needs a
+    base."""
 
     @wraps(command)
     def wrapped_command(*args: Any, **kwargs: Any) -> Any:

@@ -50,7 +50,7 @@ _HELP_BY_METRIC = {
     "rows_read": "Rows that the last run read. In an export: listed subscribers.",
     "rows": "Rows of the last run by their outcome.",
     "opt_outs": "Subscribers with an inactive row that the service showed as active in the last run.",
-    "requests": "Requests of the last run by operation and result. The result sent counts all requests.",
+    "requests": 'Requests of the last run by operation and result. The value with result="sent" counts all requests.',
 }
 
 

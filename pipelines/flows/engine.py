@@ -326,7 +326,7 @@ def _write_sharded_report(
     if restarted_indexes:
         shards_text = f"{agree(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
         count_notice = "Subscribers that the lost attempts created have the outcome exists"
-        if is_incremental:  # a lost attempt that had finished has moved the cursor
+        if is_incremental:  # the second attempt skips rows if the first attempt had moved the cursor
             count_notice += ". If a lost attempt had finished, the counts may lack its rows"
             exit_codes.append(EXIT_CODE_BY_STATUS["partial"])
         report.messages.append(f"workers died, and {shards_text} began again. {count_notice}")

@@ -1,4 +1,4 @@
-"""The flow of `connector forget`: deletes a subscriber that was erased in the service from the ledger."""
+"""The flow of `connector forget`: deletes the ledger's entries of a subscriber who was erased in the service."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypedDict

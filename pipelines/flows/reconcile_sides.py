@@ -39,10 +39,10 @@ ROW_COUNT_NAMES = ("read", "valid", "invalid", "duplicate", "suppressed")
 
 
 class ComparedBases:
-    """The bases that are compared. `find_base_number` numbers the bases from 0, in the order of its calls.
+    """The bases that are compared. Each base gets a number, from 0, at its first call of `find_base_number`.
 
-    `listed_bases` are the bases of the list. `bases` has the ledger's base of each number. `listed_base_numbers` has
-    pairs (index in `listed_bases`, number of the base).
+    `listed_bases` are the bases of the list. `bases` are the same bases in the ledger, in the order of their numbers.
+    `listed_base_numbers` connects both: (2, 0) means that `listed_bases[2]` is the base with the number 0.
     """
 
     def __init__(self, listed_bases: Sequence[ListedBase], ledger: Ledger, account: str) -> None:

@@ -23,7 +23,7 @@ from connector.runs.frame import Run, RunPlan, RunSetup, run_with_setup
 from connector.runs.report import Report, RunScope, describe_policy, describe_requested_base, drop_empty_values
 from connector.settings import Settings
 from connector.states import State, find_traits
-from connector.texts import agree, count
+from connector.texts import count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +38,8 @@ class RetryPlan(RunPlan):
 def plan_retry(
     selection: RetrySelection, job: Job, settings: Settings, *, base: BaseRef, wait_s: float, has_job_file: bool
 ) -> RetryPlan:
-    """Return the retry of the open creates of the job, or of all jobs if there is no job file. Raises
-    ConfigurationError and SourceError."""
+    """Return the plan of a retry. With a job file, the retry also sends creates that need the suppression list of the
+    job. Raises ConfigurationError and SourceError."""
     if job.subscriber is None:
         raise ConfigurationError(f"--job: a retry needs a job with a subscriber section. {job.explain_command()}")
     return RetryPlan(
@@ -153,7 +153,7 @@ class _Retry:
         return any(self._plan.selection.is_selected(entry) for entry in held_entries)
 
     def _list_messages(self, run: Run, remaining_bases: list[Base], *, has_held_entries: bool) -> Iterator[str]:
-        """Yield messages that add to the counts."""
+        """Yield messages about facts that the counts do not show."""
         if not run.bases:
             states = "unknown, held or rejected" if self._plan.selection.is_rejected else "unknown or held"
             if self._unresolved_count:
@@ -174,10 +174,7 @@ class _Retry:
         if has_held_entries and self._plan.selection.held_decision == "leave":
             yield "Held entries wait for your decision. For the commands, run connector status"
         for account, entry_count in sorted(self._entry_count_by_account.items()):
-            entries_text = (
-                f"{count(entry_count, 'entry', 'entries')} of another account of this ledger "
-                f"{agree(entry_count, 'is', 'are')}"
-            )
-            yield f"{entries_text} unknown or held: {account}"
+            entries_text = count(entry_count, "unknown or held entry", "unknown or held entries")
+            yield f"The ledger also has {entries_text} of another account: {account}"
         for name, altered_count in sorted(run.tally.altered_fields.items()):
             yield f"the service stored another {name} than was sent, for {count(altered_count, 'created subscriber')}"

@@ -207,7 +207,8 @@ def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Val
 
 
 def _list_messages(plan: RowsPlan, validation: Validation, refusal_messages: Sequence[str]) -> Iterator[str]:
-    """Yield messages that add to the counts. `refusal_messages` are reasons why an import of the rows is refused."""
+    """Yield messages about facts that the counts do not show. `refusal_messages` are reasons why an import of the rows
+    is refused."""
     yield from validation.remarks.messages
     yield from refusal_messages
     yield from validation.remarks.describe_cells(plan.mapping)

@@ -144,10 +144,10 @@ def advise_on_runs(
         if run["status"] == "usage":
             yield _advise_on_refused_run(run, f"{_name_run(run)} was refused. Correct")
         elif run["status"] in _UNFINISHED_STATUSES:
-            if (*key, True) not in seen_keys or is_without_effect:  # a later run that did nothing has its own step
+            if (*key, True) not in seen_keys or is_without_effect:  # or a later locked or refused run has a step
                 yield _advise_on_unfinished(run)
         elif run["run_id"] in {problem["run_id"] for problem in invalid_problems}:
-            continue  # the step of the open problems names the file
+            continue  # `_advise_on_invalid` has the step for this rejects file
         elif not _has_rows_to_correct(run, open_counts[run["run_id"]]):
             continue
         elif (
@@ -159,7 +159,7 @@ def advise_on_runs(
 
 
 def _advise_on_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a step for each job and run: for the invalid rows of the job that no later run has read."""
+    """Yield the steps for open problems of invalid rows. Each run that has reported such rows gets one step."""
     field_counts_by_run: dict[tuple[str, str], Counter[str]] = {}
     for problem in problems:
         field_counts_by_run.setdefault((problem["job"], problem["run_id"]), Counter())[

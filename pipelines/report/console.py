@@ -30,10 +30,10 @@ class PlainConsole(Console):
         self.print(lines, style=style, soft_wrap=True, markup=False, highlight=False)
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Return the text for a cell or a line."""
+        """Return a text for rich, with hidden characters as escapes."""
         return super().render_str(make_visible(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of anything that is shown."""
+        """Yield the pieces of text that rich writes, with hidden characters as escapes."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(make_visible(segment.text), segment.style)

@@ -172,9 +172,8 @@ def _name_report(report: Mapping[str, Any]) -> str:
 
 
 def _add_line_breaks(value: object) -> "markupsafe.Markup":
-    """Return the escaped text. A line may break after each slash of a path or URL, but not inside an option of a
-    command. Without these marks, a browser would break words and options elsewhere.
-    """
+    """Return the text as HTML. A browser may break a line after a slash of a path or URL, but not inside an option such
+    as `--base-id`."""
     from markupsafe import Markup
 
     texts = _OPTION.split(make_visible(str(value)))

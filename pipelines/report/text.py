@@ -30,7 +30,8 @@ STYLE_BY_STATUS = {"ok": "green", "partial": "yellow", "running": "cyan"}
 _ALWAYS_SHOWN_ROWS = ("read", "created", "written", "sent")
 _PLANNED_ROW_NAMES = {"created": "would create", "sent": "would send"}
 _FURTHER_KINDS_BY_OUTCOME = {"unknown": ("held",)}
-"""The kinds of problems that rows of an outcome can have, in addition to the kind with the name of the outcome."""
+"""Further kinds of problems. A problem has the name of the row's outcome as its kind. But a row with the outcome
+`unknown` may have the kind `held` instead."""
 
 _FILE_LABELS = {
     "rejects_file": "Rows to look at",

@@ -72,7 +72,9 @@ CRM_FAULTS = [
     ("load:", "guard: {max_invalid: 5}\nload:", "guard.max_invalid: must be a share with its sign, such as 5%"),
     ("load:", "guard: {max_create: 5}\nload:", "max_creates"),
     ("load:", "notify: {}\nload:", "notify.webhook: is missing"),
-    ("load:", "suppress: {}\nload:", "line 17: suppress: needs either file or sql, and not both"),
+    ("load:", "suppress: {}\nload:", "line 17: suppress: needs file, sql or inactive: true"),
+    ("load:", "suppress: {file: {path: a, column: b}, sql: {url: 'sqlite:///a.db', table: t, column: b}}\nload:",
+     "suppress: has both file and sql: remove one of them"),
     ("load:", "suppress: {file: {path: a, colunm: b, column: c}}\nload:", "did you mean column? Allowed here: path,"),
     ("load:", "export: {to: a.csv}\nload:", "a job has either source and subscriber, or export"),
 ]  # fmt: skip

@@ -113,7 +113,7 @@ def test_open_entries_of_another_account_are_reported(connector: Connector) -> N
     leave_lost_creates(connector, connector.folder / "people.csv")
     result = connector.run_json("retry", "--job", connector.write_job("service: {account: other}"))
     assert (result.exit_code, result.report["rows"]["read"]) == (0, 0)
-    expected_text = f"3 entries of another account of this ledger are unknown or held: {connector.sandbox.base_url}"
+    expected_text = f"The ledger also has 3 unknown or held entries of another account: {connector.sandbox.base_url}"
     assert expected_text in result.report["messages"]
     assert read_states(connector) == [State.UNKNOWN] * 3
 
