@@ -35,7 +35,7 @@ def test_two_names_are_the_same_or_similar_or_of_other_bases(
     assert (is_same, is_similar) == {"same": (True, True), "similar": (False, True), "other": (False, False)}[relation]
 
 
-NO_ID_MESSAGE, NO_NAME_MESSAGE = "of a subscriber with its Id,", "of a subscriber with its Id and name,"
+NO_ID_MESSAGE, NO_NAME_MESSAGE = "does not show the Id of", "does not show the name of"
 
 
 @pytest.mark.parametrize(

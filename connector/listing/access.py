@@ -96,12 +96,12 @@ _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of 
 _MAX_SENTINELS = 1000  # number of latest sentinels that a run keeps (architecture 4.5 c)
 
 _MAX_SAMPLES_OF_CLASS = 3
-"""Number of sample subscribers of each spelling class. A filter fails only if it finds none of the samples, because one
-sample may have vanished."""
+"""The largest number of sample subscribers for each kind of spelling. A filter fails only if it finds none of the
+samples, because one sample may have vanished."""
 
-_MAX_SAMPLED_CLASSES = 500  # number of spelling classes with samples; a look-up in any other class needs a sweep
+_MAX_SAMPLED_CLASSES = 500  # number of kinds of spelling with samples; texts of other kinds need a sweep
 _ONE_MOMENT_REASONS = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
-"""The reasons of certificates whose reading shows the list as it was at one moment."""
+"""If a certificate has one of these reasons, all rows of its reading were on the list at the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +181,7 @@ def shows_identity(wire_object: Mapping[str, Any], field_name: str) -> bool:
 class ListStats:
     """Facts about the list at `read_at` (monotonic). `total_count` is TotalCount, and `request_count` the number of
     requests of a sweep (None: not known). `bases` has the Ids and names of the bases. `samples_by_class` has a few
-    listed subscribers of each spelling class."""
+    listed subscribers for each kind of spelling."""
 
     read_at: float
     total_count: int | None = None
@@ -194,8 +194,8 @@ class ListStats:
     """Identity fields for which enough samples with plain texts are stored."""
 
     def add(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Add the bases of these subscribers. Keep a few subscribers of each spelling class as samples, from any
-        base."""
+        """Add the bases of these subscribers. Store a few subscribers as samples for each kind of spelling, such as
+        emails with a plus."""
         for wire_object in wire_objects:
             base = wire_object.get("Base")
             if isinstance(base, dict):
@@ -268,7 +268,8 @@ class LookupState:
     unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters by these fields
     usable_fields: set[str] = field(default_factory=set)  # the filters by these fields list nobody for a made-up value
     control_results: dict[SpellingClass, bool] = field(default_factory=dict)
-    """Whether the filter has found a subscriber of the class, for each spelling class that was tried."""
+    """For each kind of spelling that was tried: whether the filter found a known subscriber with this kind of
+    spelling."""
     is_case_insensitive: bool | None = None  # whether the filter by email is case-insensitive; None: not tried
     multiple_match_fields: set[str] = field(default_factory=set)
     """Fields whose filters have listed several subscribers in one answer. So these filters do not return only the first
@@ -288,7 +289,7 @@ class LookupState:
     base_id: int | None = None  # the Id of a base that the account's list hides; each sweep asks with this BaseId
     hidden_classes: tuple[HiddenClass, ...] = ()  # classes that the list shows only to a request for the class
     unshown_classes: tuple[HiddenClass, ...] = ()
-    """Classes of which neither a sweep nor a request for the class has shown a subscriber."""
+    """Classes without a known subscriber: neither a sweep nor a request for the class has shown one."""
     are_classes_known: bool = False  # whether counts have shown which classes the list hides
 
 
@@ -314,7 +315,7 @@ class ListPolicy:
     allow_truncated: bool = False  # whether the run accepts a list that may be cut off (architecture 7, rule 7)
     # Whether the run accepts a list whose TotalCount disagrees (architecture 7, rule 4).
     ignores_total_count: bool = False
-    # Whether the run creates no active row whose subscriber the list shows as inactive in any base.
+    # Whether the run leaves out an active row if its subscriber is inactive in at least one base.
     is_suppressing_inactive: bool = False
 
 
@@ -391,10 +392,9 @@ def read_visibility(
     of the sentinels that the sweep showed. `previous_seen_ids` are the ids of the sentinels that the previous sweep
     showed.
 
-    Pages are read one after another. So a sweep in id order may show a sentinel on a late page, and lack an older
-    subscriber. This happens if the service begins to show both subscribers after the page of the older subscriber was
-    read. Shifted ranks reveal this case, unless another subscriber vanished from that page. A sentinel that the
-    previous sweep also showed excludes this case.
+    The service may begin to show two subscribers in the middle of a sweep. Then a late page shows the sentinel, but
+    the page of the other subscriber was read too early. So if the pages of a complete sweep are from different moments,
+    a sentinel counts only if the previous sweep also showed the sentinel.
     """
     counts_all_seen_ids = certificate.reason in _ONE_MOMENT_REASONS or not certificate.is_complete
     counted_ids = seen_ids if counts_all_seen_ids else seen_ids & previous_seen_ids

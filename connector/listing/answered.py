@@ -28,8 +28,8 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> Known
     """Return the subscriber with this id, from the answer to a create, if the subscriber existed before the create.
     Otherwise return None. Record the id as known.
 
-    The subscriber existed before if the run's look-ups have shown the id, or if an entry of the account has the id. It
-    also existed before if the answer to another create of the run contained the id."""
+    The subscriber existed before the create if a look-up of the run has shown the id, if an entry of the account has
+    the id, or if the answer to another create of the run contained the id."""
     known_ids = access.known_ids
     is_shown = known_ids.has_id(subscriber_id)
     known_ids.add_answered_id(subscriber_id)
@@ -51,11 +51,13 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> Known
 
 
 async def find_existing_ids(access: ListAccess, is_of_this_run_by_id: Mapping[int, bool]) -> set[int]:
-    """Return the ids of found subscribers that existed before their unresolved creates.
+    """Look-ups of unresolved creates have found some ids. Return the ids whose subscribers existed before the create.
 
-    `is_of_this_run_by_id` has, for each id, whether the create is of this run. The subscriber of a create of this run
-    existed before if a look-up has shown the id before the run's first create. Any subscriber existed before if another
-    entry of the account has the id."""
+    `is_of_this_run_by_id` has the found ids, each with whether this run sent the create. A subscriber existed before
+    the create in two cases:
+
+    - This run sent the create, and a look-up showed the id before the run's first create.
+    - Another entry of the account has the id."""
     if not is_of_this_run_by_id:
         return set()
     account, known_ids = access.journal.base.account, access.known_ids

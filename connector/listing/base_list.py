@@ -54,8 +54,8 @@ class EmptiedListError(RunAborted):
             "the ledger has confirmed subscribers in the base, and the service shows none of the "
             f"{looked_up_count} that were looked up: {OTHER_ACCOUNT_MESSAGE}. "
             "Nothing was sent. Check the token and the base. If the subscribers were erased on purpose, forget them "
-            "(connector forget). Do not begin a new ledger while the service may only hide them, for example "
-            "until they confirm: a run with a new ledger would create them again"
+            "(connector forget). Keep this ledger if the service may hide the subscribers, for example because they "
+            "have not confirmed their subscription. A run with a new ledger would create them again"
         )
 
 
@@ -199,7 +199,7 @@ class _SearchSink:
         self.found_ids: list[dict[bytes, set[int]]] = [{} for _ in groups]
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Do nothing, because a subscriber counts as found if any sweep shows the subscriber."""
+        """Keep the ids that earlier sweeps found, because one sweep is enough to find a subscriber."""
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
         for reader, identities, found_ids in zip(self._readers, self.identities, self.found_ids, strict=True):
@@ -362,8 +362,8 @@ async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry
 
 
 async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -> Sequence[int]:
-    """Return ids of confirmed entries of the bases that the list should show by now and that are not among `ids`
-    (architecture 7, rule 7)."""
+    """Return ids of confirmed ledger entries that are not among the listed `ids`, although the list should show them by
+    now (architecture 7, rule 7)."""
     unlisted_entry_ids, max_entries = list[int](), max(1, _MAX_COMPARED_ENTRIES // len(accesses))
     for access in accesses:
         entries = await access.journal.execute(partial(_find_confirmed_entries, access, max_entries))

@@ -23,8 +23,8 @@ ListedBase = tuple[int, str | None]
 """The Id and the Name of a base, as the list shows them."""
 
 _MAX_STORED_SUBSCRIBERS = 200_000
-"""The largest number of subscribers of a list whose values are all stored, in a temporary file of 130 MB. The stored
-values save a second reading of the list."""
+"""If the list has at most this many subscribers, all their values are stored, in a temporary file of up to 130 MB. So a
+comparison does not read the list a second time."""
 
 
 def has_identity(wire_object: Mapping[str, Any], identities: Collection[bytes]) -> bool:
@@ -111,7 +111,7 @@ class BaseReader:
         else:
             is_base_unclear = not has_id or self.service_id is None
         if is_base_unclear:
-            raise self._build_unclear_base_error("Id and name" if has_id else "Id")
+            raise self._build_unclear_base_error("name" if has_id else "Id")
         service_id, base_name = base.get("Id"), base.get("Name")
         if self._requested_base_name is None or not isinstance(base_name, str):
             return bool(service_id == self.service_id)
@@ -135,8 +135,8 @@ class BaseReader:
             advice = "Give the base by its id. The id is enough if the list shows the Ids of bases"
         requested_base = self._requested_base_name if self._requested_base_name is not None else self.service_id
         return ConfigurationError(
-            f"the list does not show the base of a subscriber with its {missing_parts}, so the connector cannot find "
-            f"out which subscribers are in the base {requested_base}. No more rows were sent. {advice}"
+            f"the list does not show the {missing_parts} of a subscriber's base, so the connector cannot find out "
+            f"which subscribers are in the base {requested_base}. No more rows were sent. {advice}"
         )
 
 
@@ -202,7 +202,7 @@ class SweptRows:
             listed_base = wire_object.get("Base")
             if not isinstance(listed_base, dict) or type(listed_base.get("Id")) is not int:
                 for base_reader in self._readers:
-                    # Called only for its error: the base may be a base of the run.
+                    # `is_of_base` raises an error if this base may be a base of the run.
                     base_reader.is_of_base(listed_base)
                 continue
             base_name = listed_base.get("Name")
@@ -232,8 +232,8 @@ class SweptRows:
             self._part_indexes_by_base[base].append(self._values.add([values]))
 
     def read(self, base: ListedBase, *, first_part_index: int = 0) -> Iterator[list[tuple[bytes, int]]]:
-        """Yield the identities and ids of the base, page by page. Skip the parts with an index below
-        `first_part_index`. The caller has read `first_part_index` from `part_count` at an earlier time."""
+        """Yield the identities and ids of the base's subscribers, page by page. Begin with the part `first_part_index`.
+        With an earlier value of `part_count` as `first_part_index`, yield only later parts."""
         for part_index in self._part_indexes_by_base[base]:
             if part_index >= first_part_index:
                 values = self._values.read(part_index)

@@ -106,7 +106,6 @@ class Columns:
         return await asyncio.get_running_loop().run_in_executor(self._decoder, parse)
 
     def read_ids(self, rows: pa.RecordBatch) -> IdArray | None:
-        """See `RowForm`."""
         ids = rows.column("id")
         if ids.null_count:
             return None
@@ -114,14 +113,13 @@ class Columns:
         return None if (id_array < -LARGEST_ID).any() else id_array
 
     def select_rows(self, rows: pa.RecordBatch, row_mask: Mask) -> pa.RecordBatch:
-        """See `RowForm`. Adjacent rows, such as the new rows of a page, are not copied."""
+        """Return the rows that the mask selects. Adjacent rows are not copied."""
         indexes = np.flatnonzero(row_mask)
         if len(indexes) and indexes[-1] - indexes[0] == len(indexes) - 1:
             return rows.slice(indexes[0], len(indexes))
         return rows.filter(pa.array(row_mask))
 
     def read_values(self, rows: pa.RecordBatch, field_name: str) -> Sequence[Any]:
-        """See `RowForm`."""
         values: list[Any] = rows.column(field_name).to_pylist()
         invalid_column = rows.column(INVALID)
         for row_index in (
@@ -137,7 +135,7 @@ class Columns:
         return values
 
     def count_values(self, rows: pa.RecordBatch, field_name: str) -> Mapping[Any, int]:
-        """See `RowForm`. A value that does not fit the type of its field counts as None."""
+        """Count the rows by value. A value that does not fit the type of its field counts as None."""
         return {group["values"]: group["counts"] for group in rows.column(field_name).value_counts().to_pylist()}
 
 

@@ -1,11 +1,11 @@
-"""Tries a filter of the list: with a made-up value, and with listed subscribers whose value is spelt like the requested
-value.
+"""Trials of the list's filters. A trial sends a filter with a made-up value, or with the value of a listed subscriber.
 
 The connector compares each row of a filtered reading, so a filter that lists too many subscribers does no harm. A
-filter that leaves out matching subscribers does harm, and only a trial shows this (architecture 7, rule 6). The
-interface does not say how filters combine (service-api.md 4.3). So a reading uses at most one filter, and only a filter
-that has found a subscriber whose value is spelt like the requested value. Look-ups, exports and the evidence for a
-certificate all use these trials.
+filter that leaves out matching subscribers does harm, and only a trial shows this (architecture 7, rule 6). A filter
+may find plain texts and not texts with capitals. So the value of a trial has the same kind of spelling as the requested
+value. The interface does not say how filters combine (service-api.md 4.3). So a reading uses at most one filter, and
+only a filter that has found the subscriber of a trial. Look-ups, exports and the evidence for a certificate all use
+these trials.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -50,7 +50,7 @@ class ControlResult(StrEnum):
     IGNORED = "ignored"  # the filter lists subscribers that do not have the requested value
     CASE_SENSITIVE = "by_case"  # the filter finds an address only in the same case, so it leaves out other spellings
     BROKEN = "broken"  # the filter does not find a listed subscriber by the subscriber's value
-    INCONCLUSIVE = "untold"  # the list shows no subscriber of the class, or the service did not answer
+    INCONCLUSIVE = "untold"  # the list shows no subscriber for the trial, or the service did not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,8 +160,8 @@ async def try_filters(request_page: RequestPage, filters: Mapping[str, object], 
 async def find_still_listed_ids(
     request_page: RequestPage, filters: Mapping[str, object], missing_ids: frozenset[int]
 ) -> frozenset[int]:
-    """Return the ids among `missing_ids`, which a filtered reading lacks, that the head of the unfiltered list still
-    shows."""
+    """Request the first rows of the list without a filter. Return the `missing_ids` among the rows that match the
+    filters. `missing_ids` are ids that a filtered reading should have shown."""
     return missing_ids & _find_matching_ids(filters, await _read_head(request_page)) if missing_ids else missing_ids
 
 
@@ -217,7 +217,7 @@ async def _try_spellings(request_page: RequestPage, field_name: str, sample: Sam
 
 
 def have_requested_values(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
-    """Return whether all rows have the requested values, by field name."""
+    """Return whether all rows have these values. `requested_values` has the values by field name."""
     return bool(_build_match_mask(requested_values, rows).all())
 
 
@@ -244,8 +244,8 @@ def _build_match_mask(requested_values: Mapping[str, object], rows: Sequence[dic
 def _choose_samples(
     field_name: str, requested_value: object, rows: Sequence[dict[str, Any]]
 ) -> Sequence[tuple[dict[str, Any], object]]:
-    """Return listed subscribers for the trial of a filter, each with its value. The values are of the class of the
-    requested value, because a trial proves nothing for other classes. Subscribers with the requested value come
+    """Return listed subscribers for the trial of a filter, each with its value. Choose only values of the same kind as
+    the requested value, because a trial proves nothing about other kinds. Subscribers with the requested value come
     first."""
     requested_class = _classify_value(field_name, requested_value)
     if requested_class is None:
@@ -256,8 +256,8 @@ def _choose_samples(
 
 
 def _classify_value(field_name: str, value: object) -> object:
-    """Return the class of a value, or None if no trial can show how the filter treats the value. A filter is assumed to
-    treat all values of a class alike."""
+    """Return the kind of a value, such as a text with capitals. Return None if no trial can show how the filter treats
+    the value. Assumed: a filter treats all values of one kind alike."""
     if field_name in _CLASS_FIELDS:
         return (value,)
     if not isinstance(value, str):
@@ -291,8 +291,8 @@ def _build_query(field_name: str, value: Any) -> ListQuery | None:
 
 
 def build_row_matcher(requested_values: Mapping[str, object]) -> RowMatcher | None:
-    """Return a function that compares the rows of a page with the requested values, by field name. Return None if no
-    value is requested.
+    """Return a function that compares the rows of a page with these values. `requested_values` has the values by field
+    name. Return None if no value is requested.
 
     Emails are compared as identities. None (null or absent) equals the service's default: gender "", is_active False.
     All other values are compared exactly. An email with blanks around it equals only the same text, because no trial

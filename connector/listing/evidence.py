@@ -47,18 +47,18 @@ MAX_REQUESTS = 25
 """The largest number of requests for evidence of one reading."""
 
 FindUnlistedEntries = Callable[[IdArray], Awaitable[Sequence[int]]]
-"""A function that returns a few Ids of confirmed ledger entries that are not among its argument, the listed ids in
-ascending order."""
+"""A function with one argument: the listed ids, in ascending order. It returns Ids of confirmed ledger entries that are
+not among the listed ids."""
 
-# Number of rows that an answer has at most; these rows are compared with the filter of the question.
+# The largest number of rows in an answer. The rows show whether the service has applied the filter.
 _SAMPLE_ROW_COUNT = 50
 _MAX_LISTED_BASES = 3  # number of listed bases that are counted: first the bases of the job, then the largest bases
 _MAX_UNLISTED_BASES = 3  # number of bases that are counted although no row shows them
 _INSIDE_ID_COUNT = 3  # number of look-ups of ids that are missing between the first and the last listed id
-_OTHER_END_ID_COUNT = 1  # number of look-ups of ids beyond the first page; a result window does not cut this end off
+_OTHER_END_ID_COUNT = 1  # number of looked-up ids before the first row, which no result window cuts off
 _FIRST_ENTRY_COUNT = 4  # number of ledger entries that are looked up before the combinations of classes
-_RESERVED_REQUEST_COUNT = 4  # number of requests that are reserved for second counts and second look-ups
-# Number of requests for an end of the list, because one answer may come from a replica that lags.
+_RESERVED_REQUEST_COUNT = 4  # number of requests that are kept for repeated counts and repeated look-ups
+# An end of the list is requested this many times, because one answer may come from a replica that lags.
 _END_READING_COUNT = 2
 
 _OVERLAP_ROW_COUNT = 500
@@ -78,8 +78,8 @@ async def gather_answers(request_page: RequestPage, reading: ListReading, concur
 async def ask_unlisted_entries(
     request_page: RequestPage, unlisted_entry_ids: Sequence[int], answers: Sequence[Answer], concurrency: int
 ) -> list[Answer]:
-    """Look up some subscribers of the ledger that the reading still lacks after the hidden classes were read
-    separately. Together with `answers`, make at most MAX_REQUESTS requests."""
+    """Look up ledger entries that the reading still lacks after the hidden classes were read separately. `answers` are
+    the answers to the earlier requests for evidence. All requests together are at most MAX_REQUESTS."""
     requested_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
     questions = [
         _build_id_question(Topic.UNLISTED_ENTRY, subscriber_id)
@@ -217,9 +217,9 @@ def _plan_recount_questions(reading: ListReading, answers: Sequence[Answer]) -> 
 def _plan_combination_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
     """Return questions for the bases of the load that no row shows, and questions for combinations of classes.
 
-    The list may hide two classes, where all subscribers of the first class are also of the second class. Then no
-    request for the first class alone shows a subscriber. A class that a request has shown is combined only with bases
-    that no request has shown yet."""
+    A subscriber may belong to two hidden classes, for example if it is inactive and has no gender. Only a request for
+    both classes shows this subscriber. A class that a request has shown is combined only with bases that no row
+    shows."""
     has_asked_combinations = any(answer.question.topic is Topic.COMBINATION for answer in answers)
     if has_asked_combinations or contradicts_reading(reading, answers):
         return []
@@ -246,8 +246,11 @@ def _plan_combination_questions(reading: ListReading, answers: Sequence[Answer])
 
 def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[tuple[HiddenClass, ...]]:
     """Return the combinations of at least `min_size` of these classes, the small combinations first. A combination has
-    at most one class of each filter. If `classes` has all values of a filter and `min_size` is more than one, each
-    combination has a value of this filter, because every subscriber has such a value.
+    at most one class of each field.
+
+    Every subscriber is active or inactive. So if both classes are in `classes` and `min_size` is more than one, the
+    combination (male, base 7) is left out, and the combination (active, male, base 7) is returned. The three values of
+    gender are treated in the same way.
     """
     field_names = list(dict.fromkeys(field_name for field_name, _ in classes))
     class_choices = list[list[HiddenClass | None]]()
@@ -320,10 +323,10 @@ def _choose_missing_ids(ids: IdArray, id_step: int, seed: bytes) -> list[int]:
 
 
 def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
-    """Return second look-ups of unlisted ids that exist, and requests for each end of the list beyond which ids exist.
+    """Return questions that show whether an unlisted id belongs to a newcomer or to a hidden subscriber.
 
-    A request for a class or a base may show an id beyond the end of the list. Its subscriber is either hidden or a
-    newcomer. If the end of the list, read after this request, shows the id, the subscriber is a newcomer."""
+    An id between listed ids is looked up once more. For an id beyond the listed ids, the end of the list is read again.
+    If the end shows the id, the subscriber is a newcomer."""
     asked_questions = [answer.question for answer in answers]
     questions = []
     for subscriber_id in sorted(find_present_ids(reading, answers, Topic.MISSING_ID)):
@@ -358,9 +361,9 @@ def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> li
 
 
 def _build_whole_list_question(reading: ListReading, round_index: int) -> Question:
-    """Return the question that reads a list of one page a second time, or counts a longer list.
-
-    The limit differs from the limit of the reading, so that no cache returns an old answer."""
+    """Return the question for the whole list. In round 0, a list of one page is read again. Otherwise, the answer has
+    TotalCount and a few rows. The limit differs from the limit of the reading, so that no cache returns an old
+    answer."""
     limit = reading.query.limit
     is_one_page = reading.certificate.distinct <= limit
     query = replace(

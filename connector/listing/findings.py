@@ -33,7 +33,7 @@ filter add up to the whole list. The filter whose values change least often is t
 CLASS_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
 
-BEYOND_ID_COUNT = 3  # number of look-ups of ids beyond the last page; a result window would cut this end off
+BEYOND_ID_COUNT = 3  # number of looked-up ids after the last row; a result window would cut off the last rows
 
 
 class Topic(Enum):
@@ -43,12 +43,12 @@ class Topic(Enum):
     # Whether a filter of the reading's query still works together with a filter of a partition.
     FILTER_PAIR = "filter_pair"
     PART = "part"  # TotalCount of one class or base
-    COMBINATION = "combination"  # several classes at once, if no request for a single class showed a subscriber
+    COMBINATION = "combination"  # subscribers of several classes at once, such as inactive subscribers without a gender
     KNOWN_SUBSCRIBER = "known_subscriber"  # a listed subscriber, looked up by Id as a control of this filter
     MISSING_ID = "missing_id"  # an id that is missing between two listed ids
     BEYOND_ID = "beyond_id"  # an id that is smaller or larger than all listed ids; newcomers may have such ids
     UNLISTED_ENTRY = "unlisted_entry"  # a subscriber that the ledger has confirmed and no page showed
-    # The page at one end of the list, if ids may exist that are smaller or larger than all ids of the list.
+    # The first or the last rows of the list, read again because a subscriber may have an id beyond all listed ids.
     END = "end"
 
 
@@ -140,8 +140,8 @@ def read_unlisted_ids(reading: ListReading, answer: Answer) -> IdArray:
 
 
 def find_newcomer_ids(reading: ListReading, answers: Sequence[Answer]) -> IdArray:
-    """Return the ids above the largest listed id that the list shows without further filters, in ascending order. Their
-    subscribers were added after the reading, and the list does not hide these subscribers."""
+    """Return the ids of newcomers, in ascending order. A newcomer has a larger id than all subscribers of the reading,
+    and a later request for the first or the last rows of the list shows the newcomer."""
     unfiltered_answers = [answer for answer in answers if answer.question.topic in (Topic.WHOLE_LIST, Topic.END)]
     unlisted_ids = [read_unlisted_ids(reading, answer) for answer in unfiltered_answers]
     ids: IdArray = np.unique(np.concatenate([np.empty(0, np.int64), *unlisted_ids]))
@@ -149,7 +149,8 @@ def find_newcomer_ids(reading: ListReading, answers: Sequence[Answer]) -> IdArra
 
 
 def find_hidden_ids(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> IdArray:
-    """Return the ids in one of the answers that neither the reading nor a later page of the list shows, ascending."""
+    """Return the ids of hidden subscribers in `answer`, in ascending order. A subscriber is hidden if the reading lacks
+    the subscriber, and `answers` do not show the subscriber as a newcomer."""
     unlisted_ids, newcomer_ids = read_unlisted_ids(reading, answer), find_newcomer_ids(reading, answers)
     hidden_ids: IdArray = unlisted_ids[~mark_contained_ids(newcomer_ids, unlisted_ids)]
     return hidden_ids
@@ -172,15 +173,16 @@ def compute_id_step(ids: IdArray) -> int:
 
 
 _TAIL_ID_COUNT = 1000  # number of ids at the end of the list from which the density of ids is computed
-_MAX_CHANCE_PROBABILITY = 0.001  # absent ids are evidence if all are unused by chance with at most this probability
-# Assumed: between two requests, the list grows by fewer rows or a smaller share.
+# Unused ids after the end prove that the list is not cut off, if a coincidence has at most this probability.
+_MAX_CHANCE_PROBABILITY = 0.001
+# Assumed: between two requests, a list grows by less than 2 rows or by less than 1 %.
 _SHORT_GROWTH_ROWS, _SHORT_GROWTH_SHARE = 2, 0.01
-# Assumed: during all requests for evidence, the list grows by fewer rows or a smaller share.
+# Assumed: during all requests for evidence, a list grows by less than 5 rows or by less than 3 %.
 _GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03
 
 _MAX_SHOWN_SHARE = 0.1
-"""The list may show a share of a hidden class up to this limit, because subscribers change their class. If the list
-shows a larger share of an incomplete class, a result window has cut the list off."""
+"""The list may show up to a tenth of a hidden class, because subscribers change their class. If the list shows more
+than a tenth, the class is not hidden, and a result window has cut the list off."""
 
 _MIN_UNLISTED_COUNT = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
 
@@ -263,7 +265,8 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
     evidence_result = decide_counts(rounds, reading.is_list_quiet, known_totals)
     if field_name != "base_id":
         return evidence_result
-    # Bases that no page showed may be missing in both sums, and bases that are not counted may have changed meanwhile.
+    # Only some bases are counted. So equal sums prove nothing, because both may lack a base that no page showed. A
+    # small difference proves nothing either, because a base that is not counted may have changed.
     is_sum_clearly_larger = all(
         sum(counts_of_round.part_counts) - counts_of_round.total_after
         >= _compute_short_growth(counts_of_round.total_after)
@@ -283,11 +286,11 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
 
 
 def _find_underlisted_values(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[object]:
-    """Return each value of a partition for which the answers show more subscribers than the reading has rows. While the
-    list changes, or after a class has been read separately, a small difference does not count.
+    """Return the values of a partition that the list hides: a request for the value counts more subscribers than the
+    reading shows. A small difference does not count while the list changes, or after a class was read separately.
 
-    Before a class has been read separately, return no value if the reading has more than a few rows of one of these
-    values. In this case, a result window has cut the list off, and no class is hidden."""
+    If the reading shows more than a tenth of such a class, a result window has cut the list off. Then no class is
+    hidden, and no value is returned. This rule does not apply after a class was read separately."""
     if unlisted_values := _find_unlisted_values(reading, field_name, answers):
         return unlisted_values
     count_by_value, listed_count_by_value = (
@@ -331,8 +334,9 @@ def _find_unlisted_values(reading: ListReading, field_name: str, answers: Sequen
 
 
 def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> bool:
-    """Return whether the list hides all subscribers in the answer about this part, and at least one of these
-    subscribers is not a newcomer. Several subscribers, or an id between listed ids, show this."""
+    """Return whether the list hides all subscribers in the answer for a class or a base. One or two unlisted
+    subscribers may be newcomers. So the answer must have three subscribers, or a subscriber with an id between listed
+    ids."""
     hidden_ids, ids = find_hidden_ids(reading, answer, answers), reading.ids
     if not len(hidden_ids) or len(hidden_ids) < len(read_ids(answer)):
         return False
@@ -407,13 +411,12 @@ def _is_empty_answer(answer: Answer) -> bool:
 
 
 def _decide_combinations(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding of the requests for several classes at once, or None if no request shows an unlisted
-    subscriber.
+    """Return the finding of the requests for combinations of classes, or None if the requests prove nothing.
 
-    No request for a single class has shown a subscriber. So either the list hides the classes, or the subscriber is a
-    newcomer. As long as no class has been read separately, one subscriber contradicts a quiet list."""
+    An unlisted subscriber in an answer is a newcomer, or the list hides its classes. Three such subscribers prove that
+    the list hides classes. If the list did not change and no class was read separately, one subscriber is enough."""
     combinations, unlisted_count = list[tuple[HiddenClass, ...]](), 0
-    for answer in answers:  # the answers about small combinations come first
+    for answer in answers:  # requests for fewer classes come first
         classes, page = answer.question.classes, answer.page
         is_combination_covered = any(set(combination) <= set(classes) for combination in combinations)
         if is_combination_covered or not classes or page is None:
@@ -483,11 +486,11 @@ def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding |
 
 
 def _has_grown_at_end(reading: ListReading, answers: Sequence[Answer]) -> bool:
-    """Return whether subscribers were added to the list and all of them have larger ids than the listed subscribers, so
-    that they are newcomers of other runs.
+    """Return whether the list has grown only by newcomers: all new subscribers have larger ids than the listed
+    subscribers.
 
-    For a list of one page, a second reading shows all ids. In a longer list in id order, the largest listed id must
-    still have its rank, counted from the end without newcomers.
+    For a list of one page, a second reading shows all ids. In a longer list in id order, the position of the largest
+    listed id shows that no subscriber with a smaller id was added.
     """
     if not len(reading.ids):
         return False
@@ -509,8 +512,9 @@ def _has_grown_at_end(reading: ListReading, answers: Sequence[Answer]) -> bool:
 
 
 def _decide_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding of the rows in the answers to counting questions, or None if the rows prove nothing. Several
-    unlisted ids between listed ids contradict the list, because newcomers have ids beyond the end.
+    """Return the finding of the rows in the answers for the whole list, a class or a base. Return None if the rows
+    prove nothing. Several unlisted ids between listed ids show that the list leaves subscribers out, because newcomers
+    have larger ids.
     """
     if len(reading.ids) < 2:
         return None
@@ -538,13 +542,14 @@ def _decide_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | N
 
 
 def _compute_short_growth(total_count: int) -> float:
-    """Return the smallest change of TotalCount between two requests that newcomers do not explain if the pages have not
-    changed."""
+    """Return the limit of growth between two requests. If TotalCount grows by this number or more, newcomers do not
+    explain the growth."""
     return max(_SHORT_GROWTH_ROWS, _SHORT_GROWTH_SHARE * total_count)
 
 
 def _decide_unlisted_entries(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding of the look-ups of confirmed subscribers that the list lacks, or None without such look-ups.
+    """Confirmed subscribers that the list lacks were looked up. Return the finding, or None if no such subscriber was
+    looked up.
 
     One existing subscriber contradicts the list. If the query has a filter besides the base, two subscribers must
     exist, because the values of one subscriber may have changed."""
@@ -554,15 +559,15 @@ def _decide_unlisted_entries(reading: ListReading, answers: Sequence[Answer]) ->
     present_ids = find_present_ids(reading, answers, Topic.UNLISTED_ENTRY)
     min_present_count = 2 if set(reading.filters) - {"base_id"} else 1
     evidence_result = EvidenceResult.CONTRADICTS if len(present_ids) >= min_present_count else EvidenceResult.NOTHING
-    message = f"{len(present_ids)} of {len(lookup_answers)} subscribers that the list lacks exist"
+    message = f"look-ups by Id find {len(present_ids)} of {len(lookup_answers)} subscribers that the list lacks"
     return Finding("ledger", evidence_result, message, unlisted_ids=tuple(sorted(present_ids)))
 
 
 def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding of the look-ups of ids that the list lacks, or None without such look-ups.
+    """Ids that the list lacks were looked up. Return the finding, or None if no such id was looked up.
 
-    An existing id contradicts the list, unless its subscriber is a newcomer. If the ids at the end of the list are
-    dense and no id exists beyond the end, the list is not cut off there."""
+    If an id exists, the list leaves a subscriber out, or the subscriber is a newcomer. If the last listed ids have few
+    gaps, and the next ids do not exist, the list is not cut off."""
     lookup_answers = [answer for answer in answers if answer.question.topic in (Topic.MISSING_ID, Topic.BEYOND_ID)]
     if not lookup_answers:
         return None
@@ -587,9 +592,9 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
         and (total_count % 100 == 0 or is_window_size(total_count))
     )
     if is_list_cut_off and len(outside_ids) >= _SHORT_GROWTH_ROWS:
-        unlisted_ids |= outside_ids  # newcomers would change TotalCount, unless a result window limits TotalCount
+        unlisted_ids |= outside_ids  # these subscribers are not newcomers, because TotalCount has not grown
     asked_count = len({answer.question.value for answer in lookup_answers})
-    message = f"{len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks exist"
+    message = f"look-ups by Id find {len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks"
     if unlisted_ids:
         return Finding("ids", EvidenceResult.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
     has_control = any(
@@ -605,8 +610,8 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
 
 
 def _compute_chance_probability(reading: ListReading) -> float:
-    """Return the probability that all looked-up ids beyond the end are unused by chance although the list is cut off
-    there."""
+    """Return the probability of a coincidence: the list is cut off, and the looked-up ids after its end happen to be
+    unused. The probability is small if the last listed ids have few gaps."""
     order, ids = reading.certificate.order, reading.ids
     if order not in (Order.ID, Order.ID_DESC) or len(ids) < 2:
         return 1.0
@@ -618,7 +623,7 @@ def _compute_chance_probability(reading: ListReading) -> float:
 
 
 def find_present_ids(reading: ListReading, answers: Sequence[Answer], topic: Topic) -> set[int]:
-    """Return the ids that the reading lacks, although an answer to a question of this topic shows their subscribers."""
+    """Return the ids that look-ups of this topic have found, and that the reading lacks."""
     present_answers = [answer for answer in answers if answer.question.topic is topic and _is_present(reading, answer)]
     return {
         subscriber_id for answer in present_answers for subscriber_id in read_unlisted_ids(reading, answer).tolist()

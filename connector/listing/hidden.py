@@ -27,14 +27,14 @@ _HIDDEN_SAMPLE_ROW_COUNT = 50  # number of rows that are requested of a base tha
 
 
 async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) -> bool | None:
-    """Return whether the account's list hides the base, or None while the Id of an unlisted base is unknown.
+    """Return whether the list shows the base only to a request with its BaseId. Return None if the list has not shown
+    the base and the Id of the base is not known.
 
-    If no listing of the run has shown the base, send a request with the BaseId. If the list hides the base, later
-    sweeps of `access` send the BaseId, and filters prove nothing.
+    If the list hides the base, change the state of `access`: later sweeps send the BaseId, and filters are not used.
 
-    With `is_list_read`, a complete sweep has just shown no subscriber of the base. Without `is_list_read`, the identity
-    filter is also tried, because the filter may show that the base is not hidden. Raises ListFailed, and RunAborted if
-    the base is not the intended base or the run must stop.
+    Set `is_list_read` if a complete sweep has just shown no subscriber of the base. Otherwise, the identity filter is
+    tried, too. If the filter finds a subscriber of the base, the base is not hidden. Raises ListFailed, and RunAborted
+    if the base is not the intended base or the run must stop.
     """
     state, service_id = access.state, access.journal.base.service_id
     if state.base_id is not None or access.is_base_shown:
@@ -125,9 +125,9 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
     return [row for row in rows if row["Id"] not in sentinel_ids]
 
 
-# Number of rows that an answer has at most; these rows are compared with the filter of the question.
+# The largest number of rows in an answer. The rows show whether the service has applied the filter.
 _SAMPLE_ROW_COUNT = 50
-_MIN_FIRST_ID_WITH_OLDER_IDS = 2  # Ids begin with 1, so no id is older if the list begins with a smaller id than this
+_MIN_FIRST_ID_WITH_OLDER_IDS = 2  # Ids begin with 1, so only an id of 2 or more can have an older id
 
 
 async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:
@@ -245,8 +245,9 @@ async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCou
 
 
 async def _find_older_id(request_page: RequestPage, ids: Sequence[object]) -> list[int]:
-    """Return a list with one id: the first of these ids minus 1. The list is empty if these ids are not in ascending
-    order, if the first of these ids is too small, or if the service shows no subscriber with the id."""
+    """Look up the id just before the first of these ids, such as 41 for [42, 50]. Return a list with this id, or an
+    empty list if no subscriber has the id. If the ids are not in ascending order, or the first id is 1, return an empty
+    list without a look-up."""
     integer_ids = [subscriber_id for subscriber_id in ids if type(subscriber_id) is int]
     if not integer_ids or integer_ids != sorted(integer_ids) or integer_ids[0] < _MIN_FIRST_ID_WITH_OLDER_IDS:
         return []

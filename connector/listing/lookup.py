@@ -2,12 +2,12 @@
 and after the look-ups (architecture 2).
 
 - A subscriber that a filter shows is present.
-- A subscriber that a filter does not show is absent only if every answer was whole. In addition, the controls of each
-  spelling's class must have passed before and after the look-up.
+- A subscriber that a filter does not show is absent only if every answer was whole. In addition, the control for each
+  kind of spelling must have passed before and after the look-up.
 - If a filter lists subscribers for a made-up value, the service ignores the filter, and the run no longer uses it.
-- A spelling class passes if the filter finds a listed subscriber of the class by the subscriber's text. The best
-  control is a sentinel of this run, because this run has sent its text. Without such a sentinel, another listed
-  subscriber is the control.
+- A kind of spelling is, for example, emails with a plus. The control for a kind passes if the filter finds a known
+  subscriber whose text has this kind of spelling. The best control is a sentinel of this run, because this run has sent
+  its text. Without such a sentinel, another listed subscriber is the control.
 - If the list shows a sentinel by its id and not by its text, the filter fails. If the list does not show the sentinel
   by its id either, the sentinel may only be late.
 - A sentinel proves that the list is fresh only for later look-ups. So the sentinels are looked up first.
@@ -64,23 +64,23 @@ _LATEST_SENTINEL_COUNT = 8
 follows."""
 
 _FIRST_SENTINEL_COUNT = 2
-"""How many sentinels of the run are tried for a spelling class, beginning with the first. The list most likely shows
-the first sentinels, but a sentinel may have been erased."""
+"""How many sentinels of the run are tried for a kind of spelling, the oldest first. The list most likely shows the
+oldest sentinels, but a sentinel may have been erased."""
 
-# Number of rows that an answer has at most; these rows are compared with the filter of the question.
+# The largest number of rows in an answer. The rows show whether the service has applied the filter.
 _CLASS_SAMPLE_ROW_COUNT = 50
-# Number of subscribers of the class that are looked up, because the first subscribers may have vanished.
+# The identity filter is tried with this many subscribers of a class, because the first may have vanished.
 _SAMPLE_COUNT = 3
 _PLAIN_EMAILS = SpellingClass("email", frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCheck:
-    """The results of controls. A spelling class that has neither passed nor failed was not tried, because no subscriber
-    of this spelling class is known."""
+    """The results of the controls for some kinds of spelling. If a kind has no result, no control was known or no trial
+    was conclusive."""
 
     passed_classes: frozenset[SpellingClass] = frozenset()
-    # These include all classes of a field whose filter is not usable.
+    # If the filter of a field is not usable, all kinds of spelling of this field have failed.
     failed_classes: frozenset[SpellingClass] = frozenset()
     seen_sentinels: tuple[Sentinel, ...] = ()
     is_case_insensitive: bool = False  # whether the filter by email is case-insensitive
@@ -93,11 +93,11 @@ async def check_filters(
     checks_case: bool = False,
     is_repeated: bool = False,
 ) -> FilterCheck:
-    """Return the results of the controls of these spelling classes. With `checks_case`, also try whether the filter by
-    email is case-insensitive.
+    """Return the results of the controls for these kinds of spelling. With `checks_case`, also try whether the filter
+    by email is case-insensitive.
 
-    In a run, a filter is tried once for each class, and once with a made-up value. With `is_repeated`, classes that
-    have passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
+    In a run, a filter is tried once for each kind, and once with a made-up value. With `is_repeated`, kinds that have
+    passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
     """
     state = access.state
     await _try_fields(access, sorted({spelling_class.field for spelling_class in classes}))
@@ -134,8 +134,8 @@ async def check_filters(
 
 
 def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
-    """Return whether the filter can be tried with a known subscriber of this spelling class. The caller must read the
-    stats of the list first."""
+    """Return whether the filter can be tried with a known subscriber whose text has this kind of spelling. The caller
+    must read the stats of the list first."""
     state = access.state
     if spelling_class.field in state.unusable_fields or state.control_results.get(spelling_class) is False:
         return False
@@ -160,7 +160,7 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
 
 
 async def _try_spelling_class(access: ListAccess, spelling_class: SpellingClass) -> tuple[bool | None, Sentinel | None]:
-    """Try the filter for this spelling class with sentinels first, then with listed subscribers. The first conclusive
+    """Try the filter for this kind of spelling with sentinels first, then with listed subscribers. The first conclusive
     trial counts.
 
     Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
@@ -179,8 +179,8 @@ async def _try_spelling_class(access: ListAccess, spelling_class: SpellingClass)
 
 
 async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
-    """Return whether the filter finds a sentinel by its text as sent. Return None if the list does not show the
-    sentinel by its id either."""
+    """Return whether the filter finds a sentinel by the identity that the run has sent. Return None if neither the
+    filter nor a look-up by Id finds the sentinel."""
     request_page, sample = partial(request_first_page, access), (sentinel.subscriber_id, sentinel.value)
     if (await try_sample(request_page, sentinel.field, sample)).is_proof:
         return True
@@ -191,7 +191,7 @@ async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
 
 
 def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
-    """Yield the sentinels whose sent text is of this spelling class, in the order of their confirmation."""
+    """Yield the sentinels whose sent text has this kind of spelling, in the order of their confirmation."""
     for sentinel in tuple(access.sentinels):
         if (
             sentinel.field == spelling_class.field
@@ -201,8 +201,8 @@ def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterat
 
 
 async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
-    """Return whether the filter by email is case-insensitive: it finds listed emails with capitals by their lower-case
-    text, and other listed emails by their upper-case text. Return None if no such email is known.
+    """Return whether the filter by email is case-insensitive. The filter must find a listed Ann@x.org by ann@x.org, and
+    a listed bob@x.org by BOB@X.ORG. Return None if no listed email is known that could be tried.
     """
     stats = access.state.stats
     if stats is None:
@@ -225,8 +225,9 @@ async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
 async def find_visible_sentinels(
     access: ListAccess, filter_check: FilterCheck, started_at: float, fields: Collection[str]
 ) -> Visibility:
-    """Return the sentinels that the filter of one field shows, and the largest lag of all `fields`. Of all fields, the
-    function chooses the field whose latest shown sentinel is the oldest. Raises ListFailed.
+    """Look up sentinels by the filter of each field. Return the sentinels that the slowest filter shows, and the
+    largest lag of all filters. The slowest filter is the filter that does not show the newest sentinels. Raises
+    ListFailed.
     """
     visibilities = [await _find_sentinels_by_filter(access, filter_check, started_at, field) for field in fields]
     return Visibility(
@@ -241,8 +242,7 @@ async def _find_sentinels_by_filter(
     """Look up the latest sentinel, and the latest sentinel of each class of the base. If the filter does not show the
     latest sentinel, look a few earlier sentinels up.
 
-    A sentinel that the filter does not show is a sign of lag only if the filter has passed for the spelling class of
-    the sentinel's text.
+    A sentinel that the filter does not show is a sign of lag only if the control for its kind of spelling has passed.
     """
     sentinels = [
         sentinel for sentinel in access.sentinels if sentinel.confirmed_at < started_at and sentinel.field == field
@@ -284,12 +284,14 @@ async def _confirm_visibility(access: ListAccess, visibility: Visibility, starte
 
 
 async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: bool) -> bool | None:
-    """Return whether look-ups show subscribers with this `is_active`, or None if this is not known. The look-ups are by
-    filters (`uses_filters`), or by sweeps.
+    """Return whether look-ups show subscribers with this `is_active`. The look-ups are by filters (`uses_filters`), or
+    by sweeps. If no look-up has shown such a subscriber yet, request the list with the filter `is_active`:
 
-    If a look-up has shown such a subscriber, return True. Otherwise ask the list with the filter `is_active`. An empty
-    answer means that no such subscriber exists. A subscriber in the answer proves that sweeps hide the class. If the
-    identity filter does not find this subscriber, the identity filter also hides the class.
+    - The request fails: return None.
+    - The service refuses or ignores the filter: return False.
+    - The answer is empty, so no such subscriber exists: return True.
+    - The answer has subscribers, so sweeps hide the class: return False for sweeps. For filters, return whether the
+      identity filter finds one of these subscribers.
     """
     state, field_name = access.state, access.policy.identity
     if is_active in (state.filtered_activity_values if uses_filters else state.swept_activity_values):
@@ -313,7 +315,8 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: b
 
 
 async def _is_sentinel_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
-    """Return whether the list shows the sentinel by any spelling of its text, or None if an answer was not whole."""
+    """Look up the sentinel by each spelling of its identity. Return whether a look-up finds the sentinel, or None if no
+    look-up does and an answer was not whole."""
     is_whole = True
     for text in build_spellings(sentinel.field, sentinel.value):
         answer = await look_up(access, sentinel.field, text)
@@ -350,8 +353,8 @@ async def look_up_by_filters(
 
 
 def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
-    """Return whether a filter may prove this identity absent, because each control has a known subscriber. The caller
-    must read the stats of the list first.
+    """Return whether filters may be able to prove this identity absent. A control must be known for each kind of
+    spelling of the identity. The caller must read the stats of the list first.
     """
     question = _build_question(key)
     if question.needs_case_insensitive_filter and access.state.is_case_insensitive is False:
@@ -373,7 +376,7 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A key to look up: the texts that requests ask for, and the spelling classes of these texts.
+    """A key to look up: the texts that requests ask for, and the kinds of spelling of these texts.
 
     With `needs_case_insensitive_filter`, the email counts in any upper or lower case, so only a case-insensitive filter
     can prove absence. With `has_hidden_spellings`, the subscriber may have a spelling that no filter is known to find.

@@ -77,22 +77,18 @@ class _WireRowForm:
     parse = staticmethod(parse_wire_page)
 
     def read_ids(self, rows: WireRows) -> IdArray | None:
-        """See `RowForm`."""
         ids = [row.get("Id") for row in rows]
         if not all(type(subscriber_id) is int and abs(subscriber_id) <= LARGEST_ID for subscriber_id in ids):
             return None
         return np.array(ids, dtype=np.int64)
 
     def select_rows(self, rows: WireRows, row_mask: Mask) -> WireRows:
-        """See `RowForm`."""
         return [row for row, is_selected in zip(rows, row_mask.tolist(), strict=True) if is_selected]
 
     def read_values(self, rows: WireRows, field_name: str) -> Sequence[Any]:
-        """See `RowForm`."""
         return [read_field(row, field_name) for row in rows]
 
     def count_values(self, rows: WireRows, field_name: str) -> Mapping[Any, int]:
-        """See `RowForm`."""
         values = (read_field(row, field_name) for row in rows)
         return Counter(value if isinstance(value, str | int) else None for value in values)
 
@@ -111,7 +107,7 @@ class PageSink(Protocol[SinkRows]):
         """Forget all received rows, because the sweep with this number (1 = first) begins."""
 
     def receive_rows(self, rows: SinkRows, /) -> None:
-        """Add these subscribers, in the form of the reading. A sweep passes each subscriber once."""
+        """Receive subscribers of the current sweep. A sweep passes each subscriber once."""
 
 
 class ListFailed(RunAborted):

@@ -115,8 +115,8 @@ async def read_list(
     sent; without such a filter, the whole list is read. Rows that do not match all filters are left out, and counted in
     the certificate's `filters`.
 
-    A complete list is checked for subscribers that it leaves out (architecture 7, rule 7). Classes that the list shows
-    only to a request for the class are read separately, and passed to the sink after the last sweep.
+    If the sweeps prove a complete reading, further requests check whether the service hides subscribers (architecture
+    7, rule 7). Hidden classes are read separately, and passed to the sink after the last sweep.
 
     - `query.limit` is the size of a page; `query.offset` must be 0 (ValueError).
     - `row_form` is the form of the sink's rows, by default wire objects.
@@ -208,7 +208,8 @@ async def read_list(
 
 
 async def _has_same_total(request_page: RequestPage, reading: ListReading, answers: Sequence[Answer]) -> bool:
-    """Return whether the list still has the TotalCount of the reading and of the answers after the reading."""
+    """Request TotalCount once more. Return whether it is still the TotalCount of the reading and of the `answers` for
+    the whole list."""
     page = await request_page(replace(reading.query, limit=1))
     totals = {answer.total_count for answer in answers if answer.question.topic is Topic.WHOLE_LIST}
     totals |= {reading.certificate.total_first, None if page is None else page.total_count}
@@ -222,7 +223,8 @@ class _PartReading:
     page_count: int
     problem: str = ""  # the reason why the reading proves nothing, or "" for a complete reading
     hidden_classes: Sequence[HiddenClass] = ()
-    """Further classes that even this reading hides. The list hides subscribers who belong to two hidden classes."""
+    """Classes that this reading does not show either. Some subscribers belong to two hidden classes, and only a request
+    for both classes shows them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,7 +356,7 @@ async def _record_filters(
         "sent": filter_trials.sent_filter_name,
         "controls": filter_trials.control_result_by_field,
     }
-    # A missing subscriber that the list no longer shows has vanished. The reading has not missed this subscriber.
+    # A missing subscriber may have left the list. So only a subscriber that the list still shows counts as missed.
     still_listed_ids = (
         await find_still_listed_ids(request_page, filters, dispatcher.missing_ids)
         if filter_trials.sent_filter_name is not None

@@ -102,8 +102,9 @@ async def _find_overlapping_page(access: ListAccess, list_end: ListEnd) -> tuple
 
 
 def _shows_latest_sentinel(access: ListAccess, list_end: ListEnd, seen_ids: set[int]) -> bool:
-    """Return whether the pages show the latest sentinel that the list should show by now after the old end. `seen_ids`
-    are the ids of the pages. Return True if no such sentinel exists."""
+    """Return whether the new pages show the latest sentinel that is due. A sentinel is due if its id is after the old
+    end of the list, and the list should show it by now. `seen_ids` are the ids on the new pages. Return True if no
+    sentinel is due."""
     max_confirmed_at = access.clock.monotonic() - access.expected_lag_s
     sentinel_ids = [
         sentinel.subscriber_id

@@ -77,10 +77,11 @@ async def look_up(access: ListAccess, field_name: str, text: str) -> AnswerRows:
 
 
 async def find_rows_by_filters(access: ListAccess, identities: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """Return the rows that filters list for these identities, each a field and a text. The rows may include other
-    subscribers. No control is needed, because a listed row proves that its subscriber exists.
+    """Look up these identities by filters, and return the listed rows. An identity is a pair of a field and a text. The
+    rows may include other subscribers. No control is needed, because a listed row proves that its subscriber exists.
 
-    Make the first look-up alone: if its filter lists many rows, return no rows. Raises ListFailed.
+    The first identity is looked up before the others. If its answer has 20 rows, the service ignores the filter. Then
+    return no rows. Raises ListFailed.
     """
     queries = [replace(build_query(field_name, text), limit=_MIN_UNFILTERED_COUNT) for field_name, text in identities]
     if not queries:

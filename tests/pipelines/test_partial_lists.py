@@ -188,9 +188,9 @@ def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector
 @pytest.mark.parametrize(
     ("switches", "base", "other_person_count", "expected_text"),
     [
-        ({"base_in_rows": "id"}, NEWS_BASE, 0, "with its Id and name, so the connector cannot find out which"),
+        ({"base_in_rows": "id"}, NEWS_BASE, 0, "the name of a subscriber's base, so the connector"),
         ({"base_in_rows": "id"}, NEWS_BASE, MANY_OTHER_PEOPLE, "Give the base by its id"),
-        ({"base_in_rows": "name"}, "--base-id 1", MANY_OTHER_PEOPLE, "the list does not show the base of a subscriber"),
+        ({"base_in_rows": "name"}, "--base-id 1", MANY_OTHER_PEOPLE, "does not show the Id of a subscriber's base"),
         ({"emails_in_rows": "masked"}, NEWS_BASE, MANY_OTHER_PEOPLE, "The list shows no email of its"),
     ],
 )
@@ -390,4 +390,4 @@ def test_subscribers_outside_the_filter_do_not_contradict_the_list(connector: Co
     result = connector.run_json("export", "out.csv", "--first-name", "Ann")
     assert (result.exit_code, result.report["rows"]["written"]) == (0, WINDOW_COUNT)
     evidence = result.report["certificate"]["evidence"]["ledger"]
-    assert evidence == "nothing: 0 of 14 subscribers that the list lacks exist"
+    assert evidence == "nothing: look-ups by Id find 0 of 14 subscribers that the list lacks"

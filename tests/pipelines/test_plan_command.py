@@ -74,7 +74,7 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(con
     connector.write_people("email,name", *rows)
     result = plan(connector, "job.yaml")
     assert result.exit_code == 3
-    assert "4 of 4 subscribers that the list lacks exist" in result.stderr, result.stderr
+    assert "look-ups by Id find 4 of 4 subscribers that the list lacks" in result.stderr, result.stderr
 
 
 def test_a_plan_of_a_large_file_has_the_rows_in_the_order_of_the_file(connector: Connector) -> None:

@@ -170,12 +170,12 @@ def test_at_most_nine_requests_find_the_lag_of_a_list(
 def test_the_message_about_a_cut_off_list_has_only_the_evidence_that_contradicts_the_list() -> None:
     evidence = {
         "gender": "agrees: the classes have 40 subscribers",
-        "ledger": "contradicts: 3 of 4 subscribers that the list lacks exist",
+        "ledger": "contradicts: look-ups by Id find 3 of 4 subscribers that the list lacks",
         "ids": "nothing",
         "rows": "contradicts: another answer shows 2 unlisted ids between the listed ids",
     }
     certificate = replace(build_certificate(CertificateReason.CUT_OFF), distinct=1000, evidence=evidence)
     assert describe_unreadable_list(certificate) == (
-        "the list shows 1,000 subscribers and leaves others out (3 of 4 subscribers that the list lacks exist; another "
-        "answer shows 2 unlisted ids between the listed ids)"
+        "the list shows 1,000 subscribers and leaves others out (look-ups by Id find 3 of 4 subscribers that the list "
+        "lacks; another answer shows 2 unlisted ids between the listed ids)"
     )
