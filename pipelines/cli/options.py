@@ -37,7 +37,18 @@ DURATION = ParsedType("duration", parse_duration)  # seconds as a float
 SHARE = ParsedType("share", parse_share)  # a number from 0 to 1: `5%` is 0.05
 SHARD = ParsedType("shard", Shard.parse)
 
-PATH = click.Path(path_type=Path)
+
+class FilePath(click.Path):
+    """The type of an option that names a file. `-` is refused, because no such option reads or writes a stream."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a Path."""
+        if value == "-":
+            self.fail("- is not the name of a file. Name a file, for example /tmp/NAME", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+PATH = FilePath(path_type=Path)
 
 FILE_GROUP, MAPPING_GROUP, SENDING_GROUP, RUN_GROUP, OUTPUT_GROUP = (
     "File", "Base and mapping", "Sending", "Run", "Output",

@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from connector.progress import Progress
-from connector.texts import count, make_line
+from connector.texts import make_line
 from pipelines.report.advice import split_step
 
 if TYPE_CHECKING:
@@ -157,7 +157,8 @@ def _show_samples(samples: Sequence[Mapping[str, object]], console: PlainConsole
             used_width = max(map(len, names)) + _COLUMN_MARGIN + 1
         tables[-1].append(index)
         used_width += width
-    console.print(f"The first {count(len(samples), 'subscriber')} as they would be sent:", highlight=False)
+    title = "The subscriber as it" if len(samples) == 1 else f"The first {len(samples)} subscribers as they"
+    console.print(f"{title} would be sent:", highlight=False)
     for indexes in tables:
         table = Table("field", *(str(index + 1) for index in indexes))
         for row_index, name in enumerate(names):
