@@ -84,7 +84,7 @@ class RequestLimiter:
         else:
             self._breaker.record_answer()
         if isinstance(answer, EmailAccepted) or (not isinstance(answer, NotSent) and answer.status is not None):
-            self._rate.record_served(sent_at, now)
+            self._rate.record_served_request(sent_at, now)
         if isinstance(answer, Created | EmailAccepted):
             self._concurrency.record_answer(sent_at, now, self._in_flight_count)
 

@@ -145,7 +145,7 @@ class Client:
             if is_rate_limited(answer):
                 self.rate.record_refusal(sent_at, answered_at, answer.retry_after_s)
             else:
-                self.rate.record_served(sent_at, answered_at)
+                self.rate.record_served_request(sent_at, answered_at)
             return answer
         return raw_answer
 

@@ -22,31 +22,31 @@ from tests.pace.matrix import (
 
 
 class _ControllerWithoutGeometricMean(RateController):
-    def _find_ramp_rates(self, rate_behind_refusal: float) -> tuple[float, float]:
-        low_rate, high_rate = super()._find_ramp_rates(rate_behind_refusal)
+    def _find_ramp_rates(self, rate_after_refusal: float) -> tuple[float, float]:
+        low_rate, high_rate = super()._find_ramp_rates(rate_after_refusal)
         # The ramp begins at the lower bound. With all rules, the ramp begins at the geometric mean of the bounds.
         return low_rate**2 / high_rate, high_rate
 
 
 class _ControllerWithoutSecondBound(RateController):
-    def _find_ramp_rates(self, rate_behind_refusal: float) -> tuple[float, float]:
+    def _find_ramp_rates(self, rate_after_refusal: float) -> tuple[float, float]:
         self._fewest_served_count = inf
-        return super()._find_ramp_rates(rate_behind_refusal)
+        return super()._find_ramp_rates(rate_after_refusal)
 
 
 class _ControllerWithoutRateBehindRefusal(RateController):
-    def _find_ramp_rates(self, rate_behind_refusal: float) -> tuple[float, float]:
+    def _find_ramp_rates(self, rate_after_refusal: float) -> tuple[float, float]:
         return super()._find_ramp_rates(0.0)
 
 
 class _ControllerWithoutChanceDetection(RateController):
-    def _detect_chance(self, is_pause_short: bool, rate_behind_refusal: float) -> bool:
+    def _detect_random_refusal(self, is_pause_short: bool, rate_after_refusal: float) -> bool:
         return False
 
 
 class _ControllerWithoutChanceDetectionInRamps(RateController):
-    def _detect_chance(self, is_pause_short: bool, rate_behind_refusal: float) -> bool:
-        return self._ramp is None and super()._detect_chance(is_pause_short, rate_behind_refusal)
+    def _detect_random_refusal(self, is_pause_short: bool, rate_after_refusal: float) -> bool:
+        return self._ramp is None and super()._detect_random_refusal(is_pause_short, rate_after_refusal)
 
 
 class _ControllerWithoutContradictions(RateController):
@@ -84,22 +84,22 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     (
         "the longest ramp takes 5 times as long as a refusal costs, not 20 times",
         RateController,
-        "_LONGEST_RAMP_COSTS",
+        "_MAX_RAMP_COST_FACTOR",
         5.0,
     ),
     (
         "the longest ramp takes 60 times as long as a refusal costs, not 20 times",
         RateController,
-        "_LONGEST_RAMP_COSTS",
+        "_MAX_RAMP_COST_FACTOR",
         60.0,
     ),
     (
         "a refusal that costs less than 2 s shortens the longest ramp",
         RateController,
-        "_LEAST_COST_IN_LONGEST_RAMP_S",
+        "_MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S",
         0.0,
     ),
-    ("a refusal that costs less than 0.3 s shortens the other ramps", RateController, "_LEAST_COST_S", 0.0),
+    ("a refusal that costs less than 0.3 s shortens the other ramps", RateController, "_MIN_REFUSAL_COST_S", 0.0),
     ("one refusal, not three, shows whether refusals are random", RateController, "_MIN_REFUSALS", 1),
     (
         "the rate of the requests behind a refused request is not measured",

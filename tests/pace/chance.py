@@ -31,7 +31,7 @@ class ClientWithKnownLimit:
         self._tokens -= 1
         return 0.0
 
-    def record_served(self, sent_at: float, now: float) -> None:
+    def record_served_request(self, sent_at: float, now: float) -> None:
         """Do nothing, because the client knows the limit."""
 
     def record_refusal(self, _sent_at: float, now: float, retry_after_s: float | None) -> None:

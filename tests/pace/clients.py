@@ -20,8 +20,8 @@ class RateOnlyClient:
     def record_list_request(self, now: float) -> None:
         self.rate_controller.reserve(now)
 
-    def record_served(self, sent_at: float, now: float, _in_flight: int) -> None:
-        self.rate_controller.record_served(sent_at, now)
+    def record_served_request(self, sent_at: float, now: float, _in_flight: int) -> None:
+        self.rate_controller.record_served_request(sent_at, now)
 
     def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
         self.rate_controller.record_refusal(sent_at, now, retry_after_s)
@@ -44,8 +44,8 @@ class LoadClient:
     def record_list_request(self, now: float) -> None:
         self.rate_controller.reserve(now)
 
-    def record_served(self, sent_at: float, now: float, in_flight: int) -> None:
-        self.rate_controller.record_served(sent_at, now)
+    def record_served_request(self, sent_at: float, now: float, in_flight: int) -> None:
+        self.rate_controller.record_served_request(sent_at, now)
         self.concurrency_limit.record_answer(sent_at, now, in_flight)
 
     def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None) -> None:

@@ -54,7 +54,7 @@ class Controller(Protocol):
     def admit_or_compute_wait(self, now: float) -> float:
         """Return 0 if a request may leave now, otherwise the seconds to wait."""
 
-    def record_served(self, sent_at: float, now: float) -> None:
+    def record_served_request(self, sent_at: float, now: float) -> None:
         """Record that the request was served."""
 
     def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
@@ -201,10 +201,10 @@ def simulate_run(
         if now == answer_at:
             _, sent_at, pause_s = heappop(pending_answers)
             if pause_s == served_mark:
-                controller.record_served(sent_at, now)
+                controller.record_served_request(sent_at, now)
                 served_counts[int(sent_at)] += 1
             elif pause_s == failed_mark:
-                controller.record_served(sent_at, now)  # like `RequestLimiter` for a 503 without Retry-After
+                controller.record_served_request(sent_at, now)  # like `RequestLimiter` for a 503 without Retry-After
             else:
                 refused_counts[int(sent_at)] += 1
                 if pause_s < 0:

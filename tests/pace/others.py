@@ -26,7 +26,7 @@ class AimdController:
         self._due_at = now + 1 / self._rate
         return 0.0
 
-    def record_served(self, _sent_at: float, _now: float) -> None:
+    def record_served_request(self, _sent_at: float, _now: float) -> None:
         """Record that a request was served."""
         self._rate += 1 / self._rate
 
@@ -61,7 +61,7 @@ class CubicController:
         self._in_flight += 1
         return 0.0
 
-    def record_served(self, _sent_at: float, now: float) -> None:
+    def record_served_request(self, _sent_at: float, now: float) -> None:
         """Record that a request was served."""
         self._measure_rate(now)
         return_to_highest_rate_s = (self._highest_rate * 0.3 / 0.4) ** (1 / 3)

@@ -68,7 +68,7 @@ def test_few_requests_do_not_raise_the_rate_before_a_limit_is_known() -> None:
 
     for second in range(1000):
         assert controller.admit_or_compute_wait(second) == 0
-        controller.record_served(second, second + ROUND_TRIP_S)
+        controller.record_served_request(second, second + ROUND_TRIP_S)
 
     # The first answer raises the rate, because the controller does not know yet that few requests are sent.
     assert controller.rate <= 30
@@ -79,7 +79,7 @@ def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent
 
     for second in range(31, 1031):
         assert controller.admit_or_compute_wait(second) == 0
-        controller.record_served(second, second + ROUND_TRIP_S)
+        controller.record_served_request(second, second + ROUND_TRIP_S)
 
     assert controller.rate <= 1.4 * 100
 
@@ -222,7 +222,7 @@ def test_a_limit_that_page_requests_find_is_at_most_twice_the_rate_of_the_reques
     controller = RateController()
     for page_index in range(600):  # ten pages a second, which the search does not slow down
         assert controller.reserve(page_index / 10) == 0
-        controller.record_served(page_index / 10, page_index / 10 + ROUND_TRIP_S)
+        controller.record_served_request(page_index / 10, page_index / 10 + ROUND_TRIP_S)
     assert controller.rate < 100, "the page requests have raised the rate of creates too far"
     controller.record_refusal(60.0, 60.1, retry_after_s=5.0)
     assert controller.reserve(65.2) >= 0
@@ -243,11 +243,11 @@ def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
         sent_at.append(send_when_admitted(sent_at[-1]))
     controller.record_refusal(sent_at[0], sent_at[-1] + 0.1, retry_after_s=1.0)
     for request_sent_at in sent_at[1:]:
-        controller.record_served(request_sent_at, sent_at[-1] + 0.15)  # so the refusal was random
+        controller.record_served_request(request_sent_at, sent_at[-1] + 0.15)  # so the refusal was random
     now = sent_at[-1] + 1.2
     for _ in range(150):
         now = send_when_admitted(now)
-        controller.record_served(now, now + ROUND_TRIP_S)
+        controller.record_served_request(now, now + ROUND_TRIP_S)
     controller.record_refusal(send_when_admitted(now), now + ROUND_TRIP_S, retry_after_s=2.5)
 
     assert controller.found_limit is not None

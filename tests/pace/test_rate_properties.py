@@ -38,7 +38,7 @@ class SimulatedController:
         elif self.sent_times:
             sent_at = self.sent_times.pop(index % len(self.sent_times))
             if event_kind == "served":
-                self.controller.record_served(sent_at, self.now)
+                self.controller.record_served_request(sent_at, self.now)
             else:
                 self.controller.record_refusal(sent_at, self.now, pause_s)
                 self.pause_ends_at = max(self.pause_ends_at, self.now + (pause_s or 0.0))

@@ -33,7 +33,7 @@ class Client(Protocol):
     def record_list_request(self, now: float) -> None:
         """Record that a list request has left."""
 
-    def record_served(self, sent_at: float, now: float, in_flight: int) -> None:
+    def record_served_request(self, sent_at: float, now: float, in_flight: int) -> None:
         """Record that a request was served."""
 
     def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None) -> None:
@@ -168,7 +168,7 @@ class _Simulation:
         self._active_count -= 1
         if self._queued_sent_times:
             self._begin_work(now, self._queued_sent_times.popleft())
-        self._client.record_served(sent_at, now, self._in_flight_count)
+        self._client.record_served_request(sent_at, now, self._in_flight_count)
         self._end_request(AnsweredRequest(sent_at, now, True))
 
     def _on_refused(self, now: float, sent_at: float) -> None:

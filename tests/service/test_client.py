@@ -157,7 +157,7 @@ async def test_a_page_delayed_by_a_pause_counts_as_sent_after_the_pause() -> Non
     sent_times: list[float] = []
 
     class RecordingRate(RateController):
-        def record_served(self, sent_at: float, now: float) -> None:
+        def record_served_request(self, sent_at: float, now: float) -> None:
             sent_times.append(sent_at)
 
     async def begin_pause(wait_number: int) -> None:
