@@ -139,7 +139,7 @@ class BaseLoads:
                     await base_load.loader.create_new_rows(chunk)
         finally:
             for base_load, chunk in chunks:
-                base_load.loader.hold_rows(chunk)
+                base_load.loader.postpone_rows(chunk)
 
     async def settle(self) -> None:
         """Settle the unknown creates of each base. If a column gives the bases, also settle the job's entries in bases

@@ -62,8 +62,8 @@ class ClassifiedChunk:
 
 
 class Loader:
-    """The load of one base. Call `begin` first, `classify_chunk`, `create_new_rows` and `hold_rows` for each chunk, and
-    then `settle`. Call `close` in any case. `presence` has the results of the survey's look-ups."""
+    """The load of one base. Call `begin` first, `classify_chunk`, `create_new_rows` and `postpone_rows` for each chunk,
+    and then `settle`. Call `close` in any case. `presence` has the results of the survey's look-ups."""
 
     def __init__(self, session: Session, mode: RunMode = RunMode.LOAD, presence: BasePresence | None = None) -> None:
         self._session, self._mode = session, mode
@@ -93,7 +93,7 @@ class Loader:
         session.access.unverified_entries = await verify_account(session)
         await self._refusals.choose_retried_refusals()
         self._outcomes.add_earlier_refusals(
-            session.retried_refusals, self._refusals.find_recent_identities(session.retried_refusals.values())
+            session.retried_refusals, self._refusals.find_recently_refused_identities(session.retried_refusals.values())
         )
         await self._record_unresolved_rows()
         session.stop.check()
@@ -112,7 +112,7 @@ class Loader:
 
     async def classify_chunk(self, planned_chunk: PlannedChunk) -> ClassifiedChunk:
         """Give an outcome to each row of the chunk whose outcome follows from the ledger, and return the other rows.
-        Call `hold_rows` later in any case, even after an error.
+        Call `postpone_rows` later in any case, even after an error.
         """
         row_count = len(planned_chunk.identities)
         is_small_chunk = row_count <= _LARGEST_SMALL_CHUNK
@@ -157,14 +157,14 @@ class Loader:
                 await self._classify_rows_again(chunk)
         session.stop.check()
 
-    def hold_rows(self, chunk: ClassifiedChunk) -> None:
-        """Hold the rows whose entries are HELD or REJECTED. The run reports the outcomes of these rows after its last
-        look-up."""
+    def postpone_rows(self, chunk: ClassifiedChunk) -> None:
+        """Postpone the rows whose entries are HELD or REJECTED. The run reports the outcomes of these rows after its
+        last look-up."""
         self._session.tally.add_started_rows(len(chunk.held_or_rejected_entry_by_row_index))
-        held_rows = self._read_rows(chunk.planned_chunk, chunk.held_or_rejected_entry_by_row_index)
-        for entry, row in zip(chunk.held_or_rejected_entry_by_row_index.values(), held_rows, strict=True):
+        rows = self._read_rows(chunk.planned_chunk, chunk.held_or_rejected_entry_by_row_index)
+        for entry, row in zip(chunk.held_or_rejected_entry_by_row_index.values(), rows, strict=True):
             is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
-            self._outcomes.hold_row(_build_problem(row, entry), row, is_unchecked=is_unchecked)
+            self._outcomes.postpone_row(_build_problem(row, entry), row, is_unchecked=is_unchecked)
             self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.KNOWN)
 
     async def settle(self) -> None:
@@ -238,7 +238,7 @@ class Loader:
                     held_or_rejected_entry_by_row_index[index] = entry
                 case State.REJECTED if is_unchanged:
                     held_or_rejected_entry_by_row_index[index] = entry
-                case State.REJECTED if self._refusals.may_not_be_listed_yet(entry):
+                case State.REJECTED if self._refusals.is_recent_refusal(entry):
                     recently_refused_entries[index] = entry
                 case State.REJECTED | State.NONE:  # the row has changed after its refusal
                     state_by_row_index[index] = entry.state

@@ -204,11 +204,11 @@ class _Comparison:
 
     def _split_by_session(self, rows: Sequence[WaitingRow]) -> Iterator[tuple[Session, list[int]]]:
         """Yield each session with the indexes of its rows in `rows`."""
-        indexes_by_owner: dict[int, list[int]] = defaultdict(list)
+        indexes_by_journal_id: dict[int, list[int]] = defaultdict(list)
         for index, row in enumerate(rows):
-            indexes_by_owner[id(row.owner)].append(index)
-        for owner_id, indexes in indexes_by_owner.items():
-            yield self._sessions[owner_id], indexes
+            indexes_by_journal_id[id(row.journal)].append(index)
+        for journal_id, indexes in indexes_by_journal_id.items():
+            yield self._sessions[journal_id], indexes
 
     def _compare_shown_subscribers(self) -> None:
         """Compare each row whose subscriber an earlier look-up of this run has shown. Only the other rows remain to be
@@ -288,7 +288,7 @@ class _Comparison:
 
     def _compare_row(self, index: int, wire_object: Mapping[str, Any]) -> None:
         waiting_row = self._waiting_rows.read(index)
-        session = self._sessions[id(waiting_row.owner)]
+        session = self._sessions[id(waiting_row.journal)]
         base, listed_base = session.journal.base, wire_object.get("Base")
         is_of_base = isinstance(listed_base, dict) and listed_base.get("Id") == base.service_id
         if not is_of_base or not has_identity(wire_object, {waiting_row.row.identity}):
@@ -372,8 +372,7 @@ class _Comparison:
             _report_opt_out(waiting_row, tally, self._opt_out_texts[index], reason=self._reason)
         if waiting_row.reason is CompareReason.OPTED_OUT:
             return
-        journal = self._sessions[id(waiting_row.owner)].journal
-        record_receipt = partial(journal.record_receipt, row.identity, row.identity_text)
+        record_receipt = partial(waiting_row.journal.record_receipt, row.identity, row.identity_text)
         if comparison_result == _EQUAL and waiting_row.reason is CompareReason.LIMITED:
             record_receipt(ReceiptKind.CREATED)
             tally.report_created_row(lambda: row.source, row.values, row.omission)

@@ -1,8 +1,8 @@
 """The outcomes of the rows of one base (architecture 4), and the rows that wait for an outcome.
 
-Two kinds of rows wait. An *unresolved* row was sent, and the effect of the create is not known. A *held row* was
-refused or has a HELD entry, and a later look-up of the run may still show its subscriber. Rows of a source and entries
-of earlier runs are treated alike.
+Two kinds of rows wait. An *unresolved* row was sent, and the effect of the create is not known. A *postponed* row was
+refused or has a HELD entry. A look-up may still show its subscriber, so the run reports a postponed row only at its
+end. Rows of a source and entries of earlier runs are treated alike.
 """
 
 from collections import Counter
@@ -24,11 +24,11 @@ from connector.service.answers import build_refusal_kind, is_about_row
 from connector.states import Event, FinalAbsenceEvent, State
 from connector.tally import Leftover, Problem
 
-_MAX_HELD_ROWS = 10_000  # these rows take about 10 MB; the run reports further rows at once
+_MAX_POSTPONED_ROWS = 10_000  # these rows take about 10 MB; the run reports further rows at once
 
 
 @dataclass(frozen=True, slots=True)
-class _HeldRow:
+class _PostponedRow:
     """A row that the run reports as `problem` at its end, unless a later look-up shows the subscriber.
 
     `is_of_this_run` and `valid_until` are described in `UnresolvedCreate`.
@@ -60,7 +60,7 @@ class Outcomes:
     def __init__(self, session: Session, mode: RunMode) -> None:
         self._session, self._mode = session, mode
         self.unresolved_creates: dict[bytes, UnresolvedCreate] = {}
-        self._held_rows: list[_HeldRow] = []
+        self._postponed_rows: list[_PostponedRow] = []
         self._stale_identities: set[bytes] = set()
 
     # Methods that add unresolved creates
@@ -73,13 +73,15 @@ class Outcomes:
             existing_create.row = unresolved_create.row
         return existing_create
 
-    def add_earlier_refusals(self, refusals: Mapping[bytes, Refusal], recent_identities: Collection[bytes]) -> None:
+    def add_earlier_refusals(
+        self, refusals: Mapping[bytes, Refusal], recently_refused_identities: Collection[bytes]
+    ) -> None:
         """Add an unresolved create for each of these refusals of earlier runs. The caller has moved the entries from
-        REJECTED to UNKNOWN. The list may not show the subscribers of `recent_identities` yet."""
+        REJECTED to UNKNOWN. The list may not show the subscribers of `recently_refused_identities` yet."""
         now = self._session.clock.monotonic()
         for identity, refusal in refusals.items():
             # Two quiet periods have passed since the refusal of an entry that is not recent, so one look-up is enough.
-            first_missed_at = None if identity in recent_identities else -inf
+            first_missed_at = None if identity in recently_refused_identities else -inf
             self.unresolved_creates[identity] = UnresolvedCreate(
                 now,
                 status=refusal.status,
@@ -87,39 +89,45 @@ class Outcomes:
                 is_refused=True,
                 first_missed_at=first_missed_at,
             )
-        held_rows, self._held_rows = self._held_rows, []
-        for held_row in held_rows:
-            if held_row.row.identity in refusals:
-                self.unresolved_creates[held_row.row.identity].row = held_row.row
+        postponed_rows, self._postponed_rows = self._postponed_rows, []
+        for postponed_row in postponed_rows:
+            if postponed_row.row.identity in refusals:
+                self.unresolved_creates[postponed_row.row.identity].row = postponed_row.row
             else:
-                self._held_rows.append(held_row)
+                self._postponed_rows.append(postponed_row)
 
     def reopen_temporary_refusals(self) -> None:
-        """Make held rows unresolved if their refusal may be temporary. The run then settles them like rows that got a
-        429."""
-        temporary_refusals, held_rows, self._held_rows = self._session.temporary_refusals, self._held_rows, []
-        for refusal_kind, refusal_count in Counter(held_row.refusal_kind for held_row in held_rows).items():
+        """Make postponed rows unresolved if their refusal may be temporary. The run then settles these rows like rows
+        that got a 429."""
+        temporary_refusals, postponed_rows, self._postponed_rows = (
+            self._session.temporary_refusals,
+            self._postponed_rows,
+            [],
+        )
+        for refusal_kind, refusal_count in Counter(
+            postponed_row.refusal_kind for postponed_row in postponed_rows
+        ).items():
             if refusal_kind and refusal_count >= SERIES_LENGTH:
                 temporary_refusals.mark_temporary(refusal_kind)
-        for held_row in held_rows:
-            if held_row.refused_at is None or not temporary_refusals.may_be_temporary(held_row.refusal_kind):
-                self._held_rows.append(held_row)
+        for postponed_row in postponed_rows:
+            if postponed_row.refused_at is None or not temporary_refusals.may_be_temporary(postponed_row.refusal_kind):
+                self._postponed_rows.append(postponed_row)
                 continue
             self._session.limits.remove_rejection()
-            self.unresolved_creates[held_row.row.identity] = UnresolvedCreate(
-                held_row.refused_at,
-                held_row.row,
-                held_row.problem.http_status,
-                held_row.problem.message,
+            self.unresolved_creates[postponed_row.row.identity] = UnresolvedCreate(
+                postponed_row.refused_at,
+                postponed_row.row,
+                postponed_row.problem.http_status,
+                postponed_row.problem.message,
                 is_of_this_run=True,
-                valid_until=held_row.valid_until,
+                valid_until=postponed_row.valid_until,
                 is_refused=True,
                 is_rejected_in_ledger=True,
             )
 
-    def hold_final_refusals(self) -> None:
-        """Turn unresolved rows into held rows if their entry is REJECTED in the ledger and the run treats refusals of
-        their kind as final."""
+    def postpone_final_refusals(self) -> None:
+        """Postpone unresolved rows if their entry is REJECTED in the ledger and the run treats refusals of their kind
+        as final."""
         for identity, unresolved_create in list(self.unresolved_creates.items()):
             row = unresolved_create.row
             if (
@@ -132,7 +140,9 @@ class Outcomes:
                 problem = _build_rejected_problem(
                     row.source, unresolved_create.status, unresolved_create.message, attempt_count
                 )
-                self._held_rows.append(_HeldRow(problem, row, unresolved_create.is_of_this_run, is_unchecked=True))
+                self._postponed_rows.append(
+                    _PostponedRow(problem, row, unresolved_create.is_of_this_run, is_unchecked=True)
+                )
 
     # Methods that record the results of creates
 
@@ -158,7 +168,7 @@ class Outcomes:
             case Event.REFUSED if transition.is_limited:
                 self._leave_unresolved(candidate, transition)
             case Event.REFUSED | Event.MISANSWERED:
-                self._hold_row_of_create(candidate, transition)
+                self._postpone_row_of_create(candidate, transition)
             case Event.LOST:
                 self._leave_unresolved(candidate, transition)
             case Event.NOT_SENT if is_sent_again:
@@ -191,9 +201,9 @@ class Outcomes:
             transition, now, candidate.valid_until, is_after_look_up=is_after_look_up
         )
 
-    def _hold_row_of_create(self, candidate: Candidate, transition: Transition) -> None:
-        """Hold the row of a create that was refused, or answered with another subscriber. If this run has no row for
-        the create, count the create as a leftover."""
+    def _postpone_row_of_create(self, candidate: Candidate, transition: Transition) -> None:
+        """Postpone the row of a create that was refused, or answered with another subscriber. If this run has no row
+        for the create, count the create as a leftover."""
         session, is_refused, attempt_count = self._session, transition.event is Event.REFUSED, 1
         if candidate.entry_state is State.UNKNOWN:
             unresolved_create = self.unresolved_creates.pop(candidate.intent.identity)
@@ -208,8 +218,8 @@ class Outcomes:
         else:
             message = describe_held_row(transition.message)
             problem = Problem(source, Outcome.UNKNOWN, "", "held", message, transition.status, attempt_count)
-        self._add_held_row(
-            _HeldRow(
+        self._add_postponed_row(
+            _PostponedRow(
                 problem,
                 build_row(candidate, source),
                 is_of_this_run=session.policy.looks_up_first and not transition.is_known,
@@ -225,65 +235,74 @@ class Outcomes:
         stale_identities, self._stale_identities = self._stale_identities, set()
         return stale_identities
 
-    # Methods for held rows
+    # Methods for postponed rows
 
-    def hold_row(self, problem: Problem, row: LoadRow, *, is_unchecked: bool) -> None:
-        """Hold a row whose entry is HELD or REJECTED. `is_unchecked`: the subscriber has not been looked up after the
-        refusal."""
-        self._add_held_row(_HeldRow(problem, row, is_unchecked=is_unchecked))
+    def postpone_row(self, problem: Problem, row: LoadRow, *, is_unchecked: bool) -> None:
+        """Postpone a row whose entry is HELD or REJECTED. `is_unchecked`: the subscriber has not been looked up after
+        the refusal."""
+        self._add_postponed_row(_PostponedRow(problem, row, is_unchecked=is_unchecked))
 
-    def _add_held_row(self, held_row: _HeldRow) -> None:
-        if len(self._held_rows) < _MAX_HELD_ROWS or held_row.row.identity in self._session.withheld_refusals:
-            self._held_rows.append(held_row)
+    def _add_postponed_row(self, postponed_row: _PostponedRow) -> None:
+        if (
+            len(self._postponed_rows) < _MAX_POSTPONED_ROWS
+            or postponed_row.row.identity in self._session.waiting_refusals
+        ):
+            self._postponed_rows.append(postponed_row)
         else:
-            self._session.tally.report_problem(held_row.problem)
+            self._session.tally.report_problem(postponed_row.problem)
             self._session.tally.add_message(
-                f"More than {_MAX_HELD_ROWS:,} rows were refused or held. Further rows are reported with the "
+                f"More than {_MAX_POSTPONED_ROWS:,} rows were refused or held. Further rows are reported with the "
                 "service's answer, without a look-up of their subscribers."
             )
 
     def list_unchecked_rows(self) -> list[LoadRow]:
         """Return the refused rows whose subscribers were not looked up after the refusal."""
-        return [held_row.row for held_row in self._held_rows if held_row.is_unchecked]
+        return [postponed_row.row for postponed_row in self._postponed_rows if postponed_row.is_unchecked]
 
     # Outcomes that follow from the states of the entries after look-ups
 
     async def report_resolved_rows(self) -> None:
-        """Give an outcome to each held row, and to each unresolved create whose entry is settled in the ledger."""
-        await self._report_held_rows()
+        """Give an outcome to each postponed row, and to each unresolved create that is settled in the ledger."""
+        await self._report_postponed_rows()
         await self._report_resolved_creates()
 
-    async def _report_held_rows(self) -> None:
-        """Report all held rows. A row whose entry is CONFIRMED now counts as created, existing or changed. Every other
-        row is reported as a problem."""
+    async def _report_postponed_rows(self) -> None:
+        """Report all postponed rows. A row whose entry is CONFIRMED now counts as created, existing or changed. Every
+        other row is reported as a problem."""
         session = self._session
-        entries = await self._session.journal.find_entries([held_row.row.identity for held_row in self._held_rows])
+        entries = await self._session.journal.find_entries(
+            [postponed_row.row.identity for postponed_row in self._postponed_rows]
+        )
         confirmed_ids = {
             identity: entry.subscriber_id for identity, entry in entries.items() if entry.state is State.CONFIRMED
         }
-        held_rows = [
-            replace(held_row, is_of_this_run=False)
-            if session.access.known_ids.was_shown_before_creates(confirmed_ids.get(held_row.row.identity) or 0)
-            else held_row
-            for held_row in self._held_rows
+        postponed_rows = [
+            replace(postponed_row, is_of_this_run=False)
+            if session.access.known_ids.was_shown_before_creates(confirmed_ids.get(postponed_row.row.identity) or 0)
+            else postponed_row
+            for postponed_row in self._postponed_rows
         ]
         created_digests = [
-            (held_row.row.identity, held_row.row.fingerprint)
-            for held_row in held_rows
-            if held_row.is_of_this_run and held_row.row.identity in confirmed_ids
+            (postponed_row.row.identity, postponed_row.row.fingerprint)
+            for postponed_row in postponed_rows
+            if postponed_row.is_of_this_run and postponed_row.row.identity in confirmed_ids
         ]
         if created_digests:  # the service has refused these creates, and has stored their subscribers all the same
             base = session.journal.base
             await session.journal.execute(lambda ledger: ledger.record_equal_rows(base, created_digests))
         # The rows are removed only after the writes, so that no row loses its outcome if the ledger fails.
-        self._held_rows = self._held_rows[len(held_rows) :]
-        for held_row in sorted(held_rows, key=lambda held_row: (held_row.row.source.file, held_row.row.source.number)):
-            entry, problem = entries.get(held_row.row.identity), held_row.problem
+        self._postponed_rows = self._postponed_rows[len(postponed_rows) :]
+        for postponed_row in sorted(
+            postponed_rows, key=lambda postponed_row: (postponed_row.row.source.file, postponed_row.row.source.number)
+        ):
+            entry, problem = entries.get(postponed_row.row.identity), postponed_row.problem
             if entry is not None and entry.state is State.CONFIRMED:  # a listing has shown the subscriber
-                if held_row.is_of_this_run and problem.outcome is Outcome.REJECTED:
+                if postponed_row.is_of_this_run and problem.outcome is Outcome.REJECTED:
                     session.limits.remove_rejection()
                 self._report_found_row(
-                    held_row.row, _find_compare_reason(entry, held_row.row), is_of_this_run=held_row.is_of_this_run
+                    postponed_row.row,
+                    _find_compare_reason(entry, postponed_row.row),
+                    is_of_this_run=postponed_row.is_of_this_run,
                 )
             else:
                 attempt_count = entry.attempt_count if entry is not None else problem.attempt_count
@@ -322,9 +341,9 @@ class Outcomes:
             entries = await self._session.journal.find_entries(list(self.unresolved_creates))
         except LedgerError as error:
             failure = error
-        for held_row in self._held_rows:
-            self._session.tally.report_problem(held_row.problem)
-        self._held_rows.clear()
+        for postponed_row in self._postponed_rows:
+            self._session.tally.report_problem(postponed_row.problem)
+        self._postponed_rows.clear()
         for identity, unresolved_create in self.unresolved_creates.items():
             attempt_count = entries[identity].attempt_count if identity in entries else 1
             message = (

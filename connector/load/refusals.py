@@ -31,7 +31,7 @@ class EarlierRefusals:
         self._runs_with_refusals: dict[int, RunWithRefusals] = {}  # by the key of the run
         self._recent_after = float("-inf")  # a refusal is recent if its run ended after this time (Unix seconds)
         # These creates were refused recently, so a later run must look their subscribers up again.
-        self._recent_identities = set[bytes]()
+        self._recently_refused_identities = set[bytes]()
 
     async def choose_retried_refusals(self) -> None:
         """Choose the refused creates of the base that this run sends again, and move their entries to UNKNOWN. Raises
@@ -72,7 +72,7 @@ class EarlierRefusals:
             )
             if is_cause_shared:
                 session.temporary_refusals.earlier_kinds.add(refusal_kind)
-                session.withheld_refusals.update((refusal.identity, refusal) for refusal in similar_refusals)
+                session.waiting_refusals.update((refusal.identity, refusal) for refusal in similar_refusals)
                 chosen_refusals = [
                     similar_refusals[int.from_bytes(session.access.draw_bytes(8), "big") % len(similar_refusals)]
                 ]
@@ -80,9 +80,9 @@ class EarlierRefusals:
                 chosen_refusals = [refusal for refusal in similar_refusals if refusal.status in NOT_FINAL_STATUSES]
             for refusal in chosen_refusals:
                 session.retried_refusals[refusal.identity] = refusal
-                session.withheld_refusals.pop(refusal.identity, None)
+                session.waiting_refusals.pop(refusal.identity, None)
 
-    async def release_withheld_refusals(self, *, is_resending_all: bool) -> dict[bytes, Refusal]:
+    async def reopen_waiting_refusals(self, *, is_resending_all: bool) -> dict[bytes, Refusal]:
         """Move the entries that need not wait any longer from REJECTED to UNKNOWN, and return their refusals by
         identity. Raises LedgerError.
 
@@ -93,7 +93,7 @@ class EarlierRefusals:
         session, base = self._session, self._session.journal.base
         refusals = [
             refusal
-            for refusal in session.withheld_refusals.values()
+            for refusal in session.waiting_refusals.values()
             if build_refusal_kind(refusal.status, refusal.message) in session.temporary_refusals.accepted_kinds
             or (is_resending_all and refusal.status in NOT_FINAL_STATUSES)
         ]
@@ -102,23 +102,23 @@ class EarlierRefusals:
 
         def update_ledger(ledger: Ledger) -> dict[bytes, Refusal]:
             entries = ledger.find_entries(base, [refusal.identity for refusal in refusals])
-            released_refusals = {
+            reopened_refusals = {
                 refusal.identity: refusal
                 for refusal in refusals
-                if _is_unchanged(refusal, entries.get(refusal.identity))
+                if _has_refusal(entries.get(refusal.identity), refusal)
             }
-            ledger.mark_unresolved(base, list(released_refusals))
-            return released_refusals
+            ledger.mark_unresolved(base, list(reopened_refusals))
+            return reopened_refusals
 
         for refusal in refusals:
-            del session.withheld_refusals[refusal.identity]
+            del session.waiting_refusals[refusal.identity]
         return await session.journal.execute(update_ledger)
 
-    def find_recent_identities(self, refusals: Iterable[Refusal]) -> set[bytes]:
+    def find_recently_refused_identities(self, refusals: Iterable[Refusal]) -> set[bytes]:
         """Return the identities of the refusals that are so recent that the list may not show their subscribers yet."""
-        return {refusal.identity for refusal in refusals if self.may_not_be_listed_yet(refusal)}
+        return {refusal.identity for refusal in refusals if self.is_recent_refusal(refusal)}
 
-    def may_not_be_listed_yet(self, entry: Entry | UnfinishedEntry | Refusal) -> bool:
+    def is_recent_refusal(self, entry: Entry | UnfinishedEntry | Refusal) -> bool:
         """Return whether the refusal is recent. A recent create may have taken effect, and the list may show its
         subscriber later. So the run settles the entry (architecture 4.5) before it sends a newer row.
         """
@@ -133,8 +133,8 @@ class EarlierRefusals:
         run = self._find_run(entry)
         if run is None or (run.has_finished and entry.reported_fingerprint is not None):
             return False
-        if self.may_not_be_listed_yet(entry):
-            self._recent_identities.add(identity)
+        if self.is_recent_refusal(entry):
+            self._recently_refused_identities.add(identity)
         return True
 
     def _find_run(self, entry: Entry | UnfinishedEntry | Refusal) -> RunWithRefusals | None:
@@ -152,7 +152,7 @@ class EarlierRefusals:
         result = await look_up_all(self._session.access, keys)
         journal, field = self._session.journal, self._session.policy.identity
         found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
-        excluded_identities = {*result.found_ids, *self._recent_identities}
+        excluded_identities = {*result.found_ids, *self._recently_refused_identities}
         checked_identities = [key.identity for key in keys if key.identity not in excluded_identities]
         checked_at = self._session.clock.now().timestamp()
 
@@ -163,7 +163,7 @@ class EarlierRefusals:
         await journal.execute(update_ledger)
 
 
-def _is_unchanged(refusal: Refusal, entry: Entry | None) -> bool:
+def _has_refusal(entry: Entry | None, refusal: Refusal) -> bool:
     """Return whether the entry is still REJECTED, with the status, the message and the run of this refusal."""
     if entry is None or entry.state is not State.REJECTED:
         return False

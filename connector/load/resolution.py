@@ -91,10 +91,10 @@ class Settler:
             unresolved_create.owner_job is None for unresolved_create in self.outcomes.unresolved_creates.values()
         )
 
-    async def settle(self, *, releases_refusals: bool = True) -> None:
+    async def settle(self, *, reopens_waiting_refusals: bool = True) -> None:
         """Settle the unknown entries of this run and of earlier runs, and then look the refused rows up.
 
-        With `releases_refusals`, also settle the refused creates of earlier runs that wait. A create waits until
+        With `reopens_waiting_refusals`, also settle the refused creates of earlier runs that wait. A create waits until
         another create with the same kind of refusal was sent again and accepted.
 
         Raises ListFailed if the service does not return its list, and RunAborted if the run must end.
@@ -106,25 +106,25 @@ class Settler:
         while has_more_entries and not stop.is_stopping:
             self.outcomes.reopen_temporary_refusals()
             await self._settle_unknown_entries()
-            has_more_entries = releases_refusals and await self.release_refusals()
-        self.outcomes.hold_final_refusals()
+            has_more_entries = reopens_waiting_refusals and await self.reopen_waiting_refusals()
+        self.outcomes.postpone_final_refusals()
         if is_loading and not stop.is_stopping:
             await self.refusals.look_up_rows(self.outcomes.list_unchecked_rows())
         await self.outcomes.report_resolved_rows()
         stop.check()
 
-    async def release_refusals(self, *, is_resending_all: bool = False) -> bool:
+    async def reopen_waiting_refusals(self, *, is_resending_all: bool = False) -> bool:
         """Add refused creates of earlier runs to the unresolved creates, if they need not wait any longer. Return
         whether a create was added.
 
         A create waits until another create with the same kind of refusal was sent again and accepted. With
         `is_resending_all`, a create waits only if its refusal is final. Raises LedgerError.
         """
-        released_refusals = await self.refusals.release_withheld_refusals(is_resending_all=is_resending_all)
+        reopened_refusals = await self.refusals.reopen_waiting_refusals(is_resending_all=is_resending_all)
         self.outcomes.add_earlier_refusals(
-            released_refusals, self.refusals.find_recent_identities(released_refusals.values())
+            reopened_refusals, self.refusals.find_recently_refused_identities(reopened_refusals.values())
         )
-        return bool(released_refusals)
+        return bool(reopened_refusals)
 
     async def _settle_unknown_entries(self) -> None:
         """Look up and settle entries until no entry remains, or until many look-ups in a row have settled no entry. The

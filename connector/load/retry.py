@@ -63,15 +63,15 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
     Raises RunAborted (or ListFailed) if the run cannot continue.
     """
     entry_retry = _EntryRetry(session, settler, selection)
-    await settler.release_refusals(is_resending_all=True)
+    await settler.reopen_waiting_refusals(is_resending_all=True)
     if selection.is_rejected:
-        session.withheld_refusals.clear()  # `send_rejected_rows` sends these creates again
+        session.waiting_refusals.clear()  # `send_rejected_rows` sends these creates again
     for state in State:
         await entry_retry.prepare_entries(state)
-    await settler.settle(releases_refusals=False)
-    while not session.stop.is_stopping and await settler.release_refusals():
+    await settler.settle(reopens_waiting_refusals=False)
+    while not session.stop.is_stopping and await settler.reopen_waiting_refusals():
         await entry_retry.add_unknown_entries()  # the added creates also count as rows of this retry
-        await settler.settle(releases_refusals=False)
+        await settler.settle(reopens_waiting_refusals=False)
     if selection.is_rejected and not session.stop.is_stopping:
         await entry_retry.send_rejected_rows()
         await settler.settle()
@@ -176,7 +176,7 @@ class _EntryRetry:
         rejected_entries, journal = await self._find_selected_entries(State.REJECTED), self._session.journal
         recent_entries, unsent_entries = list[UnfinishedEntry](), list[UnfinishedEntry]()
         for entry in rejected_entries:
-            is_recent = self._settler.refusals.may_not_be_listed_yet(entry)
+            is_recent = self._settler.refusals.is_recent_refusal(entry)
             (recent_entries if is_recent else unsent_entries).append(entry)
         identities = [entry.identity for entry in recent_entries]
         await journal.execute(lambda ledger: ledger.mark_unresolved(journal.base, identities))

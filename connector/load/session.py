@@ -45,9 +45,9 @@ class CompareReason(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """A row that waits for a comparison with the service. `owner` is an object that identifies the base of the row."""
+    """A row that waits for a comparison with the service. `journal` is the writer of the entries of the row's base."""
 
-    owner: object
+    journal: LedgerWriter
     row: LoadRow
     reason: CompareReason
 
@@ -57,38 +57,38 @@ class WaitingRows:
     take 30 bytes in memory. The other values are in a temporary file without a name."""
 
     def __init__(self) -> None:
-        self._owners: list[object] = []
-        self._owner_indexes: array[int] = array("H")
+        self._journals: list[LedgerWriter] = []
+        self._journal_indexes: array[int] = array("H")
         self._reasons = bytearray()
         self._digests = bytearray()  # identity and fingerprint of each row
         self._values = SpooledValues()
         self.reported_count = 0  # the number of rows whose outcomes were reported
 
     def __len__(self) -> int:
-        return len(self._owner_indexes)
+        return len(self._journal_indexes)
 
     @property
     def new_indexes(self) -> list[int]:
         """The indexes of rows that no earlier run has reported."""
         return [index for index, reason in enumerate(self._reasons) if reason != CompareReason.REPORTED]
 
-    def find_identities(self, owner: object) -> set[bytes]:
-        """Return the identities of the rows that were added with this owner."""
+    def find_identities(self, journal: LedgerWriter) -> set[bytes]:
+        """Return the identities of the waiting rows of one base. `journal` is the writer of the base's entries."""
         digest_pair_length = IDENTITY_BYTES + FINGERPRINT_BYTES
         return {
             bytes(self._digests[index * digest_pair_length : index * digest_pair_length + IDENTITY_BYTES])
-            for index, owner_index in enumerate(self._owner_indexes)
-            if self._owners[owner_index] is owner
+            for index, journal_index in enumerate(self._journal_indexes)
+            if self._journals[journal_index] is journal
         }
 
-    def add(self, owner: object, rows: Sequence[tuple[LoadRow, CompareReason]]) -> None:
+    def add(self, journal: LedgerWriter, rows: Sequence[tuple[LoadRow, CompareReason]]) -> None:
         """Add these rows, each with the reason for its comparison. Raises RunAborted if the disk is full."""
-        if not any(known_owner is owner for known_owner in self._owners):
-            self._owners.append(owner)
-        owner_index = next(index for index, known_owner in enumerate(self._owners) if known_owner is owner)
+        if not any(known_journal is journal for known_journal in self._journals):
+            self._journals.append(journal)
+        journal_index = next(index for index, known_journal in enumerate(self._journals) if known_journal is journal)
         self._values.add([[row.source.number, row.source.file, row.identity_text, dict(row.values)] for row, _ in rows])
         for row, reason in rows:
-            self._owner_indexes.append(owner_index)
+            self._journal_indexes.append(journal_index)
             self._reasons.append(reason)
             self._digests += row.identity + row.fingerprint
 
@@ -101,12 +101,12 @@ class WaitingRows:
             self._digests[start_offset + IDENTITY_BYTES : start_offset + IDENTITY_BYTES + FINGERPRINT_BYTES]
         )
         row = LoadRow(Row(row_number, file_name, (), ()), identity, identity_text, fingerprint, values)
-        return WaitingRow(self._owners[self._owner_indexes[index]], row, CompareReason(self._reasons[index]))
+        return WaitingRow(self._journals[self._journal_indexes[index]], row, CompareReason(self._reasons[index]))
 
     def clear(self) -> None:
         """Remove all rows."""
         self._values.close()
-        self._owners, self._owner_indexes = [], array("H")
+        self._journals, self._journal_indexes = [], array("H")
         self._reasons, self._digests, self.reported_count = bytearray(), bytearray(), 0
 
 
@@ -250,7 +250,7 @@ class Session:
     retried_refusals: dict[bytes, Refusal] = field(default_factory=dict)
     """Refusals of earlier runs, by identity. This run sends the refused creates again, so it has made their entries
     UNKNOWN."""
-    withheld_refusals: dict[bytes, Refusal] = field(default_factory=dict)
+    waiting_refusals: dict[bytes, Refusal] = field(default_factory=dict)
     """Refusals of earlier runs, by identity. This run sends a refused create again only after another create with the
     same kind of refusal was sent again and accepted."""
     source_job: str = ""  # the name of the job or the file in reports; opt-outs are recorded with this name
