@@ -128,7 +128,7 @@ class Event(StrEnum):
     DIED = "died"  # a run that holds the lock found the entry in SENDING
     FOUND = "found"  # a look-up or a listing showed the subscriber
     ABSENT = "absent"  # the subscriber is proved absent, and the create is sent again
-    WITHHELD = "withheld"  # no look-up has found the subscriber, and a person must decide
+    HELD = "held"  # no look-up has found the subscriber, and a person must decide
     SUPPRESSED = "suppressed"  # the subscriber is proved absent, and is now on the job's suppression list
     UNRESOLVED = "unresolved"  # the refused create may be sent again, so its subscriber is looked up first
     REOPENED = "reopened"  # a person wants the create to be sent again
@@ -140,7 +140,7 @@ class Event(StrEnum):
 CreateEvent = Literal[Event.ANSWERED, Event.MISANSWERED, Event.REFUSED, Event.NOT_SENT, Event.LOST]
 """An event that ends one attempt to create a subscriber."""
 
-FinalAbsenceEvent = Literal[Event.WITHHELD, Event.SUPPRESSED, Event.REFUSED]
+FinalAbsenceEvent = Literal[Event.HELD, Event.SUPPRESSED, Event.REFUSED]
 """An event of an UNKNOWN entry if no look-up has found the subscriber, and the create is not sent again."""
 
 ENTRY_STATE_MACHINE = StateMachine[State, Event](
@@ -156,7 +156,7 @@ ENTRY_STATE_MACHINE = StateMachine[State, Event](
         (State.SENDING, Event.DIED): State.UNKNOWN,
         (State.UNKNOWN, Event.FOUND): State.CONFIRMED,
         (State.UNKNOWN, Event.ABSENT): State.SENDING,
-        (State.UNKNOWN, Event.WITHHELD): State.HELD,
+        (State.UNKNOWN, Event.HELD): State.HELD,
         (State.UNKNOWN, Event.REFUSED): State.REJECTED,
         (State.UNKNOWN, Event.SUPPRESSED): State.NONE,
         (State.HELD, Event.FOUND): State.CONFIRMED,

@@ -26,7 +26,7 @@ ENTRY_TRANSITIONS = {
     (State.SENDING, Event.DIED): State.UNKNOWN,
     (State.UNKNOWN, Event.FOUND): State.CONFIRMED,
     (State.UNKNOWN, Event.ABSENT): State.SENDING,
-    (State.UNKNOWN, Event.WITHHELD): State.HELD,
+    (State.UNKNOWN, Event.HELD): State.HELD,
     (State.UNKNOWN, Event.REFUSED): State.REJECTED,
     (State.UNKNOWN, Event.SUPPRESSED): State.NONE,
     (State.HELD, Event.FOUND): State.CONFIRMED,

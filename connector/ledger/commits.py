@@ -83,7 +83,7 @@ class LedgerQueue:
         """
         request = _Request(function, commit_callback, asyncio.get_running_loop().create_future())
         self._queue.append(request)
-        self._start_next()
+        self._start_next_request()
         cancellation = await _wait_despite_cancellation(request.result_future)
         result: T = request.result_future.result()
         if cancellation is not None:
@@ -109,7 +109,7 @@ class LedgerQueue:
         logger.debug("commit: the transaction of the ledger is durable")
         return result
 
-    def _start_next(self) -> None:
+    def _start_next_request(self) -> None:
         while self._running is None and self._queue:
             request = self._queue.popleft()
             try:
@@ -145,7 +145,7 @@ class LedgerQueue:
                 # If `_running` is not this request, `drain` has already passed the result to the caller.
                 self._running = None
                 _set_result(request, thread_future.result)
-                self._start_next()
+                self._start_next_request()
 
         # The submitted function must not refer to itself: it contains the digests of a chunk of rows.
         # Only the garbage collector frees a circular reference, and until then 200 MB of digests would pile up.

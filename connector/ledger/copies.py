@@ -26,7 +26,7 @@ from connector.atomic_file import PartialFile
 from connector.databases import format_ledger_location, parse_ledger_location
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, LedgerError, LockedError
-from connector.ledger.opening import READ_BUSY_TIMEOUT_S, open_emails, open_existing_emails, open_ledger
+from connector.ledger.opening import READ_BUSY_TIMEOUT_S, open_email_log, open_existing_email_log, open_ledger
 from connector.ledger.schema import (
     MOVED_TO_KEY,
     create_tables,
@@ -185,7 +185,7 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
                     copy_connection.execute("UPDATE campaign SET is_closed = 1")
                     copy_connection.execute(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
         if row_counts[1] is None:  # the backup may lack campaigns that were sent
-            with open_emails(url) as email_log, email_log.transaction():
+            with open_email_log(url) as email_log, email_log.transaction():
                 email_log.connection.exec_driver_sql(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
         for partial_file in reversed(partial_files):
             # The file of the emails is published before the ledger, so that a kill leaves no ledger without its emails.
@@ -232,7 +232,7 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
     ledger_name = format_ledger_location(target_location)
     with (
         open_ledger(url, may_create=False) as source_ledger,
-        open_existing_emails(url) as email_log,
+        open_existing_email_log(url) as email_log,
         open_ledger(target_url) as target_ledger,
     ):
         source_stores = [source_ledger.store] if email_log is None else [source_ledger.store, email_log.store]

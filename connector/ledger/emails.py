@@ -23,7 +23,7 @@ from typing import Any
 from sqlalchemy import text
 
 from connector.errors import ConfigurationError
-from connector.ledger.store import Batch, CampaignLock, Rows, Store, make_storable
+from connector.ledger.store import BatchStatement, CampaignLock, Rows, Store, make_storable
 from connector.states import EMAIL_STATE_MACHINE, EmailEvent, EmailState
 
 
@@ -168,14 +168,14 @@ class EmailLog:
     def _read_last_start(self, event_name: str, campaign: Campaign) -> str:
         return (
             self.connection.execute(
-                _READ_EMAIL_META, {"name": _format_last_start_name(event_name, campaign)}
+                _READ_EMAIL_META, {"name": _format_last_start_key(event_name, campaign)}
             ).scalar_one_or_none()
             or ""
         )
 
     def _write_last_start(self, event_name: str, campaign: Campaign, started_at: str) -> None:
         self.connection.execute(
-            _WRITE_EMAIL_META, {"name": _format_last_start_name(event_name, campaign), "value": started_at}
+            _WRITE_EMAIL_META, {"name": _format_last_start_key(event_name, campaign), "value": started_at}
         )
 
     # Methods that read emails
@@ -226,33 +226,33 @@ class EmailLog:
         """Move the emails to these recipients from SENDING to UNKNOWN, because their requests got no answer."""
         self._change_state(_SET_STATE, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.LOST)
 
-    def mark_died(self, campaign: Campaign) -> int:
+    def mark_sending_emails_unknown(self, campaign: Campaign) -> int:
         """Move every SENDING email of the campaign to UNKNOWN, and return the number of these emails. Only the run that
         holds the campaign may call this function."""
         new_state = EMAIL_STATE_MACHINE.decide(EmailState.SENDING, EmailEvent.DIED)
         parameters = {"campaign": campaign.key, "old_state": EmailState.SENDING, "new_state": new_state}
         return self.connection.execute(_SET_STATE_OF_CAMPAIGN, parameters).rowcount
 
-    def mark_allowed(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
+    def allow_another_attempt(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
         """Delete the REFUSED emails to these recipients, because a person has allowed one more attempt."""
         self._change_state(_DELETE_EMAILS, _build_rows(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
     def _change_state(
-        self, batch: Batch, rows: Rows, old_state: EmailState, event: EmailEvent, **shared_values: object
+        self, statement: BatchStatement, rows: Rows, old_state: EmailState, event: EmailEvent, **shared_values: object
     ) -> None:
         parameters: Mapping[str, Any] = {
             "old_state": old_state,
             "new_state": EMAIL_STATE_MACHINE.decide(old_state, event),
             **shared_values,
         }
-        self.store.change(batch, parameters, rows)
+        self.store.change(statement, parameters, rows)
 
 
 def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[int, bytes]]:
     return [(campaign.key, recipient) for recipient in recipients]
 
 
-def _format_last_start_name(event_name: str, campaign: Campaign) -> str:
+def _format_last_start_key(event_name: str, campaign: Campaign) -> str:
     """Return the key (at most 40 characters) of a row in the table `email_meta`. The row has the start of the
     campaign's last run (event "run"), or of its last reopening (event "open")."""
     key = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
@@ -268,29 +268,29 @@ def _build_storable_names(account: str, name: str) -> dict[str, str]:
 _IS_EMAIL_OF_ITEM_SQL = "email.campaign_key = item.column1 AND email.recipient = item.column2"
 _FROM_OLD_STATE_SQL = f"FROM {{item}} WHERE {_IS_EMAIL_OF_ITEM_SQL} AND state = :old_state"
 
-_FIND_EMAILS = Batch(
+_FIND_EMAILS = BatchStatement(
     "SELECT recipient, state, request_id, message_id, sent_at, status, words, run_id "
     f"FROM {{item}} JOIN email ON {_IS_EMAIL_OF_ITEM_SQL}",
     "integer bytea",
 )
-_INSERT_INTENT = Batch(
+_INSERT_INTENT = BatchStatement(
     "INSERT INTO email (campaign_key, recipient, address, state, run_id, intended_at) "
     "SELECT item.column1, item.column2, item.column3, :new_state, :run, :at FROM {item} WHERE true "
     "ON CONFLICT DO NOTHING",  # without WHERE true, SQLite reads ON as the condition of a join
     "integer bytea text",
 )
-_SET_EMAILS_SENT = Batch(
+_SET_EMAILS_SENT = BatchStatement(
     "UPDATE email SET state = :new_state, request_id = item.column3, message_id = item.column4, sent_at = "
     "item.column5, "
     f"address = NULL {_FROM_OLD_STATE_SQL}",
     "integer bytea bigint text float8",
 )
-_SET_EMAILS_REFUSED = Batch(
+_SET_EMAILS_REFUSED = BatchStatement(
     f"UPDATE email SET state = :new_state, status = item.column3, words = item.column4 {_FROM_OLD_STATE_SQL}",
     "integer bytea smallint text",
 )
-_SET_STATE = Batch(f"UPDATE email SET state = :new_state {_FROM_OLD_STATE_SQL}", "integer bytea")
-_DELETE_EMAILS = Batch(
+_SET_STATE = BatchStatement(f"UPDATE email SET state = :new_state {_FROM_OLD_STATE_SQL}", "integer bytea")
+_DELETE_EMAILS = BatchStatement(
     "DELETE FROM email "
     "WHERE state = :old_state AND (campaign_key, recipient) IN (SELECT item.column1, item.column2 FROM {item})",
     "integer bytea",

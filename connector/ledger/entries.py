@@ -19,7 +19,7 @@ from connector.ledger.schema import (
     IS_SHOWN_SQL,
     IS_UNFINISHED_SQL,
 )
-from connector.ledger.store import Base, Batch, Rows, Store, make_storable
+from connector.ledger.store import Base, BatchStatement, Rows, Store, make_storable
 from connector.shards import WHOLE, Shard
 from connector.states import ENTRY_STATE_MACHINE, CreateEvent, Event, State, list_states_sql
 
@@ -69,9 +69,9 @@ class Transition:
     """The state transition of an entry that is SENDING: the event, and its values.
 
     `answered_base` has the id and the name of the base in the answer, if this is not the base of the request.
-    `is_stale` means that the create was not sent, because the subscriber must be looked up again first. `is_known`
-    means that the subscriber in the answer existed before the create. `may_be_temporary` means that the refusal is
-    about the service, and not about the row.
+    `is_stale` means that the create was not sent, because the subscriber must be looked up again first.
+    `has_existed_before` means that the subscriber in the answer existed before the create. `may_be_temporary` means
+    that the refusal is about the service, and not about the row.
     """
 
     event: CreateEvent
@@ -81,11 +81,11 @@ class Transition:
     altered_fields: tuple[str, ...] = ()  # fields whose values differ in the answer
     answered_base: tuple[int | None, str | None] | None = None
     is_stale: bool = False
-    is_known: bool = False
+    has_existed_before: bool = False
     may_be_temporary: bool = False
 
     @property
-    def is_limited(self) -> bool:
+    def is_retryable_refusal(self) -> bool:
         """Whether the service refused the create with 429 (too many requests), or with a refusal that may be
         temporary."""
         return self.event is Event.REFUSED and (self.status == 429 or self.may_be_temporary)
@@ -97,7 +97,7 @@ class UnfinishedEntry:
 
     `run_id` and `run_key` are the id and the key of the run that sent the create last. `suppressing_job` is the job of
     the run's suppression list (None: no list). `is_holding` shows whether the run had `on_unknown: hold`. `status` and
-    `message` are the HTTP status and the message of a refusal. `answered_id` is the subscriber id in the answer to a
+    `message` are the HTTP status and the message of a refusal. `id_in_answer` is the subscriber id in the answer to a
     create that is HELD.
     """
 
@@ -111,7 +111,7 @@ class UnfinishedEntry:
     status: int | None = None
     message: str | None = None
     is_holding: bool | None = None
-    answered_id: int | None = None
+    id_in_answer: int | None = None
     run_key: int = 0
 
     @property
@@ -219,7 +219,7 @@ class Ledger:
         that a person has accepted with another identity.
         """
         parameters = {"base": base.key, "before": before_run_key, "accepted": CONFIRMATION_NUMBERS["accepted"]}
-        return self._find_entries_from(_FIND_CONFIRMED_ENTRIES, parameters, first_identity, max_count)
+        return self._find_entries_starting_at(_FIND_CONFIRMED_ENTRIES, parameters, first_identity, max_count)
 
     def list_confirmed_ids(
         self, base: Base, field: str, before_run_key: int, latest_end: float
@@ -249,9 +249,9 @@ class Ledger:
     def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
         """Return at most `max_count` CONFIRMED entries of the base that the list has shown, in the order of
         `find_confirmed_entries`."""
-        return self._find_entries_from(_FIND_SHOWN_ENTRIES, {"base": base.key}, first_identity, max_count)
+        return self._find_entries_starting_at(_FIND_SHOWN_ENTRIES, {"base": base.key}, first_identity, max_count)
 
-    def _find_entries_from(
+    def _find_entries_starting_at(
         self, statement: TextClause, parameters: Mapping[str, object], first_identity: bytes, max_count: int
     ) -> list[ConfirmedEntry]:
         """Return at most `max_count` entries that the statement finds in the shard. The search begins at
@@ -343,8 +343,8 @@ class Ledger:
         """Move entries from SENDING to HELD. `wrong_answers` are (identity, subscriber id in the answer, description of
         the answer)."""
         rows = [
-            (base.key, identity, answered_id, make_storable(description))
-            for identity, answered_id, description in wrong_answers
+            (base.key, identity, id_in_answer, make_storable(description))
+            for identity, id_in_answer, description in wrong_answers
         ]
         self._change_state(_SET_ENTRIES_HELD, rows, State.SENDING, Event.MISANSWERED)
 
@@ -362,7 +362,7 @@ class Ledger:
         """Move these entries from SENDING to UNKNOWN, because the answers to their creates were lost."""
         self._change_state(_SET_STATE, _build_rows(base, identities), State.SENDING, Event.LOST)
 
-    def mark_died(self) -> int:
+    def mark_sending_entries_unknown(self) -> int:
         """Move every SENDING entry in every base to UNKNOWN, and return the number of these entries. Only a run that
         holds the lock may call this function."""
         parameters = {"new_state": ENTRY_STATE_MACHINE.decide(State.SENDING, Event.DIED), "old_state": State.SENDING}
@@ -388,24 +388,24 @@ class Ledger:
         confirmation_number = (
             CONFIRMATION_NUMBERS["found"] if old_state is State.REJECTED else CONFIRMATION_NUMBERS["settled"]
         )
-        batch = (
+        statement = (
             _SET_ENTRIES_CONFIRMED
             if old_state is State.UNKNOWN and is_own_create
             else _SET_ENTRIES_CONFIRMED_WITHOUT_FINGERPRINT
         )
         self._change_state(
-            batch,
+            statement,
             [(base.key, *subscriber) for subscriber in found_subscribers],
             old_state,
             Event.FOUND,
             how=confirmation_number,
         )
 
-    def mark_withheld(self, base: Base, withheld_entries: Sequence[tuple[bytes, str | None]]) -> None:
-        """Move entries from UNKNOWN to HELD, so that a person decides. `withheld_entries` are (identity, message). The
+    def mark_held(self, base: Base, held_entries: Sequence[tuple[bytes, str | None]]) -> None:
+        """Move entries from UNKNOWN to HELD, so that a person decides. `held_entries` are (identity, message). The
         message is the reason why the absence is not proved, or None if the absence is proved."""
-        rows = [(base.key, identity, None, message) for identity, message in withheld_entries]
-        self._change_state(_SET_ENTRIES_HELD, rows, State.UNKNOWN, Event.WITHHELD)
+        rows = [(base.key, identity, None, message) for identity, message in held_entries]
+        self._change_state(_SET_ENTRIES_HELD, rows, State.UNKNOWN, Event.HELD)
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
         """Delete these UNKNOWN entries. Their subscribers are proved absent, and are on the suppression list now."""
@@ -483,7 +483,7 @@ class Ledger:
 
     # Records of the comparison of rows with the service
 
-    def record_equal_rows(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> None:
+    def record_rows_equal_to_service(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> None:
         """Record in CONFIRMED entries the fingerprints of rows that equal the service's values.
 
         `digest_pairs` are (identity, fingerprint).
@@ -531,11 +531,13 @@ class Ledger:
         rows = [(base.key, intent.identity, intent.fingerprint, intent.body) for intent in intents]
         self._change_state(_SET_ENTRIES_SENDING_AGAIN, rows, old_state, event, run=run_key)
 
-    def _change_state(self, batch: Batch, rows: Rows, old_state: State, event: Event, **shared_values: int) -> None:
+    def _change_state(
+        self, statement: BatchStatement, rows: Rows, old_state: State, event: Event, **shared_values: int
+    ) -> None:
         """Change the entry of each row from the state `old_state` to the new state that the state machine has for the
         event."""
         self.store.change(
-            batch,
+            statement,
             {"old_state": old_state, "new_state": ENTRY_STATE_MACHINE.decide(old_state, event), **shared_values},
             rows,
         )
@@ -554,24 +556,24 @@ def count_unsettled_entries(connection: Connection) -> dict[str, int]:
     return dict(connection.execute(_COUNT_UNSETTLED_ENTRIES).all())
 
 
-# Each row of a batch contains the key of the base. PostgreSQL would make a bad plan with one shared key.
+# Each row of a statement contains the key of the base. PostgreSQL would make a bad plan with one shared key.
 # The bad plan reads all entries of the base: 54 ms instead of 3 ms among 300,000 entries (measured).
 _IS_ENTRY_OF_ITEM_SQL = "entry.base_key = item.column1 AND entry.identity = item.column2"
 _WHERE_OLD_STATE_SQL = f"WHERE {_IS_ENTRY_OF_ITEM_SQL} AND state = :old_state"
 
-_FIND_ENTRIES = Batch(
+_FIND_ENTRIES = BatchStatement(
     "SELECT identity, state, subscriber_id, fingerprint, status, message, attempts, reported, reported_at, altered, "
     f"run_key, opted_out FROM {{item}} JOIN entry ON {_IS_ENTRY_OF_ITEM_SQL}",
     "integer bytea",
 )
-_FIND_CHANGED_ENTRIES = Batch(
+_FIND_CHANGED_ENTRIES = BatchStatement(
     "SELECT item.column2, entry.identity IS NOT NULL "
     f"FROM {{item}} LEFT JOIN entry ON {_IS_ENTRY_OF_ITEM_SQL} "
     "WHERE entry.identity IS NULL OR state <> :confirmed OR fingerprint IS NULL OR fingerprint <> item.column3 "
     f"OR {IS_OPT_OUT_SQL}",
     "integer bytea bytea",
 )
-_FIND_ENTRIES_WITH_IDS = Batch(
+_FIND_ENTRIES_WITH_IDS = BatchStatement(
     "SELECT item.column1, entry.base_key, base.service_id, base.name, entry.run_key FROM {item} "
     "JOIN entry ON entry.subscriber_id = item.column1 JOIN base ON base.base_key = entry.base_key "
     "WHERE base.account = :account",
@@ -580,14 +582,14 @@ _FIND_ENTRIES_WITH_IDS = Batch(
 _READ_LARGEST_ID = text(
     "SELECT subscriber_id FROM entry WHERE subscriber_id IS NOT NULL ORDER BY subscriber_id DESC LIMIT 1"
 )
-_INSERT_INTENT = Batch(
+_INSERT_INTENT = BatchStatement(
     "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "
     "SELECT item.column1, item.column2, item.column3, :new_state, item.column4, item.column5, 1, :run "
     "FROM {item} WHERE true "
     "ON CONFLICT DO NOTHING",  # without WHERE true, SQLite reads ON as the condition of a join
     "integer bytea smallint bytea bytea",
 )
-_INSERT_LISTED_ENTRIES = Batch(
+_INSERT_LISTED_ENTRIES = BatchStatement(
     "INSERT INTO entry (base_key, identity, identity_field, state, how, subscriber_id) "
     "SELECT item.column1, item.column2, :field, :new_state, :how, item.column3 FROM {item} WHERE true "
     "ON CONFLICT (base_key, identity) DO UPDATE SET state = excluded.state, how = excluded.how, "
@@ -596,67 +598,71 @@ _INSERT_LISTED_ENTRIES = Batch(
     f"WHERE entry.state IN {list_states_sql(lambda traits: traits.is_confirmed_by_list)}",
     "integer bytea bigint",
 )
-_SET_ENTRIES_SENDING_AGAIN = Batch(
+_SET_ENTRIES_SENDING_AGAIN = BatchStatement(
     "UPDATE entry SET state = :new_state, fingerprint = item.column3, body = item.column4, status = NULL, message = "
     "NULL, "
     f"attempts = attempts + 1, run_key = :run, reported = NULL, reported_at = NULL "
     f"FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bytea bytea",
 )
-_SET_ENTRIES_CONFIRMED = Batch(
+_SET_ENTRIES_CONFIRMED = BatchStatement(
     "UPDATE entry SET state = :new_state, how = :how, subscriber_id = item.column3, body = NULL, status = NULL, "
     f"message = NULL FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bigint",
 )
-_SET_ENTRIES_CONFIRMED_WITHOUT_FINGERPRINT = Batch(
+_SET_ENTRIES_CONFIRMED_WITHOUT_FINGERPRINT = BatchStatement(
     "UPDATE entry SET state = :new_state, how = :how, subscriber_id = item.column3, fingerprint = NULL, body = NULL, "
     f"status = NULL, message = NULL FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bigint",
 )
-_SET_ENTRIES_HELD = Batch(
+_SET_ENTRIES_HELD = BatchStatement(
     "UPDATE entry SET state = :new_state, subscriber_id = item.column3, message = item.column4 "
     f"FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bigint text",
 )
-_SET_ENTRIES_REJECTED = Batch(
+_SET_ENTRIES_REJECTED = BatchStatement(
     "UPDATE entry SET state = :new_state, subscriber_id = NULL, status = item.column3, message = item.column4 "
     f"FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea smallint text",
 )
-_SET_ENTRIES_UNKNOWN = Batch(
+_SET_ENTRIES_UNKNOWN = BatchStatement(
     "UPDATE entry SET state = :new_state, subscriber_id = NULL, status = NULL, message = NULL, reported = NULL, "
     f"reported_at = NULL FROM {{item}} {_WHERE_OLD_STATE_SQL} AND body IS NOT NULL",
     "integer bytea",
 )
-_SET_STATE = Batch(f"UPDATE entry SET state = :new_state FROM {{item}} {_WHERE_OLD_STATE_SQL}", "integer bytea")
-_SET_FINGERPRINT = Batch(
+_SET_STATE = BatchStatement(
+    f"UPDATE entry SET state = :new_state FROM {{item}} {_WHERE_OLD_STATE_SQL}", "integer bytea"
+)
+_SET_FINGERPRINT = BatchStatement(
     f"UPDATE entry SET fingerprint = item.column3, reported = NULL, reported_at = NULL "
     f"FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bytea",
 )
-_SET_REPORTED_FINGERPRINT = Batch(
+_SET_REPORTED_FINGERPRINT = BatchStatement(
     f"UPDATE entry SET reported = item.column3, reported_at = :at FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bytea",
 )
-_SET_ENTRIES_SHOWN = Batch(
+_SET_ENTRIES_SHOWN = BatchStatement(
     f"UPDATE entry SET how = :shown FROM {{item}} {_WHERE_OLD_STATE_SQL} AND how <> :accepted", "integer bytea"
 )
-_SET_ALTERED_FIELDS = Batch(
+_SET_ALTERED_FIELDS = BatchStatement(
     f"UPDATE entry SET altered = item.column3 FROM {{item}} {_WHERE_OLD_STATE_SQL}", "integer bytea text"
 )
-_SET_OPT_OUTS = Batch(f"UPDATE entry SET opted_out = :job FROM {{item}} {_WHERE_OLD_STATE_SQL}", "integer bytea")
-_CLEAR_OPT_OUTS = Batch(
+_SET_OPT_OUTS = BatchStatement(
+    f"UPDATE entry SET opted_out = :job FROM {{item}} {_WHERE_OLD_STATE_SQL}", "integer bytea"
+)
+_CLEAR_OPT_OUTS = BatchStatement(
     "UPDATE entry SET opted_out = NULL, reported = NULL, reported_at = NULL "
     f"FROM {{item}} WHERE {_IS_ENTRY_OF_ITEM_SQL}",
     "integer bytea",
 )
-_SET_ENTRIES_CHECKED = Batch(
+_SET_ENTRIES_CHECKED = BatchStatement(
     "UPDATE entry SET run_key = :run, reported = CASE WHEN run_key <> :run THEN fingerprint ELSE reported END, "
     "reported_at = CASE WHEN run_key <> :run AND fingerprint IS NOT NULL THEN CAST(:at AS double precision) "
     f"ELSE reported_at END FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea",
 )
-_DELETE_ENTRIES = Batch(
+_DELETE_ENTRIES = BatchStatement(
     "DELETE FROM entry WHERE state = :old_state "
     "AND (base_key, identity) IN (SELECT item.column1, item.column2 FROM {item})",
     "integer bytea",
@@ -666,13 +672,13 @@ _IS_IN_RANGE_SQL = "identity >= :range_start AND identity < :range_end"
 _SET_STATE_OF_ALL_ENTRIES = text(
     f"UPDATE entry SET state = :new_state WHERE state = :old_state AND {IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL}"
 )
-_SELECT_UNFINISHED_SQL = (
+_FIND_UNFINISHED_ENTRIES = text(
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
     "is_holding, subscriber_id, run_key "
     "FROM entry JOIN run USING (run_key) "
-    f"WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL"
+    f"WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL "
+    "ORDER BY identity"
 )
-_FIND_UNFINISHED_ENTRIES = text(f"{_SELECT_UNFINISHED_SQL} ORDER BY identity")
 _FIND_REFUSALS = text(
     "SELECT identity, status, message, run_key FROM entry WHERE base_key = :base AND state = :state AND "
     f"{IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL AND status <> 0 ORDER BY identity"
@@ -681,16 +687,16 @@ _HAS_UNKNOWN_ENTRY_OF_ANOTHER_FIELD = text(
     f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} "
     "AND identity_field <> :field)"
 )
-_SELECT_CONFIRMED_SQL = (
+_SELECT_CONFIRMED_ENTRIES_SQL = (
     "SELECT identity, subscriber_id, CASE WHEN entry.run_key IS NULL THEN NULL "
     "ELSE coalesce(run.finished_at, CAST(:not_ended AS double precision)) END FROM entry LEFT JOIN run USING (run_key) "
 )
 _FIND_SHOWN_ENTRIES = text(
-    f"{_SELECT_CONFIRMED_SQL} WHERE base_key = :base AND state = :state AND {IS_SHOWN_SQL} AND identity >= :start AND "
-    f"{_IS_IN_RANGE_SQL} ORDER BY identity LIMIT :number"
+    f"{_SELECT_CONFIRMED_ENTRIES_SQL} WHERE base_key = :base AND state = :state AND {IS_SHOWN_SQL} "
+    f"AND identity >= :start AND {_IS_IN_RANGE_SQL} ORDER BY identity LIMIT :number"
 )
 _FIND_CONFIRMED_ENTRIES = text(
-    f"{_SELECT_CONFIRMED_SQL} WHERE base_key = :base AND state = :state AND identity >= :start "
+    f"{_SELECT_CONFIRMED_ENTRIES_SQL} WHERE base_key = :base AND state = :state AND identity >= :start "
     f"AND {_IS_IN_RANGE_SQL} AND how <> :accepted AND (entry.run_key IS NULL OR entry.run_key < :before) "
     "ORDER BY identity LIMIT :number"
 )

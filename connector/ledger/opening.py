@@ -32,7 +32,7 @@ from connector.ledger.postgres import (
     lease_metadata,
     open_session,
 )
-from connector.ledger.records import read_found_limit, read_largest_lag
+from connector.ledger.records import read_largest_lag, read_last_rate_limit
 from connector.ledger.schema import create_or_check_tables, create_tables, email_meta, emails_metadata, has_emails, meta
 from connector.ledger.sqlite import find_emails_file, hold_campaign_file, open_emails_file, open_file, resolve_file
 from connector.ledger.store import Store, build_missing_ledger_error, translate_errors
@@ -107,7 +107,7 @@ _CREATION_LOCK_KEY = compute_key("", b"connector emails")
 
 
 @contextmanager
-def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
+def open_email_log(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
     """Open the email log of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL). Create a missing log if
     `may_create`.
 
@@ -115,7 +115,7 @@ def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
     also raises LedgerError if the log is missing or has never recorded a campaign. Raises ConfigurationError if the URL
     is invalid or its driver is missing.
     """
-    with _open_emails(url, may_create=may_create) as email_log:
+    with _open_email_log(url, may_create=may_create) as email_log:
         if email_log is None:
             raise build_missing_ledger_error(format_ledger_location(parse_ledger_location(url)))
         if not may_create:
@@ -127,14 +127,14 @@ def open_emails(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
 
 
 @contextmanager
-def open_existing_emails(url: str) -> Iterator[EmailLog | None]:
+def open_existing_email_log(url: str) -> Iterator[EmailLog | None]:
     """Yield the email log for reading only, or None if no email log exists."""
-    with _open_emails(url, may_create=False) as email_log:
+    with _open_email_log(url, may_create=False) as email_log:
         yield email_log
 
 
 @contextmanager
-def _open_emails(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
+def _open_email_log(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
     location = parse_ledger_location(url)
     with ExitStack() as stack:
         if isinstance(location, Path):
@@ -183,7 +183,7 @@ async def start_pace(
         found_limit = None
         try:
             found_limit = read_ledger(
-                settings.ledger_url, lambda ledger: read_found_limit(ledger.connection, settings.account)
+                settings.ledger_url, lambda ledger: read_last_rate_limit(ledger.connection, settings.account)
             )
         except ConnectorError as error:
             logger.debug(
@@ -233,14 +233,14 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntryCo
     return open_entry_counts or []
 
 
-_IS_DROPPED = (schema.entry.c.state == State.REJECTED.value) & (func.coalesce(schema.entry.c.status, -1) == 0)
+_IS_DROPPED_BY_PERSON = (schema.entry.c.state == State.REJECTED.value) & (func.coalesce(schema.entry.c.status, -1) == 0)
 _IS_NOT_FINAL = schema.entry.c.status.in_(sorted(NOT_FINAL_STATUSES)) & schema.entry.c.body.is_not(None)
 _OPEN_STATE = case((_IS_NOT_FINAL, State.UNKNOWN.value), else_=schema.entry.c.state).label("open_state")
 _COUNT_OPEN_ENTRIES = (
     select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE, func.count())
     .join_from(schema.entry, schema.base)
     .join(schema.run, isouter=True)
-    .where(text(schema.IS_UNFINISHED_SQL), ~_IS_DROPPED)
+    .where(text(schema.IS_UNFINISHED_SQL), ~_IS_DROPPED_BY_PERSON)
     .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE)
     .order_by(schema.base.c.account, schema.run.c.run_id, _OPEN_STATE)
 )

@@ -22,7 +22,7 @@ from connector.ledger import schema
 from connector.ledger.entries import MAX_RUN_KEY, ConfirmedEntry, Entry, Ledger, ListedEntry
 from connector.ledger.opening import connect_file, read_ledger, wrap_connection
 from connector.ledger.records import LIST_SIZE_PREFIX, list_bases
-from connector.ledger.store import Base, Batch, Store, build_missing_ledger_error, make_storable
+from connector.ledger.store import Base, BatchStatement, Store, build_missing_ledger_error, make_storable
 from connector.states import ENTRY_STATE_MACHINE, Event, State
 
 P = ParamSpec("P")
@@ -31,12 +31,12 @@ T = TypeVar("T")
 # 16 MB of memory; SQLite writes further pages of the database to a temporary file without a name.
 _CACHE_PRAGMA = "PRAGMA cache_size = -16000"
 _ENTRY_COLUMNS = [column.name for column in schema.entry.c]
-_READ_ENTRIES = Batch(
+_READ_ENTRIES = BatchStatement(
     f"SELECT {', '.join(f'entry.{name}' for name in _ENTRY_COLUMNS)} FROM {{item}} "  # noqa: S608 - constants only
     "JOIN entry ON entry.base_key = item.column1 AND entry.identity = item.column2",
     "integer bytea",
 )
-_FIND_CONFIRMED = Batch(
+_FIND_CONFIRMED_IDENTITIES = BatchStatement(
     "SELECT identity FROM {item} JOIN entry ON entry.base_key = item.column1 AND entry.identity = item.column2 "
     "WHERE state = :confirmed",
     "integer bytea",
@@ -56,7 +56,7 @@ class PlannedLedger(Ledger):
         self.is_file = False
         self._url = url
         with self.transaction() as connection:
-            self._real_base_rows = list_bases(connection, account)
+            self._real_bases = list_bases(connection, account)
 
     def find_entries(self, base: Base, identities: Sequence[bytes]) -> dict[bytes, Entry]:
         """Return the entries of these identities, as `Ledger.find_entries` does."""
@@ -65,8 +65,8 @@ class PlannedLedger(Ledger):
 
     def find_changed_identities(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
         """Return the identities of changed rows, as `Ledger.find_changed_identities` does."""
-        for base_row in self._find_base_rows(base):
-            changed_identities = self._read_real_ledger(Ledger.find_changed_identities, base_row, digest_pairs)
+        for real_base in self._find_real_bases(base):
+            changed_identities = self._read_real_ledger(Ledger.find_changed_identities, real_base, digest_pairs)
             digest_pairs = [digest_pair for digest_pair in digest_pairs if digest_pair[0] in changed_identities]
         self._copy_entries(base, [identity for identity, _ in digest_pairs])
         return super().find_changed_identities(base, digest_pairs)
@@ -79,17 +79,17 @@ class PlannedLedger(Ledger):
         find_entries = partial(Ledger.find_confirmed_entries, before_run_key=before_run_key)
         return [
             entry
-            for base_row in self._find_base_rows(base)
-            for entry in self._read_real_ledger(find_entries, base_row, first_identity, max_count)
+            for real_base in self._find_real_bases(base)
+            for entry in self._read_real_ledger(find_entries, real_base, first_identity, max_count)
         ][:max_count]
 
     def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
         """Return entries of the real ledger that the list has shown, as `Ledger.find_shown_entries` does."""
-        base_rows = self._find_base_rows(base)
+        real_bases = self._find_real_bases(base)
         return [
             entry
-            for base_row in base_rows
-            for entry in self._read_real_ledger(Ledger.find_shown_entries, base_row, first_identity, max_count)
+            for real_base in real_bases
+            for entry in self._read_real_ledger(Ledger.find_shown_entries, real_base, first_identity, max_count)
         ][:max_count]
 
     def list_confirmed_ids(
@@ -98,9 +98,9 @@ class PlannedLedger(Ledger):
         """Return the identities and ids of CONFIRMED entries of the real ledger, as `Ledger.list_confirmed_ids`
         does."""
         identities, subscriber_ids = b"", array("q")
-        for base_row in self._find_base_rows(base):
+        for real_base in self._find_real_bases(base):
             identities_and_ids = self._read_real_ledger(
-                Ledger.list_confirmed_ids, base_row, field, before_run_key, latest_end
+                Ledger.list_confirmed_ids, real_base, field, before_run_key, latest_end
             )
             identities, subscriber_ids = identities + identities_and_ids[0], subscriber_ids + identities_and_ids[1]
         return identities, subscriber_ids
@@ -111,15 +111,15 @@ class PlannedLedger(Ledger):
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
         """Return the job's opt-outs, as `Ledger.find_opt_outs` does, including opt-outs that the plan has recorded."""
-        for base_row in self._find_base_rows(base):
-            self._copy_entries(base, self._read_real_ledger(Ledger.find_opt_outs, base_row, job))
+        for real_base in self._find_real_bases(base):
+            self._copy_entries(base, self._read_real_ledger(Ledger.find_opt_outs, real_base, job))
         return super().find_opt_outs(base, job)
 
     def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
         """Return the next entries of the real ledger in the order of identities, as `Ledger.list_entries` does."""
         entry_lists = [
-            self._read_real_ledger(Ledger.list_entries, base_row, field, after_identity, max_count)
-            for base_row in self._find_base_rows(base)
+            self._read_real_ledger(Ledger.list_entries, real_base, field, after_identity, max_count)
+            for real_base in self._find_real_bases(base)
         ]
         entry_by_identity = {entry[0]: entry for entry_list in entry_lists for entry in entry_list}
         return [entry_by_identity[identity] for identity in sorted(entry_by_identity)][:max_count]
@@ -129,34 +129,38 @@ class PlannedLedger(Ledger):
     ) -> None:
         """Record in memory the subscribers that a listing shows, as `Ledger.record_listed_subscribers` does."""
         entry_keys = [
-            (base_row.key, identity) for base_row in self._find_base_rows(base) for identity, _ in listed_subscribers
+            (real_base.key, identity) for real_base in self._find_real_bases(base) for identity, _ in listed_subscribers
         ]
         confirmed_identities = self._read_real_ledger(_find_confirmed_identities, entry_keys) if entry_keys else set()
-        unchanged_identities = confirmed_identities.difference(super().find_entries(base, list(confirmed_identities)))
+        identities_only_in_real_ledger = confirmed_identities.difference(
+            super().find_entries(base, list(confirmed_identities))
+        )
         super().record_listed_subscribers(
-            base, field, [subscriber for subscriber in listed_subscribers if subscriber[0] not in unchanged_identities]
+            base,
+            field,
+            [subscriber for subscriber in listed_subscribers if subscriber[0] not in identities_only_in_real_ledger],
         )
 
-    def _find_base_rows(self, base: Base) -> list[Base]:
+    def _find_real_bases(self, base: Base) -> list[Base]:
         """Return the rows of the table `base` that the real ledger had for this base at the start of the plan. The
         database in memory may have joined these rows into one row."""
         folded_name = None if base.name is None else fold_base_name(base.name)
         return [
-            base_row
-            for base_row in self._real_base_rows
-            if (base_row.service_id is not None and base_row.service_id == base.service_id)
+            real_base
+            for real_base in self._real_bases
+            if (real_base.service_id is not None and real_base.service_id == base.service_id)
             or (
-                base_row.service_id is None
-                and base_row.name is not None
-                and fold_base_name(base_row.name) == folded_name
+                real_base.service_id is None
+                and real_base.name is not None
+                and fold_base_name(real_base.name) == folded_name
             )
         ]
 
     def _copy_entries(self, base: Base, identities: Sequence[bytes]) -> None:
         """Copy the entries of these identities that are not in memory. If another run is sending an entry, the copy is
         UNKNOWN."""
-        for base_row in self._find_base_rows(base):
-            entry_keys = [(base_row.key, identity) for identity in identities]
+        for real_base in self._find_real_bases(base):
+            entry_keys = [(real_base.key, identity) for identity in identities]
             rows = [[*row] for row in self._read_real_ledger(_read_entries, entry_keys)]
             for row in rows:
                 row[0] = base.key
@@ -189,7 +193,7 @@ def open_planned_ledger(url: str, account: str) -> Iterator[PlannedLedger]:
             store = wrap_connection(
                 connection, f"{format_ledger_location(parse_ledger_location(url))}, as planned"
             ).store
-            rows_by_table = read_ledger(url, partial(_read_start_rows, account=make_storable(account))) or {}
+            rows_by_table = read_ledger(url, partial(_read_rows_to_copy, account=make_storable(account))) or {}
             with store.transaction():
                 for table, rows in rows_by_table.items():
                     if rows:
@@ -197,7 +201,7 @@ def open_planned_ledger(url: str, account: str) -> Iterator[PlannedLedger]:
             yield PlannedLedger(store, url, account)
 
 
-def _read_start_rows(ledger: Ledger, account: str) -> dict[Table, list[dict[str, Any]]]:
+def _read_rows_to_copy(ledger: Ledger, account: str) -> dict[Table, list[dict[str, Any]]]:
     base, entry = schema.base, schema.entry
     base_keys = select(base.c.base_key).where(base.c.account == account)
     statements = {
@@ -217,7 +221,8 @@ def _read_start_rows(ledger: Ledger, account: str) -> dict[Table, list[dict[str,
 
 def _find_confirmed_identities(ledger: Ledger, entry_keys: Sequence[tuple[int, bytes]]) -> set[bytes]:
     return {
-        identity for (identity,) in ledger.store.select(_FIND_CONFIRMED, {"confirmed": State.CONFIRMED}, entry_keys)
+        identity
+        for (identity,) in ledger.store.select(_FIND_CONFIRMED_IDENTITIES, {"confirmed": State.CONFIRMED}, entry_keys)
     }
 
 

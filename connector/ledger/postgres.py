@@ -51,7 +51,7 @@ from connector.ledger.store import (
     Store,
     build_error,
     describe_holder,
-    describe_since,
+    describe_lock_time,
     digest_campaign,
     translate_errors,
     wait_for_lock,
@@ -180,12 +180,12 @@ def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: by
 def build_campaign_lock(connection: Connection, schema: str, ledger_name: str) -> CampaignLock:
     """Return a function that locks campaigns by advisory locks of the session that writes. So a lost session also loses
     its locks."""
-    held_keys: set[int] = set()
+    keys_of_held_locks: set[int] = set()
 
     @contextmanager
     def hold_campaign(name: str, wait_s: float, is_stopped: Callable[[], bool]) -> Iterator[None]:
         key = compute_key(schema, b"connector mail", digest_campaign(name))
-        if key in held_keys:  # PostgreSQL would give the lock to the same session again
+        if key in keys_of_held_locks:  # PostgreSQL would give the lock to the same session again
             raise LockedError(f"the campaign {name} is held by this run")
 
         def try_lock() -> bool:
@@ -199,15 +199,15 @@ def build_campaign_lock(connection: Connection, schema: str, ledger_name: str) -
             if holder is None:  # the holder has ended at this moment
                 return "another run"
             process_name = holder.application_name.removeprefix(_APPLICATION_PREFIX) or "another session"
-            return f"{process_name}, {describe_since(holder.backend_start)} (PostgreSQL's process {holder.pid})"
+            return f"{process_name}, {describe_lock_time(holder.backend_start)} (PostgreSQL's process {holder.pid})"
 
         with translate_errors(ledger_name):
             wait_for_lock(f"the campaign {name}", try_lock, read_holder, max(wait_s, _SESSION_END_WAIT_S), is_stopped)
-        held_keys.add(key)
+        keys_of_held_locks.add(key)
         try:
             yield
         finally:
-            held_keys.remove(key)
+            keys_of_held_locks.remove(key)
             if not connection.invalidated:
                 # After a lost connection, SQLAlchemy would open a new session, which has no lock.
                 with (
@@ -220,7 +220,7 @@ def build_campaign_lock(connection: Connection, schema: str, ledger_name: str) -
     return hold_campaign
 
 
-_ended_tokens = set[str]()
+_tokens_of_ended_leases = set[str]()
 """The tokens of leases that this process no longer needs. The release of such a lease may not have reached the
 server."""
 
@@ -269,7 +269,7 @@ def hold_lease(
     try:
         yield
     finally:
-        _ended_tokens.add(token)
+        _tokens_of_ended_leases.add(token)
         store.lease = None
         with (
             suppress(LedgerError),
@@ -298,12 +298,12 @@ def _try_acquire_lease(store: Store, key: int, shard: Shard, token: str) -> Leas
         parameters = {
             "index": shard.index,
             "count": shard.count,
-            "holder": f"{describe_holder()}, {describe_since(datetime.now(UTC))}",
+            "holder": f"{describe_holder()}, {describe_lock_time(datetime.now(UTC))}",
             "process": f"{_identify_process(os.getpid())} {token}".strip(),
             "lease": LEASE_S,
         }
         lease = Lease(connection.execute(_INSERT_LEASE, parameters).scalar_one(), monotonic)
-    lease.extend(requested_at)
+    lease.set_valid_until(requested_at)
     return lease
 
 
@@ -330,7 +330,7 @@ def _has_ended(lease_process: str) -> bool:
     machine, or a context of this process that could not release its lease."""
     holder_process, _, token = lease_process.rpartition(" ")
     own_process = _identify_process(os.getpid())
-    if token in _ended_tokens:
+    if token in _tokens_of_ended_leases:
         return True
     if not own_process or not holder_process or own_process.split()[:2] != holder_process.split()[:2]:
         return False

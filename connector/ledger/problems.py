@@ -11,7 +11,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, bindparam, text
 
 from connector.ledger.entries import Ledger
-from connector.ledger.store import Batch, make_storable
+from connector.ledger.store import BatchStatement, make_storable
 from connector.states import State
 
 OPT_OUT_KIND = "opted_out"
@@ -26,11 +26,12 @@ class ProblemKey(NamedTuple):
 
 
 class SeenProblem(NamedTuple):
-    """A problem as a run has seen it. `row_digest` is a digest of the run, the file and the number of the row."""
+    """A problem as a run has seen it. `has_identity` is false if no identity can be read in the row.
+    `row_position_digest` is a digest of the run, the file and the number of the row."""
 
-    is_identity: bool
+    has_identity: bool
     field: str
-    row_digest: bytes
+    row_position_digest: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ def record_problems(
         "at": float(seen_at),
     }
     rows = [
-        (key.digest, key.base, key.kind, problem.is_identity, problem.field, problem.row_digest)
+        (key.digest, key.base, key.kind, problem.has_identity, problem.field, problem.row_position_digest)
         for key, problem in seen_problems.items()
     ]
     ledger.store.write(_INSERT_PROBLEMS, shared_values, rows)
@@ -95,10 +96,12 @@ def end_problems(ledger: Ledger, account: str, job: str, problem_keys: Collectio
     )
 
 
-def end_row_problems(ledger: Ledger, row_digests: Collection[bytes]) -> None:
-    """Delete each problem whose row has one of these digests, in any job. A row digest is a digest of run, file and row
-    number."""
-    ledger.store.write(_DELETE_PROBLEMS_OF_ROWS, {}, [(row_digest,) for row_digest in row_digests])
+def end_row_problems(ledger: Ledger, row_position_digests: Collection[bytes]) -> None:
+    """Delete each problem whose row has one of these positions, in any job. A position is a digest of the run, the file
+    and the number of the row."""
+    ledger.store.write(
+        _DELETE_PROBLEMS_OF_ROWS, {}, [(row_position_digest,) for row_position_digest in row_position_digests]
+    )
 
 
 def end_settled_problems(connection: Connection) -> None:
@@ -140,7 +143,7 @@ def find_identity_problems(connection: Connection, identities: Sequence[bytes]) 
 _IS_OF_JOB_SQL = "account = :account AND job = :job AND digest >= :start AND digest < :end"
 _FIND_PROBLEMS = text(f"SELECT digest, base, kind FROM problem WHERE {_IS_OF_JOB_SQL}")
 _COUNT_PROBLEMS = text(f"SELECT kind, count(*) FROM problem WHERE {_IS_OF_JOB_SQL} GROUP BY kind")
-_INSERT_PROBLEMS = Batch(
+_INSERT_PROBLEMS = BatchStatement(
     "INSERT INTO problem (account, job, run_id, first_seen, last_seen, digest, base, kind, is_identity, field, place) "
     "SELECT :account, :job, :run_id, CAST(:at AS double precision), CAST(:at AS double precision), "
     "column1, column2, column3, column4, column5, column6 FROM {item} WHERE true "
@@ -148,13 +151,13 @@ _INSERT_PROBLEMS = Batch(
     "run_id = excluded.run_id, last_seen = excluded.last_seen",
     "bytea text text boolean text bytea",
 )
-_DELETE_PROBLEMS = Batch(
+_DELETE_PROBLEMS = BatchStatement(
     "DELETE FROM problem WHERE account = :account AND job = :job AND (digest, base, kind) IN "
     "(SELECT column1, column2, column3 FROM {item})",
     "bytea text text",
 )
-_DELETE_PROBLEMS_OF_ROWS = Batch("DELETE FROM problem WHERE place IN (SELECT column1 FROM {item})", "bytea")
-_DELETE_PROBLEMS_OF_IDENTITIES = Batch(
+_DELETE_PROBLEMS_OF_ROWS = BatchStatement("DELETE FROM problem WHERE place IN (SELECT column1 FROM {item})", "bytea")
+_DELETE_PROBLEMS_OF_IDENTITIES = BatchStatement(
     "DELETE FROM problem WHERE account = :account AND is_identity AND digest IN (SELECT column1 FROM {item})", "bytea"
 )
 _DELETE_PROBLEMS_OF_JOB = text("DELETE FROM problem WHERE job = :job")

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 
 from connector.ledger.entries import Ledger
 from connector.ledger.schema import CONFIRMATION_NUMBERS
-from connector.ledger.store import Batch, make_storable, make_storable_or_none
+from connector.ledger.store import BatchStatement, make_storable, make_storable_or_none
 from connector.states import State
 
 
@@ -168,7 +168,7 @@ def _build_receipt(
     assert_never(entry_state)
 
 
-_INSERT_RECEIPTS = Batch(
+_INSERT_RECEIPTS = BatchStatement(
     "INSERT INTO receipt (run_key, base_key, identity, kind, name, evidence, message) "
     "SELECT :run, column1, column2, column3, column4, column5, column6 FROM {item} WHERE true "
     "ON CONFLICT (run_key, base_key, identity) DO UPDATE SET kind = excluded.kind, evidence = excluded.evidence, "

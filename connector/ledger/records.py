@@ -55,7 +55,7 @@ def list_bases(connection: Connection, account: str) -> list[Base]:
     return [Base(*row) for row in connection.execute(_LIST_BASES, {"account": make_storable(account)})]
 
 
-def count_unsettled_in_possible_duplicates(connection: Connection, base: Base) -> int:
+def count_unsettled_entries_of_possible_duplicate_bases(connection: Connection, base: Base) -> int:
     """Return the number of unsettled entries in other bases of the ledger that may be this base in the service. If this
     base has only an id, each base without an id may be this base. If this base has only a name, each base without a
     name may be this base."""
@@ -110,14 +110,14 @@ def record_lag(connection: Connection, account: str, lag_s: float) -> None:
     connection.execute(_SET_LAG, {"account": make_storable(account), "lag": lag_s})
 
 
-def read_found_limit(connection: Connection, account: str) -> tuple[FoundLimit, float] | None:
+def read_last_rate_limit(connection: Connection, account: str) -> tuple[FoundLimit, float] | None:
     """Return the rate limit that the latest run of the account has found, and the end of this run (Unix seconds).
     Return None if no run has found a limit."""
-    row = connection.execute(_READ_FOUND_LIMIT, {"account": make_storable(account)}).first()
+    row = connection.execute(_READ_LAST_RATE_LIMIT, {"account": make_storable(account)}).first()
     return None if row is None else (FoundLimit(*row[:4]), row[4])
 
 
-def record_found_limit(connection: Connection, account: str, found_limit: FoundLimit, measured_at: float) -> None:
+def record_rate_limit(connection: Connection, account: str, found_limit: FoundLimit, measured_at: float) -> None:
     """Record the rate limit of the account that a run has found. `measured_at` is the end of the run (Unix seconds)."""
     column_values = {
         "low": found_limit.low_rate,
@@ -125,7 +125,7 @@ def record_found_limit(connection: Connection, account: str, found_limit: FoundL
         "pause_s": found_limit.pause_s,
         "window_s": found_limit.window_s,
     }
-    connection.execute(_SET_FOUND_LIMIT, {"account": make_storable(account), **column_values, "at": measured_at})
+    connection.execute(_SET_RATE_LIMIT, {"account": make_storable(account), **column_values, "at": measured_at})
 
 
 def _fold_name(name: str | None) -> dict[str, str | None]:
@@ -192,7 +192,7 @@ def find_source_row_count(connection: Connection, account: str, job: str, comman
     None. The run must be for this account.
     """
     parameters = {"account": make_storable(account), "job": make_storable(job), "command": command}
-    row_count: int | None = connection.execute(_FIND_ROWS_READ, parameters).scalar_one_or_none()
+    row_count: int | None = connection.execute(_FIND_SOURCE_ROW_COUNT, parameters).scalar_one_or_none()
     return row_count
 
 
@@ -294,11 +294,11 @@ _SET_LAG = text(
     "INSERT INTO account (account, largest_lag_s) VALUES (:account, :lag) ON CONFLICT (account) DO UPDATE "
     "SET largest_lag_s = excluded.largest_lag_s WHERE account.largest_lag_s < excluded.largest_lag_s"
 )
-_READ_FOUND_LIMIT = text(
+_READ_LAST_RATE_LIMIT = text(
     "SELECT limit_low, limit_high, limit_pause_s, limit_window_s, limit_found_at FROM account "
     "WHERE account = :account AND limit_low IS NOT NULL"
 )
-_SET_FOUND_LIMIT = text(
+_SET_RATE_LIMIT = text(
     "INSERT INTO account "
     "(account, largest_lag_s, limit_low, limit_high, limit_pause_s, limit_window_s, limit_found_at) "
     "VALUES (:account, 0, :low, :high, :pause_s, :window_s, :at) ON CONFLICT (account) DO UPDATE "
@@ -330,7 +330,7 @@ _START_RUN = text(
     "VALUES (:run_id, :job, :command, :at, :suppressed_by, :is_holding, :account) RETURNING run_key"
 )
 _FINISH_RUN = text("UPDATE run SET finished_at = :at, status = :status, rows_read = :rows_read WHERE run_key = :run")
-_FIND_ROWS_READ = text(
+_FIND_SOURCE_ROW_COUNT = text(
     "SELECT rows_read FROM run "
     "WHERE for_account = :account AND job = :job AND command = :command AND rows_read IS NOT NULL "
     "ORDER BY run_key DESC LIMIT 1"

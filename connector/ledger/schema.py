@@ -333,8 +333,8 @@ def has_emails(connection: Connection, ledger_name: str) -> bool:
 
 def read_version(connection: Connection, meta: Table = meta) -> dict[str, str]:
     """Return the content of the table `meta` of a ledger. Call this function inside a transaction."""
-    version_rows: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
-    return version_rows
+    value_by_name: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())
+    return value_by_name
 
 
 MOVED_TO_KEY = "moved_to"

@@ -26,7 +26,7 @@ from connector.errors import LedgerError
 from connector.ledger.store import (
     build_error,
     describe_holder,
-    describe_since,
+    describe_lock_time,
     digest_campaign,
     make_storable,
     translate_errors,
@@ -239,7 +239,7 @@ def hold_lock(
 
 def _write_holder(descriptor: int) -> None:
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, f"{describe_holder()}, {describe_since(datetime.now(UTC))}".encode(), 0)
+    os.pwrite(descriptor, f"{describe_holder()}, {describe_lock_time(datetime.now(UTC))}".encode(), 0)
 
 
 # The file of the emails. Several processes write this file, so it has a rollback journal and short transactions

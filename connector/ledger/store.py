@@ -1,7 +1,8 @@
 """Shared parts of the ledgers of entries and of emails: a connection with transactions, bases, locks of campaigns, and
 compare-and-set over many rows.
 
-A `Batch` is a statement over many rows, which is executed in few calls. SQLite and PostgreSQL differ only in batches:
+A `BatchStatement` is a statement over many rows, which is executed in few calls. Only in these statements, SQLite and
+PostgreSQL differ:
 
 - SQLite gets each value as a parameter. One call with all rows takes two thirds of the time of separate calls (measured
   for 64 intents and 64 answers in a commit). The number of rows in a call is a power of two, so that few different
@@ -87,13 +88,13 @@ class StaleTransitionError(LedgerError):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """A statement over rows, for both databases. In `sql`, `{item}` stands for the rows. The columns of the rows are
-    column1, column2… `types` are the types of the columns (PostgreSQL's names, separated by blanks). `:name` is a value
-    that all rows share."""
+class BatchStatement:
+    """A statement over rows, for both databases. In `sql`, `{item}` stands for the rows, and `:name` for a value that
+    all rows share. The columns of the rows are column1, column2… `column_types_text` has PostgreSQL's names of the
+    types of these columns, separated by blanks."""
 
     sql: str
-    types: str
+    column_types_text: str
 
 
 class Lease:
@@ -120,9 +121,9 @@ class Lease:
                     "Nothing more was sent, and the other run looks up the unanswered creates. Run again"
                 )
             yield
-        self.extend(requested_at)
+        self.set_valid_until(requested_at)
 
-    def extend(self, requested_at: float) -> None:
+    def set_valid_until(self, requested_at: float) -> None:
         """Set `valid_until` for a lease that was taken or renewed by a request to the server at `requested_at`
         (monotonic).
         """
@@ -171,22 +172,24 @@ class Store:
     def _begin_transaction(self) -> AbstractContextManager[object]:
         return self.connection.begin() if self.lease is None else self.lease.renew_in_transaction(self.connection)
 
-    def select(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> Iterator[Sequence[Any]]:
+    def select(
+        self, statement: BatchStatement, shared_values: Mapping[str, Any], rows: Rows
+    ) -> Iterator[Sequence[Any]]:
         """Yield all rows of the database that the statement finds for the given `rows`."""
-        for sql, values in _split_into_calls(self.connection, batch, shared_values, rows):
+        for sql, values in _build_database_calls(self.connection, statement, shared_values, rows):
             yield from self.connection.exec_driver_sql(sql, values).all()
 
-    def write(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> int:
+    def write(self, statement: BatchStatement, shared_values: Mapping[str, Any], rows: Rows) -> int:
         """Execute the statement for every row, and return the number of changed rows of the database."""
         return sum(
             self.connection.exec_driver_sql(sql, values).rowcount
-            for sql, values in _split_into_calls(self.connection, batch, shared_values, rows)
+            for sql, values in _build_database_calls(self.connection, statement, shared_values, rows)
         )
 
-    def change(self, batch: Batch, shared_values: Mapping[str, Any], rows: Rows) -> None:
+    def change(self, statement: BatchStatement, shared_values: Mapping[str, Any], rows: Rows) -> None:
         """Execute the statement for every row, and expect one changed row of the database for each. Otherwise raise
         StaleTransitionError, which rolls back the transaction."""
-        refuse_stale_transition(self.write(batch, shared_values, rows), len(rows))
+        refuse_stale_transition(self.write(statement, shared_values, rows), len(rows))
 
 
 def refuse_stale_transition(changed_count: int, expected_count: int) -> None:
@@ -257,29 +260,29 @@ def describe_holder() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def describe_since(locked_at: datetime) -> str:
+def describe_lock_time(locked_at: datetime) -> str:
     """Return a text with the time `locked_at` at which a lock was taken, for processes that wait for the lock. The time
     is from the clock of the process that holds the lock."""
     return f"since {locked_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _split_into_calls(
-    connection: Connection, batch: Batch, shared_values: Mapping[str, Any], rows: Rows
+def _build_database_calls(
+    connection: Connection, statement: BatchStatement, shared_values: Mapping[str, Any], rows: Rows
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Split the rows into calls, and yield the SQL and the values of each call."""
-    is_sqlite, column_count = connection.dialect.name == "sqlite", len(batch.types.split())
+    is_sqlite, column_count = connection.dialect.name == "sqlite", len(statement.column_types_text.split())
     max_rows = _floor_to_power_of_two(_MAX_VALUES // column_count) if is_sqlite else _MAX_ROWS
     first_index = 0
     while first_index < len(rows):
-        call_rows = rows[
+        rows_of_call = rows[
             first_index : first_index
             + min(max_rows, _floor_to_power_of_two(len(rows) - first_index) if is_sqlite else max_rows)
         ]
-        first_index += len(call_rows)
+        first_index += len(rows_of_call)
         sql, parameter_names_before_rows, parameter_names_after_rows = (
-            _render_values(batch, len(call_rows)) if is_sqlite else _render_arrays(batch)
+            _render_values(statement, len(rows_of_call)) if is_sqlite else _render_arrays(statement)
         )
-        row_values = chain(*call_rows) if is_sqlite else map(list, zip(*call_rows, strict=True))
+        row_values = chain(*rows_of_call) if is_sqlite else map(list, zip(*rows_of_call, strict=True))
         yield (
             sql,
             (
@@ -301,24 +304,24 @@ values of the second group after the rows."""
 
 
 @lru_cache(maxsize=256)  # one cached text for each statement and each number of rows (a power of two)
-def _render_values(batch: Batch, row_count: int) -> _RenderedSql:
+def _render_values(statement: BatchStatement, row_count: int) -> _RenderedSql:
     """Return the statement for this number of rows, in the form of SQLite's driver."""
-    row_placeholders_sql = f"({', '.join('?' for _ in batch.types.split())})"
-    return _render_sql(batch, "?", f"(VALUES {', '.join([row_placeholders_sql] * row_count)}) AS item")
+    row_placeholders_sql = f"({', '.join('?' for _ in statement.column_types_text.split())})"
+    return _render_sql(statement, "?", f"(VALUES {', '.join([row_placeholders_sql] * row_count)}) AS item")
 
 
 @cache
-def _render_arrays(batch: Batch) -> _RenderedSql:
+def _render_arrays(statement: BatchStatement) -> _RenderedSql:
     """Return the statement for any number of rows, in the form of psycopg. `%b` is the placeholder for a value in
     binary form, which the server does not have to parse."""
-    type_names = batch.types.split()
+    type_names = statement.column_types_text.split()
     arrays_sql = ", ".join(f"CAST(%b AS {type_name}[])" for type_name in type_names)
     columns_sql = ", ".join(f"column{column_number}" for column_number, _ in enumerate(type_names, 1))
-    return _render_sql(batch, "%s", f"unnest({arrays_sql}) AS item ({columns_sql})")
+    return _render_sql(statement, "%s", f"unnest({arrays_sql}) AS item ({columns_sql})")
 
 
-def _render_sql(batch: Batch, placeholder: str, items_sql: str) -> _RenderedSql:
-    sql_before_items, sql_after_items = batch.sql.split("{item}")
+def _render_sql(statement: BatchStatement, placeholder: str, items_sql: str) -> _RenderedSql:
+    sql_before_items, sql_after_items = statement.sql.split("{item}")
     sql = (
         _SHARED_NAME_PATTERN.sub(placeholder, sql_before_items)
         + items_sql

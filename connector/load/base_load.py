@@ -11,7 +11,7 @@ import numpy as np
 from connector.errors import RunAborted
 from connector.ledger.entries import Entry
 from connector.ledger.receipts import ReceiptKind, find_runs_in_outbox
-from connector.ledger.records import count_unsettled_in_possible_duplicates
+from connector.ledger.records import count_unsettled_entries_of_possible_duplicate_bases
 from connector.ledger.store import Base
 from connector.listing.access import LookupKey
 from connector.load.candidates import (
@@ -399,7 +399,7 @@ class Loader:
                 )
         base = session.journal.base
         unsettled_count = await session.journal.execute(
-            lambda ledger: count_unsettled_in_possible_duplicates(ledger.connection, base)
+            lambda ledger: count_unsettled_entries_of_possible_duplicate_bases(ledger.connection, base)
         )
         if unsettled_count:
             raise RunAborted(

@@ -192,10 +192,10 @@ class Creator:
             self._stop_if_refusals_continue(transition)
             if not self.has_accepted_item:  # the base may be the cause of all refusals
                 self._stop_on_first_failures(candidate, answer, transition)
-        if transition.is_limited and self._session.policy.looks_up_first:
+        if transition.is_retryable_refusal and self._session.policy.looks_up_first:
             return transition
         # Without look-ups, a create that got a 429 is sent again at once (architecture 4.8).
-        if transition.status == TOO_MANY_REQUESTS and transition.is_limited:
+        if transition.status == TOO_MANY_REQUESTS and transition.is_retryable_refusal:
             self._limited_transitions[candidate.intent.identity] = transition
             return None
         transition.may_be_temporary = False
@@ -216,7 +216,7 @@ class Creator:
             session.access.sentinels.append(sentinel)
             session.canaries.first_sentinel = session.canaries.first_sentinel or sentinel
         session.journal.record(candidate.intent.identity, choose_recorded_transition(candidate, transition))
-        self._ended_count_since_existing = 0 if transition.is_known else self._ended_count_since_existing + 1
+        self._ended_count_since_existing = 0 if transition.has_existed_before else self._ended_count_since_existing + 1
         self._open_create_count -= 1
         if not self._open_create_count:
             self._all_ended_event.set()
@@ -253,7 +253,7 @@ class Creator:
             return transition
         subscriber_id, description = known_subscriber.subscriber_id, _describe_known_subscriber(known_subscriber)
         message = f"the service answered with subscriber {subscriber_id}, {description}"
-        return Transition(Event.MISANSWERED, subscriber_id, answer.status, message, is_known=True)
+        return Transition(Event.MISANSWERED, subscriber_id, answer.status, message, has_existed_before=True)
 
     async def _stop_if_unreadable(self, subscriber_id: int) -> None:
         """End the run if no row of the list has shown the identity field, not even the row of this new subscriber.
@@ -294,7 +294,7 @@ class Creator:
         answer has another base, or if too many answers have existing subscribers.
         """
         stop, canaries = self._session.stop, self._session.canaries
-        if transition.is_known:
+        if transition.has_existed_before:
             self._stop_on_existing_subscribers(transition)
         if transition.answered_base is not None:
             stop.request_stop(f"{transition.message}. {_NEXT_STEP_TEXT}")

@@ -345,7 +345,7 @@ class _Comparison:
 
         def update_ledger(ledger: Ledger) -> None:
             ledger.clear_opt_outs(base, ended_opt_out_identities)
-            ledger.record_equal_rows(base, equal_digests)
+            ledger.record_rows_equal_to_service(base, equal_digests)
             ledger.record_reported_rows(base, different_digests, reported_at)
             ledger.record_opt_outs(base, job, opt_out_identities)
 

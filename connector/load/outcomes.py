@@ -153,7 +153,7 @@ class Outcomes:
         effect."""
         session, tally, is_sent_again = self._session, self._session.tally, candidate.entry_state is State.UNKNOWN
         tally.altered_fields.update(transition.altered_fields)
-        if transition.event in (Event.ANSWERED, Event.REFUSED) and not transition.is_limited:
+        if transition.event in (Event.ANSWERED, Event.REFUSED) and not transition.is_retryable_refusal:
             is_rejected = transition.event is Event.REFUSED
             reason = session.limits.record_answer(
                 is_rejected=is_rejected, undecided_rejection_count=session.temporary_refusals.series_length
@@ -165,7 +165,7 @@ class Outcomes:
         match transition.event:
             case Event.ANSWERED:
                 self._report_answered_create(candidate)
-            case Event.REFUSED if transition.is_limited:
+            case Event.REFUSED if transition.is_retryable_refusal:
                 self._leave_unresolved(candidate, transition)
             case Event.REFUSED | Event.MISANSWERED:
                 self._postpone_row_of_create(candidate, transition)
@@ -222,7 +222,7 @@ class Outcomes:
             _PostponedRow(
                 problem,
                 build_row(candidate, source),
-                is_of_this_run=session.policy.looks_up_first and not transition.is_known,
+                is_of_this_run=session.policy.looks_up_first and not transition.has_existed_before,
                 is_unchecked=is_refused,
                 refused_at=session.clock.monotonic() if is_refused else None,
                 valid_until=candidate.valid_until,
@@ -289,7 +289,7 @@ class Outcomes:
         ]
         if created_digests:  # the service has refused these creates, and has stored their subscribers all the same
             base = session.journal.base
-            await session.journal.execute(lambda ledger: ledger.record_equal_rows(base, created_digests))
+            await session.journal.execute(lambda ledger: ledger.record_rows_equal_to_service(base, created_digests))
         # The rows are removed only after the writes, so that no row loses its outcome if the ledger fails.
         self._postponed_rows = self._postponed_rows[len(postponed_rows) :]
         for postponed_row in sorted(
@@ -406,7 +406,7 @@ class Outcomes:
                     tally.leftovers[Leftover.SUPPRESSED] += 1
                 else:
                     tally.count_row(Outcome.SUPPRESSED, lambda: row.source)
-            case Event.WITHHELD:
+            case Event.HELD:
                 message = f"held after it was proved absent: {message or 'the create was sent, and no answer came'}"
                 if unresolved_create.unprovable_reason:
                     message = describe_held_row(unresolved_create.unprovable_reason)
@@ -450,7 +450,7 @@ class Outcomes:
         if unresolved_create.has_existed_before:
             self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.EXISTED)
             self._report_found_row(row, CompareReason.NEVER_COMPARED, is_of_this_run=False)
-        elif unresolved_create.is_limited:
+        elif unresolved_create.has_retryable_refusal:
             self._report_found_row(row, CompareReason.LIMITED, is_of_this_run=False)
         else:
             self._report_found_row(row, compare_reason, is_of_this_run=unresolved_create.is_of_this_run)

@@ -236,7 +236,7 @@ class Settler:
         The proof needs two sweeps in a row that show a subscriber whose create left after the 429 (`read_visibility`).
         Return True if only the last sweep showed such a subscriber."""
         unresolved_create, session = self._find_unresolved_create(entry), self._session
-        if not unresolved_create.is_limited or self._last_result.is_filter_result:
+        if not unresolved_create.has_retryable_refusal or self._last_result.is_filter_result:
             return False
         later_sentinels = {
             sentinel
@@ -330,8 +330,8 @@ class Settler:
         after the attempt. If nothing was confirmed after the attempt, twice the largest lag must have passed."""
         unresolved_create, result, session = self._find_unresolved_create(entry), self._last_result, self._session
         class_sentinels = self._find_later_sentinels(entry)
-        is_limited = unresolved_create.is_limited and entry.identity in result.absent_identities
-        if is_limited and any(
+        is_absent_after_refusal = unresolved_create.has_retryable_refusal and entry.identity in result.absent_identities
+        if is_absent_after_refusal and any(
             sentinel.sent_at > unresolved_create.attempt_ended_at
             for sentinel in class_sentinels & result.seen_sentinels
         ):
@@ -369,7 +369,7 @@ class Settler:
                     continue
                 case Event.SUPPRESSED:
                     suppressed_identities.append(entry.identity)
-                case Event.WITHHELD:
+                case Event.HELD:
                     hold_reason_pairs.append((entry.identity, unresolved_create.unprovable_reason or None))
                 case Event.REFUSED:
                     if not self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
@@ -383,7 +383,7 @@ class Settler:
 
         def update_ledger(ledger: Ledger) -> None:
             ledger.mark_suppressed(base, suppressed_identities)
-            ledger.mark_withheld(base, hold_reason_pairs)
+            ledger.mark_held(base, hold_reason_pairs)
             ledger.mark_refused(base, State.UNKNOWN, refusals)
 
         def record_final_absences(_: None) -> None:
@@ -401,7 +401,7 @@ class Settler:
         if entry.suppressing_job not in (None, session.job):
             return None
         if unresolved_create.unprovable_reason:
-            return Event.WITHHELD
+            return Event.HELD
         if session.is_suppressed(entry.identity, self._read_newest_values(entry)):
             return Event.SUPPRESSED
         if session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
@@ -409,9 +409,9 @@ class Settler:
         # If an earlier run had `on_unknown: hold`, its creates are held, unless a person wants to send them again.
         is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._resends_held_entries)
         if is_holding and not unresolved_create.is_refused:
-            return Event.WITHHELD
+            return Event.HELD
         if unresolved_create.has_no_remaining_attempt:
-            return Event.WITHHELD if unresolved_create.status is None else Event.REFUSED
+            return Event.HELD if unresolved_create.status is None else Event.REFUSED
         return Event.ABSENT
 
     # Creates that are sent again

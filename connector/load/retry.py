@@ -136,12 +136,12 @@ class _EntryRetry:
         held."""
         base = self._session.journal.base
         accepted_subscribers = [
-            (entry.identity, entry.answered_id) for entry in held_entries if entry.answered_id is not None
+            (entry.identity, entry.id_in_answer) for entry in held_entries if entry.id_in_answer is not None
         ]
         await self._session.journal.execute(lambda ledger: ledger.mark_accepted(base, accepted_subscribers))
         self._session.tally.count_rows(Outcome.EXISTS, len(accepted_subscribers))
         for entry in held_entries:
-            if entry.answered_id is not None:
+            if entry.id_in_answer is not None:
                 self._record_receipt(entry)
             else:
                 message = f"there is no answer to accept; {describe_held_row(entry.message)}"

@@ -44,14 +44,14 @@ class UnresolvedCreate:
     """The only job that may send the create again, because this run lacks the job's suppression list."""
 
     @property
-    def is_limited(self) -> bool:
+    def has_retryable_refusal(self) -> bool:
         """Whether the last attempt of this run got a 429, or a refusal that may be temporary."""
         return self.is_of_this_run and self.is_refused
 
     @property
     def may_be_foreign(self) -> bool:
         """Whether the found subscriber may come from another create than the create of this entry."""
-        return self.has_existed_before or self.is_limited
+        return self.has_existed_before or self.has_retryable_refusal
 
     @property
     def refusal_kind(self) -> str:
@@ -74,8 +74,9 @@ class UnresolvedCreate:
             self.ignored_attempt_count += 1
             return
         self.is_of_this_run = is_after_look_up
-        self.is_refused = self.is_rejected_in_ledger = transition.is_limited  # both are False after a lost attempt
-        self.ignored_attempt_count += transition.is_limited and not transition.may_be_temporary
+        # After a lost attempt, both values are False.
+        self.is_refused = self.is_rejected_in_ledger = transition.is_retryable_refusal
+        self.ignored_attempt_count += transition.is_retryable_refusal and not transition.may_be_temporary
         self.valid_until = valid_until
         self.attempt_ended_at, self.first_missed_at = ended_at, None
         self.status, self.message = transition.status, transition.message

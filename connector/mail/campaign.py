@@ -273,7 +273,7 @@ class CampaignSender:
         intended_at = self._stop.clock.now().timestamp()
 
         def record_intents(email_log: EmailLog) -> None:
-            email_log.mark_allowed(
+            email_log.allow_another_attempt(
                 self._campaign,
                 [recipient_digest for recipient_digest in recipient_digests if recipient_digest in allowed_digests],
             )

@@ -25,7 +25,7 @@ from connector.errors import (
     SourceError,
 )
 from connector.ledger.emails import Campaign, EmailLog
-from connector.ledger.opening import open_emails, open_existing_emails, start_pace
+from connector.ledger.opening import open_email_log, open_existing_email_log, start_pace
 from connector.ledger.records import read_list_size, record_list_size
 from connector.ledger.schema import email_meta
 from connector.mail.campaign import (
@@ -118,7 +118,7 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                 )
                 run = _Run(plan, report, stop, progress, clock, rejects)
                 email_log = stack.enter_context(
-                    open_emails(plan.settings.ledger_url, may_create=plan.settings.may_create_ledger)
+                    open_email_log(plan.settings.ledger_url, may_create=plan.settings.may_create_ledger)
                 )
                 campaign_context = email_log.hold_campaign(
                     plan.settings.account,
@@ -157,7 +157,7 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
     refused before any email was sent."""
     reason, is_run_refused = None, False
     with email_log.transaction():
-        email_log.mark_died(campaign)
+        email_log.mark_sending_emails_unknown(campaign)
     try:
         with MailRows() as mail_rows:
             await _check_in_thread(run, mail_rows)
@@ -412,7 +412,7 @@ def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck
     """Return the outcomes that the checked rows would have, as far as the ledger shows. Raises LedgerError."""
     outcomes = Counter[MailOutcome]()
     account, campaign_name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
-    with open_existing_emails(plan.settings.ledger_url) as email_log:
+    with open_existing_email_log(plan.settings.ledger_url) as email_log:
         if email_log is None:
             refuse_older_ledger(
                 format_ledger_location(parse_ledger_location(plan.settings.ledger_url)),

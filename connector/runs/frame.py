@@ -21,10 +21,10 @@ from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import (
     end_dead_runs,
     finish_run,
-    read_found_limit,
+    read_last_rate_limit,
     read_list_size,
-    record_found_limit,
     record_list_size,
+    record_rate_limit,
     start_run,
 )
 from connector.ledger.schema import meta
@@ -411,7 +411,7 @@ async def _run_with_ledger(
         ended_at = clock.now().timestamp()
         finish_run(connection, run_key, report.status, ended_at, source_row_count)
         if pace.rate.is_measured and pace.rate.found_limit is not None:
-            record_found_limit(
+            record_rate_limit(
                 connection, plan.settings.account, pace.rate.found_limit.scale(plan.shard.count), ended_at
             )
         if has_finished and not plan.is_planned:
@@ -428,7 +428,7 @@ def _build_pace(ledger: Ledger, setup: RunSetup, clock: Clock) -> Pace:
     this limit."""
     plan = setup.plan
     with ledger.transaction() as connection:
-        found_limit, limit_measured_at = read_found_limit(connection, plan.settings.account) or (None, 0.0)
+        found_limit, limit_measured_at = read_last_rate_limit(connection, plan.settings.account) or (None, 0.0)
     age_s = clock.now().timestamp() - limit_measured_at
     shard_limit = None if found_limit is None else found_limit.scale(1 / plan.shard.count)
     return Pace(plan.policy.max_rate, plan.policy.max_concurrency, shard_limit, age_s)
@@ -440,7 +440,7 @@ def _record_start(ledger: Ledger, setup: RunSetup, report: Report, clock: Clock)
     plan = setup.plan
     suppressing_job = plan.owner_job if setup.suppression is not None or plan.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:
-        sending_count = ledger.mark_died()
+        sending_count = ledger.mark_sending_entries_unknown()
         if plan.is_planned and sending_count:
             report.messages.append(
                 f"{count(sending_count, 'create')} of another run {agree(sending_count, 'is', 'are')} in flight or "

@@ -96,8 +96,8 @@ class ProblemLog:
         kind = problem.code if problem.code == "held" else str(problem.outcome)
         if problem.raw_record is not None:
             digest = digest_text(problem.raw_record)
-            row_digest = _digest_row_position(self._run_id, problem.row.file, problem.row.number)
-            self._store_problem(ProblemKey(digest, "", kind), SeenProblem(False, "", row_digest))
+            row_position_digest = _digest_row_position(self._run_id, problem.row.file, problem.row.number)
+            self._store_problem(ProblemKey(digest, "", kind), SeenProblem(False, "", row_position_digest))
             return
         self._unread_problems.append((problem.row, kind, problem.field))
         if len(self._unread_problems) >= _ROWS_READ_TOGETHER:
@@ -106,11 +106,11 @@ class ProblemLog:
     def add_opt_out(self, opt_out: OptOut) -> None:
         """Add a subscriber whose row says inactive while the service shows the subscriber as active."""
         if self._scope is not None:
-            row_digest = (
+            row_position_digest = (
                 b"" if opt_out.row is None else _digest_row_position(self._run_id, opt_out.row.file, opt_out.row.number)
             )
             self._store_problem(
-                ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", row_digest)
+                ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", row_position_digest)
             )
 
     def record_valid_rows(self, prepared_chunk: PreparedChunk) -> None:
@@ -134,8 +134,8 @@ class ProblemLog:
         self._valid_rows.update(digests_and_bases)
         if is_rejects_file:
             row_positions = frame[[*_ROW_POSITION_COLUMNS]].iloc[positions].itertuples(index=False, name=None)
-            row_digests = [_digest_row_position(*map(str, row_position)) for row_position in row_positions]
-            self._corrected_rows.update(zip(row_digests, digests_and_bases, strict=True))
+            row_position_digests = [_digest_row_position(*map(str, row_position)) for row_position in row_positions]
+            self._corrected_rows.update(zip(row_position_digests, digests_and_bases, strict=True))
 
     def count_new_problems(self) -> Counter[str]:
         """Return the number of new problems by kind. A problem is new if no finished run of the job has seen the
@@ -148,12 +148,12 @@ class ProblemLog:
         end (Unix seconds). Call this method inside the transaction that records the end of the run."""
         self._read_identities()
         seen_identities = {(key.digest, key.base) for key in self._problems}
-        corrected_row_digests = {
-            row_digest
-            for row_digest, identity_and_base in self._corrected_rows.items()
+        corrected_row_position_digests = {
+            row_position_digest
+            for row_position_digest, identity_and_base in self._corrected_rows.items()
             if identity_and_base not in seen_identities
         }
-        end_row_problems(ledger, corrected_row_digests)
+        end_row_problems(ledger, corrected_row_position_digests)
         if self._scope is not None and self._scope.job:
             ended_keys = [
                 key

@@ -149,7 +149,7 @@ def test_an_entry_that_is_being_sent_is_unknown_in_the_backup(ledger_path: Path,
     target = tmp_path / "backup.db"
     assert back_up_ledger(build_file_url(ledger_path), target) == Backup(1, None)
     with open_ledger(build_file_url(target)) as ledger, ledger.transaction():
-        assert ledger.mark_died() == 1
+        assert ledger.mark_sending_entries_unknown() == 1
     with open_ledger(build_file_url(target)) as ledger:
         base = add_base(ledger)
         assert read_entry_state(ledger, base) is State.UNKNOWN

@@ -9,7 +9,7 @@ from connector.errors import ConfigurationError
 from connector.ledger.entries import Ledger
 from connector.ledger.records import (
     StoredCursor,
-    count_unsettled_in_possible_duplicates,
+    count_unsettled_entries_of_possible_duplicate_bases,
     find_or_add_base,
     list_bases,
     move_cursor,
@@ -82,10 +82,10 @@ def test_a_base_with_an_id_counts_the_unsettled_entries_of_a_record_with_only_a_
     base_with_name, base_with_id = add_base(ledger, None, "News"), add_base(ledger, 7)
     bring_to_state(ledger, base_with_name, state)
     with ledger.transaction() as connection:
-        assert count_unsettled_in_possible_duplicates(connection, base_with_id) == 1
-        assert count_unsettled_in_possible_duplicates(connection, base_with_name) == 0
+        assert count_unsettled_entries_of_possible_duplicate_bases(connection, base_with_id) == 1
+        assert count_unsettled_entries_of_possible_duplicate_bases(connection, base_with_name) == 0
         merged_base = record_base_id(connection, base_with_name, 7, "News")
-        assert count_unsettled_in_possible_duplicates(connection, merged_base) == 0
+        assert count_unsettled_entries_of_possible_duplicate_bases(connection, merged_base) == 0
 
 
 def test_a_base_whose_name_is_stored_escaped_is_found(ledger: Ledger) -> None:

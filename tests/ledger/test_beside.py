@@ -7,7 +7,7 @@ from pathlib import Path
 from connector.clock import system_clock
 from connector.control import Stop
 from connector.ledger.opening import open_ledger, start_pace
-from connector.ledger.records import record_found_limit
+from connector.ledger.records import record_rate_limit
 from connector.pace.rate import FoundLimit
 from connector.service.settings import Service, Token
 from connector.settings import Settings
@@ -22,7 +22,7 @@ def record_limits(url: str, *limits: FoundLimit) -> None:
     with open_ledger(url) as ledger:
         for limit in limits:
             with ledger.transaction() as connection:
-                record_found_limit(connection, "main", limit, now)
+                record_rate_limit(connection, "main", limit, now)
 
 
 def read_initial_limit(url: str, account: str = "main") -> FoundLimit | None:

@@ -8,7 +8,7 @@ from sqlalchemy import select
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, LockedError
 from connector.ledger.copies import back_up_ledger, copy_ledger
-from connector.ledger.opening import open_emails, open_ledger
+from connector.ledger.opening import open_email_log, open_ledger
 from connector.ledger.records import start_run
 from connector.ledger.schema import emails_metadata, entry, metadata
 from connector.ledger.store import Store
@@ -28,7 +28,7 @@ def source_url(tmp_path: Path) -> str:
         begin_run(ledger)
         for index, state in enumerate(state for state in EVENTS_BY_REACHED_STATE if state is not State.NONE):
             bring_to_state(ledger, add_base(ledger, index + 1, f"Base {index}"), state)
-    with open_emails(url) as email_log:
+    with open_email_log(url) as email_log:
         move_email_to(email_log, add_campaign(email_log), EmailState.SENDING)
     return url
 
@@ -50,7 +50,7 @@ def read_rows(store: Store) -> dict[str, list[dict[str, object]]]:
 def test_all_rows_are_copied_and_new_rows_get_later_keys(source_url: str, postgres_url: str) -> None:
     with open_ledger(source_url) as ledger:
         entry_rows = read_rows(ledger.store)
-    with open_emails(source_url) as email_log:
+    with open_email_log(source_url) as email_log:
         email_rows = read_rows(email_log.store)
     assert copy_ledger(source_url, postgres_url, copied_at=COPIED_AT) == (len(EVENTS_BY_REACHED_STATE) - 1, 1)
     with open_ledger(postgres_url) as ledger:
@@ -66,13 +66,13 @@ def check_keys_of_new_rows(postgres_url: str) -> None:
         with ledger.transaction() as connection:
             assert start_run(connection, "run-2", "job", "import", 1.0) == 2
         assert add_base(ledger, 99).key == len(EVENTS_BY_REACHED_STATE)
-    with open_emails(postgres_url) as email_log:
+    with open_email_log(postgres_url) as email_log:
         assert add_campaign(email_log, "farewell").key == 2
 
 
 def test_the_old_ledger_is_refused_after_the_copy(source_url: str, postgres_url: str, tmp_path: Path) -> None:
     copy_ledger(source_url, postgres_url, copied_at=COPIED_AT)
-    for open_old_ledger in (open_ledger, open_emails):
+    for open_old_ledger in (open_ledger, open_email_log):
         with pytest.raises(ConfigurationError, match=r"was copied to .* and is closed"), open_old_ledger(source_url):
             pass
     with pytest.raises(ConfigurationError, match="was copied to"):

@@ -65,7 +65,7 @@ def test_a_run_writes_nothing_after_another_run_has_taken_its_lease_over(postgre
         run_sql(postgres_url, EXPIRE_SQL)
         with open_ledger(postgres_url) as next_ledger:
             with next_ledger.transaction():
-                assert next_ledger.mark_died() == 1
+                assert next_ledger.mark_sending_entries_unknown() == 1
             with pytest.raises(LedgerError, match="another run has taken over"), expired_ledger.transaction():
                 expired_ledger.mark_answered(base, [(IDENTITY_OF_FIRST_SHARD, 9)])
             assert read_entry_state(next_ledger, base, IDENTITY_OF_FIRST_SHARD) is State.UNKNOWN
@@ -138,13 +138,13 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
         open_ledger(postgres_url, shard=SECOND_SHARD) as second_ledger,
     ):
         with first_ledger.transaction():
-            assert first_ledger.mark_died() == 1
+            assert first_ledger.mark_sending_entries_unknown() == 1
             assert [entry.identity for entry in first_ledger.find_unfinished_entries(base, State.UNKNOWN)] == [
                 IDENTITY_OF_FIRST_SHARD
             ]
         with second_ledger.transaction():
             assert second_ledger.find_unfinished_entries(base, State.UNKNOWN) == []
-            assert second_ledger.mark_died() == 1
+            assert second_ledger.mark_sending_entries_unknown() == 1
             second_ledger.mark_refused(base, State.UNKNOWN, [(IDENTITY_OF_SECOND_SHARD, 403, "no")])
         with first_ledger.transaction():
             assert first_ledger.find_not_final_refusals(base) == []

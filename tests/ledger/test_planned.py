@@ -83,14 +83,14 @@ def test_a_plan_without_a_ledger_is_empty_and_creates_no_ledger(ledger_url: str,
 def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
-        assert planned_ledger.mark_died() == 1
+        assert planned_ledger.mark_sending_entries_unknown() == 1
         news_base = list_bases(connection, ACCOUNT)[0]
         planned_ledger.mark_found(news_base, State.UNKNOWN, [(BOB, 5)])
         planned_ledger.record_listed_subscribers(news_base, "email", [(ANN, 1), (CEM, 6), (DAN, 7)])
         entries = planned_ledger.find_entries(news_base, [ANN, BOB, CEM, DAN])
         assert {entry.state for entry in entries.values()} == {State.CONFIRMED}
         assert [entry.subscriber_id for entry in entries.values()] == [1, 5, 6, 7]
-        planned_ledger.record_equal_rows(news_base, [(ANN, b"f" * 8)])
+        planned_ledger.record_rows_equal_to_service(news_base, [(ANN, b"f" * 8)])
         assert planned_ledger.find_changed_identities(news_base, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {DAN: True}
         move_cursor(connection, "crm", SOURCE, "8", RUN_KEY)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
@@ -121,7 +121,7 @@ def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with open_ledger(ledger_url) as ledger, open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger:
         with ledger.transaction() as connection:
-            assert ledger.mark_died() == 1  # the plan has not changed this entry of the ledger
+            assert ledger.mark_sending_entries_unknown() == 1  # the plan has not changed this entry of the ledger
             news_base = list_bases(connection, ACCOUNT)[0]
             ledger.mark_intended(news_base, RUN_KEY, [Intent(DAN, b"f" * 8, b"{}")])
             ledger.record_listed_subscribers(news_base, "email", [(EVE, 4)])

@@ -54,7 +54,7 @@ def check_receipt(ledger: Ledger, entry_case: str, base_id: int) -> None:
         if entry_case == "settled":
             ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 9)])
         if entry_case == "withheld":
-            ledger.mark_withheld(base, [(IDENTITY, None)])
+            ledger.mark_held(base, [(IDENTITY, None)])
         if entry_case == "misanswered":
             ledger.mark_wrongly_answered(base, [(IDENTITY, 9, "answered as bob@x.org")])
         if entry_case == "found after a refusal":

@@ -43,7 +43,7 @@ def test_unsettled_entries_are_counted_by_account(ledger: Ledger) -> None:
         add_entries(ledger, first_base, run_key, range(1))  # this entry stays in the state SENDING
         unknown_identity, held_identity = add_entries(ledger, first_base, run_key, range(1, 3))
         ledger.mark_lost(first_base, [unknown_identity, held_identity])
-        ledger.mark_withheld(first_base, [(held_identity, None)])
+        ledger.mark_held(first_base, [(held_identity, None)])
         ledger.mark_lost(second_base, add_entries(ledger, second_base, run_key, range(5, 6)))
         ledger.mark_lost(base_of_other_account, add_entries(ledger, base_of_other_account, run_key, range(6, 8)))
         confirmed_identity, rejected_identity = add_entries(

@@ -68,7 +68,7 @@ COLUMNS_AFTER_TRANSITION: dict[Transition, tuple[object, ...]] = {
     (State.SENDING, Event.DIED): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.UNKNOWN, Event.FOUND): (CONFIRMATION_NUMBERS["settled"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.UNKNOWN, Event.ABSENT): (None, None, SAME_FINGERPRINT, None, None, 2),
-    (State.UNKNOWN, Event.WITHHELD): (None, None, SAME_FINGERPRINT, None, None, 1),
+    (State.UNKNOWN, Event.HELD): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.UNKNOWN, Event.REFUSED): (None, None, SAME_FINGERPRINT, 200, "no", 1),
     (State.HELD, Event.FOUND): (CONFIRMATION_NUMBERS["settled"], 7, None, None, None, 1),
     (State.HELD, Event.REOPENED): (None, None, SAME_FINGERPRINT, None, None, 1),
@@ -214,9 +214,9 @@ def test_only_a_confirmed_entry_gets_a_fingerprint(ledger: Ledger) -> None:
     with ledger.transaction():
         ledger.record_listed_subscribers(base, "email", [(IDENTITY, 7)])
         ledger.record_reported_rows(base, [(IDENTITY, b"g" * 8)], 5.0)
-        ledger.record_equal_rows(base, [(IDENTITY, b"f" * 8)])
+        ledger.record_rows_equal_to_service(base, [(IDENTITY, b"f" * 8)])
     with pytest.raises(StaleTransitionError), ledger.transaction():
-        ledger.record_equal_rows(base, [(OTHER_IDENTITY, b"g" * 8)])
+        ledger.record_rows_equal_to_service(base, [(OTHER_IDENTITY, b"g" * 8)])
     entry = read_entry(ledger, base)
     assert entry is not None
     assert (entry.fingerprint, entry.reported_fingerprint, entry.reported_at) == (b"f" * 8, None, None)

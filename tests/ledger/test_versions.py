@@ -148,7 +148,7 @@ def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledg
     with ledger.transaction() as connection:
         connection.exec_driver_sql("ANALYZE")
         with record_statements(ledger) as statements:
-            ledger.mark_died()
+            ledger.mark_sending_entries_unknown()
             assert [entry.identity for entry in ledger.find_unfinished_entries(base, State.UNKNOWN)] == [IDENTITY]
             assert count_unsettled_entries(connection) == {"account": 1}
         assert len(statements) == 3

@@ -25,10 +25,10 @@ CALL_BY_TRANSITION: dict[Transition, Callable[[Ledger, Base], object]] = {
     ),
     (State.SENDING, Event.NOT_SENT): lambda ledger, base: ledger.mark_not_sent(base, [IDENTITY]),
     (State.SENDING, Event.LOST): lambda ledger, base: ledger.mark_lost(base, [IDENTITY]),
-    (State.SENDING, Event.DIED): lambda ledger, base: ledger.mark_died(),
+    (State.SENDING, Event.DIED): lambda ledger, base: ledger.mark_sending_entries_unknown(),
     (State.UNKNOWN, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 7)]),
     (State.UNKNOWN, Event.ABSENT): lambda ledger, base: ledger.mark_absent(base, RUN_KEY, [INTENT]),
-    (State.UNKNOWN, Event.WITHHELD): lambda ledger, base: ledger.mark_withheld(base, [(IDENTITY, None)]),
+    (State.UNKNOWN, Event.HELD): lambda ledger, base: ledger.mark_held(base, [(IDENTITY, None)]),
     (State.UNKNOWN, Event.REFUSED): lambda ledger, base: ledger.mark_refused(
         base, State.UNKNOWN, [(IDENTITY, 200, "no")]
     ),

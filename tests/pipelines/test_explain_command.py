@@ -178,7 +178,7 @@ def add_entry(ledger: Ledger, base: Base, run_key: int, entry_case: str) -> None
         ledger.mark_found(base, State.UNKNOWN, [(digest, 9)])
     if entry_case in ("withheld", "withheld without proof", "dropped", "accepted"):
         proof = "the list hides this class" if entry_case == "withheld without proof" else None
-        ledger.mark_withheld(base, [(digest, proof)])
+        ledger.mark_held(base, [(digest, proof)])
     if entry_case == "accepted":
         ledger.mark_accepted(base, [(digest, 9)])
     if entry_case == "dropped":

@@ -25,7 +25,7 @@ def add_entries(connector: Connector, *entries: tuple[tuple[int | None, str | No
             if state in (State.UNKNOWN, State.HELD):
                 ledger.mark_lost(base, [DIGEST])
             if state is State.HELD:
-                ledger.mark_withheld(base, [(DIGEST, None)])
+                ledger.mark_held(base, [(DIGEST, None)])
             if state is State.CONFIRMED:
                 ledger.mark_answered(base, [(DIGEST, 1)])
             if state is State.REJECTED:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.ledger.opening import open_emails
+from connector.ledger.opening import open_email_log
 from tests.pipelines.conftest import Connector
 
 
@@ -54,7 +54,7 @@ def test_a_restore_closes_campaigns_also_without_a_backup_of_emails(connector: C
     connector.run_json("ledger", "backup", "copy.db")
     move_ledger_away(connector.folder)
     assert connector.run_json("ledger", "restore", "copy.db").exit_code == 0
-    with open_emails(url) as email_log:
+    with open_email_log(url) as email_log:
         with email_log.transaction(), pytest.raises(ConfigurationError, match="--reopen"):
             email_log.find_campaign("account", "welcome")
         with email_log.hold_campaign("account", "welcome", is_reopening=True) as campaign, email_log.transaction():

@@ -203,7 +203,7 @@ class Program:
         policy, suppression = self._choose_policy(), self.job_run.suppression
         base_id, base_name = (None, BASE_NAME) if self.job_run.has_base_name else (BASE_ID, None)
         with self.ledger.transaction() as connection:
-            self.ledger.mark_died()
+            self.ledger.mark_sending_entries_unknown()
             end_dead_runs(connection, self.timeline.read_unix_s())
             base = find_or_add_base(connection, _ACCOUNT, base_id, base_name)
             suppressing_job = None if suppression is None else suppression.job

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 import pytest
 
 from connector.ledger.emails import Campaign, EmailLog
-from connector.ledger.opening import open_emails
+from connector.ledger.opening import open_email_log
 from tests.ledger.emails.transitions import add_campaign
 
 
 @pytest.fixture
 def email_log(ledger_url: str) -> Iterator[EmailLog]:
     """An open ledger of emails, on SQLite and on PostgreSQL."""
-    with open_emails(ledger_url) as new_email_log:
+    with open_email_log(ledger_url) as new_email_log:
         yield new_email_log
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.ledger.copies import Backup, back_up_ledger
-from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
+from connector.ledger.opening import open_email_log, open_existing_email_log, open_ledger
 from connector.ledger.store import StaleTransitionError
 from connector.states import EmailState
 from tests.ledger.emails.transitions import RECIPIENT, RUN_ID, add_campaign, bring_to_state, read_email_state
@@ -27,7 +27,7 @@ def ledger_path(tmp_path: Path) -> Path:
 
 
 def record_sent_email(path: Path) -> None:
-    with open_emails(build_file_url(path)) as email_log:
+    with open_email_log(build_file_url(path)) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
 
 
@@ -38,7 +38,7 @@ def test_a_restored_backup_sends_no_email_twice(ledger_path: Path, tmp_path: Pat
     assert sorted(file.name for file in target.parent.iterdir()) == ["copy-emails.db", "copy.db"]
     assert {file.stat().st_mode & 0o777 for file in target.parent.iterdir()} == {0o600}
     assert target.read_bytes()[18:20] == b"\1\1"  # the file header says that no WAL is needed
-    with open_ledger(build_file_url(target)), open_emails(build_file_url(target)) as email_log:
+    with open_ledger(build_file_url(target)), open_email_log(build_file_url(target)) as email_log:
         campaign = add_campaign(email_log)
         with pytest.raises(StaleTransitionError), email_log.transaction():
             email_log.mark_intended(campaign, RUN_ID, [(RECIPIENT, "ann@example.com")], intended_at=3.0)
@@ -50,7 +50,7 @@ def test_emails_without_a_ledger_are_copied(tmp_path: Path) -> None:
         entry_count=None, email_count=1
     )
     assert not (tmp_path / "copy.db").exists()
-    with open_existing_emails(build_file_url(tmp_path / "copy.db")) as email_log:
+    with open_existing_email_log(build_file_url(tmp_path / "copy.db")) as email_log:
         assert email_log is not None
         assert read_email_state(email_log, add_campaign(email_log)) is EmailState.SENT
 
@@ -69,9 +69,9 @@ def test_existing_emails_beside_the_target_are_not_overwritten(ledger_path: Path
 
 KILLED_WRITER = """
 import os, sys
-from connector.ledger.opening import open_emails
+from connector.ledger.opening import open_email_log
 
-with open_emails(sys.argv[1]) as email_log:
+with open_email_log(sys.argv[1]) as email_log:
     email_log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # so that changes are written before the commit
     email_log.connection.rollback()
     with email_log.hold_campaign("account", "welcome") as campaign, email_log.transaction():

@@ -8,7 +8,7 @@ import pytest
 
 from connector.errors import LedgerError
 from connector.ledger.emails import Campaign
-from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
+from connector.ledger.opening import open_email_log, open_existing_email_log, open_ledger
 from connector.ledger.sqlite import find_emails_file
 from connector.states import EmailState
 from tests.ledger.emails.transitions import RUN_ID, add_campaign, bring_to_state, read_email_state
@@ -28,7 +28,7 @@ def fill_emails(path: Path, email_count: int = RECIPIENT_COUNT) -> list[bytes]:
     recipients = [
         (index * 0x9E3779B97F4A7C15F39CC0605CEDC835 % 2**128).to_bytes(16, "big") for index in range(email_count)
     ]
-    with open_emails(build_file_url(path)) as email_log:
+    with open_email_log(build_file_url(path)) as email_log:
         campaign = add_campaign(email_log)
         for start in range(0, email_count, 64):
             batch = recipients[start : start + 64]
@@ -50,7 +50,7 @@ def test_no_file_contains_the_address_of_a_sent_email(path: Path) -> None:
 
 def test_only_an_unsettled_email_stores_its_address(path: Path) -> None:
     fill_emails(path, 200)
-    with open_emails(build_file_url(path)) as email_log:
+    with open_email_log(build_file_url(path)) as email_log:
         campaign = add_campaign(email_log)
         with email_log.transaction():
             email_log.mark_intended(campaign, RUN_ID, [(b"u" * 16, "unknown@example.com")], intended_at=1.0)
@@ -61,20 +61,20 @@ def test_only_an_unsettled_email_stores_its_address(path: Path) -> None:
             email_log.mark_not_sent(campaign, [b"n" * 16])
             email_log.mark_refused(campaign, [(b"r" * 16, 422, "no")])
         with email_log.transaction():
-            email_log.mark_allowed(campaign, [b"r" * 16])
+            email_log.allow_another_attempt(campaign, [b"r" * 16])
     content = find_emails_file(path).read_bytes()
     assert content.count(b"example.com") == content.count(b"unknown@example.com") == 1
 
 
 def test_only_the_owner_may_read_the_file_of_emails_and_its_locks(path: Path) -> None:
-    with open_emails(build_file_url(path)) as email_log, email_log.hold_campaign("account", "welcome"):
+    with open_email_log(build_file_url(path)) as email_log, email_log.hold_campaign("account", "welcome"):
         files = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert len(files) == 2
     assert {"ledger-emails.db"} < set(files)
     assert set(files.values()) == {0o600}
     assert path.parent.stat().st_mode & 0o777 == 0o700
     find_emails_file(path).chmod(0o644)
-    with open_emails(build_file_url(path)):
+    with open_email_log(build_file_url(path)):
         assert find_emails_file(path).stat().st_mode & 0o777 == 0o600
 
 
@@ -88,7 +88,7 @@ def test_the_settings_of_the_file_make_each_commit_durable(path: Path) -> None:
 
 
 def read_pragma(path: Path, pragma: str) -> object:
-    with open_emails(build_file_url(path)) as email_log, email_log.transaction() as connection:
+    with open_email_log(build_file_url(path)) as email_log, email_log.transaction() as connection:
         return connection.exec_driver_sql(f"PRAGMA {pragma}").scalar_one()
 
 
@@ -103,9 +103,9 @@ def test_a_link_to_a_ledger_has_the_same_emails(path: Path, tmp_path: Path) -> N
     with open_ledger(build_file_url(path)):
         pass
     (tmp_path / "link.db").symlink_to(path)
-    with open_emails(build_file_url(tmp_path / "link.db")) as email_log:
+    with open_email_log(build_file_url(tmp_path / "link.db")) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
-    with open_existing_emails(build_file_url(path)) as target_email_log:
+    with open_existing_email_log(build_file_url(path)) as target_email_log:
         assert target_email_log is not None
         assert read_email_state(target_email_log, add_campaign(target_email_log)) is EmailState.SENT
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["link.db"]
@@ -115,7 +115,7 @@ def test_a_file_with_a_second_name_is_refused(path: Path) -> None:
     """A hard link would have its own journal and lock."""
     fill_emails(path, 10)
     path.with_name("other-emails.db").hardlink_to(find_emails_file(path))
-    check_refused(open_emails(build_file_url(path)), LedgerError, "hard link")
+    check_refused(open_email_log(build_file_url(path)), LedgerError, "hard link")
 
 
 def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
     middle_offset = len(content) // 8192 * 4096
     content[middle_offset : middle_offset + 8192] = b"\xa5garbage" * 1024
     file.write_bytes(content)
-    with open_emails(build_file_url(path)) as email_log:
+    with open_email_log(build_file_url(path)) as email_log:
         check_refused(email_log.hold_campaign("account", "welcome"), LedgerError, r"damaged \(.*restore a backup")
         with pytest.raises(LedgerError, match="malformed"), email_log.transaction():
             email_log.find_emails(Campaign(1, "account", "welcome"), people)
@@ -134,7 +134,7 @@ def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
 
 def test_a_commit_that_a_reader_blocks_is_an_error_and_stores_nothing(path: Path) -> None:
     fill_emails(path, 10)
-    with open_emails(build_file_url(path)) as email_log, closing(sqlite3.connect(find_emails_file(path))) as reader:
+    with open_email_log(build_file_url(path)) as email_log, closing(sqlite3.connect(find_emails_file(path))) as reader:
         campaign = add_campaign(email_log)
         # The timeout is 50 milliseconds, so that this test does not wait.
         email_log.connection.exec_driver_sql("PRAGMA busy_timeout = 50")

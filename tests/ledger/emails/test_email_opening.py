@@ -12,7 +12,7 @@ from sqlalchemy import text
 
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.emails import EmailLog
-from connector.ledger.opening import open_emails, open_existing_emails, open_ledger
+from connector.ledger.opening import open_email_log, open_existing_email_log, open_ledger
 from connector.states import EmailState
 from tests.ledger.emails.transitions import add_campaign, bring_to_state, find_file, read_email_state
 from tests.ledger.places import check_refused
@@ -20,14 +20,14 @@ from tests.ledger.transitions import begin_run
 
 
 def test_an_email_is_stored_while_a_load_holds_the_ledger(ledger_url: str) -> None:
-    with open_ledger(ledger_url) as ledger, open_emails(ledger_url) as email_log:
+    with open_ledger(ledger_url) as ledger, open_email_log(ledger_url) as email_log:
         begin_run(ledger)
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
 
 
 def test_threads_that_create_the_ledger_of_emails_together_use_the_same_ledger(ledger_url: str) -> None:
     def add_campaign_in_thread(campaign_number: int) -> int:
-        with open_emails(ledger_url) as email_log:
+        with open_email_log(ledger_url) as email_log:
             return add_campaign(email_log, f"campaign {campaign_number}").key
 
     with ThreadPoolExecutor(8) as pool:
@@ -38,30 +38,30 @@ def test_threads_that_create_the_ledger_of_emails_together_use_the_same_ledger(l
 def test_reading_emails_creates_no_file(ledger_url: str, tmp_path: Path) -> None:
     folder = tmp_path / "nowhere"
     for url in (ledger_url, ledger_url.replace(str(tmp_path), str(folder))):
-        with open_existing_emails(url) as email_log:
+        with open_existing_email_log(url) as email_log:
             assert email_log is None
     assert list(tmp_path.iterdir()) == []
-    with open_emails(ledger_url) as email_log:
+    with open_email_log(ledger_url) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
-    with open_existing_emails(ledger_url) as existing_email_log:
+    with open_existing_email_log(ledger_url) as existing_email_log:
         assert existing_email_log is not None
         assert read_email_state(existing_email_log, add_campaign(existing_email_log)) is EmailState.SENT
 
 
 def test_a_ledger_of_emails_that_must_exist_has_recorded_a_campaign(ledger_url: str) -> None:
     """An empty log at a wrong place would let a campaign send all its emails again."""
-    check_refused(open_emails(ledger_url, may_create=False), LedgerError, "there is no ledger at")
-    with open_emails(ledger_url):
+    check_refused(open_email_log(ledger_url, may_create=False), LedgerError, "there is no ledger at")
+    with open_email_log(ledger_url):
         pass
-    check_refused(open_emails(ledger_url, may_create=False), LedgerError, "that has ever recorded a campaign")
-    with open_emails(ledger_url) as email_log:
+    check_refused(open_email_log(ledger_url, may_create=False), LedgerError, "that has ever recorded a campaign")
+    with open_email_log(ledger_url) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
-    with open_emails(ledger_url, may_create=False):
+    with open_email_log(ledger_url, may_create=False):
         pass
 
 
 def write_meta(url: str, name: str, value: str) -> None:
-    with open_emails(url) as email_log, email_log.transaction() as connection:
+    with open_email_log(url) as email_log, email_log.transaction() as connection:
         statement = text("UPDATE email_meta SET value = :value WHERE name = :name")
         connection.execute(statement, {"name": name, "value": value})
 
@@ -72,10 +72,8 @@ def write_meta(url: str, name: str, value: str) -> None:
 def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value: str) -> None:
     """With another rule for addresses, a person would be a new recipient and get the email again."""
     write_meta(ledger_url, name, value)
-    for open_email_log in (open_emails, open_existing_emails):
-        check_refused(
-            open_email_log(ledger_url), ConfigurationError, rf"{name} {value}.*use the version of the connector"
-        )
+    for open_log in (open_email_log, open_existing_email_log):
+        check_refused(open_log(ledger_url), ConfigurationError, rf"{name} {value}.*use the version of the connector")
     with open_ledger(ledger_url):
         pass
 
@@ -86,8 +84,8 @@ def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value
 def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_url: str) -> None:
     error_pattern = f"the campaign welcome is held by process {os.getpid()} on .*: wait for that run, or use --wait"
     with (
-        open_emails(ledger_url) as first_email_log,
-        open_emails(ledger_url) as second_email_log,
+        open_email_log(ledger_url) as first_email_log,
+        open_email_log(ledger_url) as second_email_log,
         first_email_log.hold_campaign("one", "welcome"),
     ):
         for account in ("one", "two"):  # two names of accounts can mean one account
@@ -109,8 +107,8 @@ def test_a_run_cannot_hold_a_campaign_twice(email_log: EmailLog) -> None:
 def test_a_waiting_run_gets_the_campaign_when_the_campaign_is_free(ledger_url: str) -> None:
     calls: list[bool] = []
     with (
-        open_emails(ledger_url) as first_email_log,
-        open_emails(ledger_url) as second_email_log,
+        open_email_log(ledger_url) as first_email_log,
+        open_email_log(ledger_url) as second_email_log,
         ExitStack() as exit_stack,
     ):
         exit_stack.enter_context(first_email_log.hold_campaign("account", "welcome"))
@@ -129,7 +127,7 @@ def test_a_waiting_run_gets_the_campaign_when_the_campaign_is_free(ledger_url: s
 
 
 def test_an_exception_inside_a_campaign_frees_the_campaign(ledger_url: str) -> None:
-    with open_emails(ledger_url) as email_log, open_emails(ledger_url) as other_email_log:
+    with open_email_log(ledger_url) as email_log, open_email_log(ledger_url) as other_email_log:
         with pytest.raises(FileNotFoundError), email_log.hold_campaign("account", "welcome"), email_log.transaction():
             raise FileNotFoundError
         with other_email_log.hold_campaign("account", "welcome"):
@@ -138,9 +136,9 @@ def test_an_exception_inside_a_campaign_frees_the_campaign(ledger_url: str) -> N
 
 KILLED_WRITER = """
 import os, sys
-from connector.ledger.opening import open_emails
+from connector.ledger.opening import open_email_log
 
-with open_emails(sys.argv[1]) as email_log, email_log.hold_campaign("account", "welcome") as campaign:
+with open_email_log(sys.argv[1]) as email_log, email_log.hold_campaign("account", "welcome") as campaign:
     if sys.argv[1].startswith("sqlite"):
         email_log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # so that changes are written before the commit
         email_log.connection.rollback()
@@ -162,9 +160,12 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
         file = find_file(ledger_url)
         assert file.with_name(f"{file.name}-journal").exists()
     people = [index.to_bytes(16, "big") for index in range(300)]
-    with open_emails(ledger_url) as email_log, email_log.hold_campaign("account", "welcome", wait_s=60.0) as campaign:
+    with (
+        open_email_log(ledger_url) as email_log,
+        email_log.hold_campaign("account", "welcome", wait_s=60.0) as campaign,
+    ):
         with email_log.transaction():
-            assert email_log.mark_died(campaign) == 299
+            assert email_log.mark_sending_emails_unknown(campaign) == 299
         with email_log.transaction() as connection:
             email_count_by_state: dict[int, int] = dict(
                 connection.exec_driver_sql("SELECT state, count(*) FROM email GROUP BY state").all()

@@ -99,7 +99,7 @@ def test_an_unsettled_email_is_read_with_its_address_and_time(email_log: EmailLo
         email_log.mark_intended(campaign, RUN_ID, people, intended_at=3.5)
         email_log.mark_lost(campaign, [people[0][0]])
         email_log.mark_refused(campaign, [(people[1][0], 422, "spam")])
-        assert email_log.mark_died(campaign) == 2
+        assert email_log.mark_sending_emails_unknown(campaign) == 2
         unsettled_emails = email_log.read_unsettled_emails(campaign)
     assert [email.address for email in unsettled_emails] == ["p9@example.com", "p5@example.com", "p3@example.com"]
     assert unsettled_emails[0] == UnsettledEmail(

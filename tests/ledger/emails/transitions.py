@@ -28,8 +28,10 @@ CALL_BY_TRANSITION: dict[Transition, Callable[[EmailLog, Campaign], object]] = {
         campaign, [RECIPIENT]
     ),
     (EmailState.SENDING, EmailEvent.LOST): lambda email_log, campaign: email_log.mark_lost(campaign, [RECIPIENT]),
-    (EmailState.SENDING, EmailEvent.DIED): lambda email_log, campaign: email_log.mark_died(campaign),
-    (EmailState.REFUSED, EmailEvent.ALLOWED): lambda email_log, campaign: email_log.mark_allowed(campaign, [RECIPIENT]),
+    (EmailState.SENDING, EmailEvent.DIED): lambda email_log, campaign: email_log.mark_sending_emails_unknown(campaign),
+    (EmailState.REFUSED, EmailEvent.ALLOWED): lambda email_log, campaign: email_log.allow_another_attempt(
+        campaign, [RECIPIENT]
+    ),
 }
 # This call skips emails in other states, and raises no error.
 TRANSITIONS_ALLOWED_IN_ANY_STATE = {(EmailState.SENDING, EmailEvent.DIED)}
