@@ -25,7 +25,7 @@ from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.spool import SpooledValues
 from connector.subscribers.identity_lists import InactiveIdentities
-from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingClass, classify_spelling, is_plain_spelling
+from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingKind, classify_spelling, is_plain_spelling
 
 _ID_BATCH_SIZE = 1024  # number of answered ids that are added to an array at once
 
@@ -95,11 +95,11 @@ _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of 
 
 _MAX_SENTINELS = 1000  # number of latest sentinels that a run keeps (architecture 4.5 c)
 
-_MAX_SAMPLES_OF_CLASS = 3
+_MAX_SAMPLES_OF_KIND = 3
 """The largest number of sample subscribers for each kind of spelling. A filter fails only if it finds none of the
 samples, because one sample may have vanished."""
 
-_MAX_SAMPLED_CLASSES = 500  # number of kinds of spelling with samples; texts of other kinds need a sweep
+_MAX_SAMPLED_KINDS = 500  # number of kinds of spelling with samples; texts of other kinds need a sweep
 _ONE_MOMENT_REASONS = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
 """If a certificate has one of these reasons, all rows of its reading were on the list at the same moment."""
 
@@ -180,14 +180,14 @@ def shows_identity(wire_object: Mapping[str, Any], field_name: str) -> bool:
 @dataclass(slots=True)
 class ListStats:
     """Facts about the list at `read_at` (monotonic). `total_count` is TotalCount, and `request_count` the number of
-    requests of a sweep (None: not known). `bases` has the Ids and names of the bases. `samples_by_class` has a few
+    requests of a sweep (None: not known). `bases` has the Ids and names of the bases. `samples_by_kind` has a few
     listed subscribers for each kind of spelling."""
 
     read_at: float
     total_count: int | None = None
     request_count: int | None = None
     bases: set[tuple[object, object]] = field(default_factory=set)
-    samples_by_class: dict[SpellingClass, list[ListedSubscriber]] = field(default_factory=dict)
+    samples_by_kind: dict[SpellingKind, list[ListedSubscriber]] = field(default_factory=dict)
     shown_fields: set[str] = field(default_factory=set)
     """Identity fields in which at least one row has a value."""
     _fields_with_plain_samples: set[str] = field(default_factory=set)
@@ -213,21 +213,21 @@ class ListStats:
                 if type(wire_object.get("Id")) is int and _fits_url(text):
                     self._add_sample(classify_spelling(field_name, text), ListedSubscriber(wire_object["Id"], text))
 
-    def _add_sample(self, spelling_class: SpellingClass, sample: ListedSubscriber) -> None:
-        samples = self.samples_by_class.get(spelling_class)
-        if samples is None and len(self.samples_by_class) < _MAX_SAMPLED_CLASSES:
-            self.samples_by_class[spelling_class] = [sample]
-        elif samples is not None and len(samples) < _MAX_SAMPLES_OF_CLASS:
+    def _add_sample(self, spelling_kind: SpellingKind, sample: ListedSubscriber) -> None:
+        samples = self.samples_by_kind.get(spelling_kind)
+        if samples is None and len(self.samples_by_kind) < _MAX_SAMPLED_KINDS:
+            self.samples_by_kind[spelling_kind] = [sample]
+        elif samples is not None and len(samples) < _MAX_SAMPLES_OF_KIND:
             samples.append(sample)
-        elif not spelling_class.traits:
-            self._fields_with_plain_samples.add(spelling_class.field)
+        elif not spelling_kind.traits:
+            self._fields_with_plain_samples.add(spelling_kind.field)
 
     def find_samples_with_capitals(self) -> list[ListedSubscriber]:
         """Return the samples whose email has capitals and no other special characters."""
         return [
             sample
-            for spelling_class, samples in self.samples_by_class.items()
-            if spelling_class.field == "email" and spelling_class.traits and spelling_class.traits <= CAPITAL_TRAITS
+            for spelling_kind, samples in self.samples_by_kind.items()
+            if spelling_kind.field == "email" and spelling_kind.traits and spelling_kind.traits <= CAPITAL_TRAITS
             for sample in samples
         ]
 
@@ -267,7 +267,7 @@ class LookupState:
     stats: ListStats | None = None
     unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters by these fields
     usable_fields: set[str] = field(default_factory=set)  # the filters by these fields list nobody for a made-up value
-    control_results: dict[SpellingClass, bool] = field(default_factory=dict)
+    control_results: dict[SpellingKind, bool] = field(default_factory=dict)
     """For each kind of spelling that was tried: whether the filter found a known subscriber with this kind of
     spelling."""
     is_case_insensitive: bool | None = None  # whether the filter by email is case-insensitive; None: not tried

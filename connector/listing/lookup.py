@@ -50,7 +50,7 @@ from connector.listing.requests import (
 )
 from connector.service.wire import ListQuery
 from connector.subscribers.spellings import (
-    SpellingClass,
+    SpellingKind,
     build_spellings,
     classify_spelling,
     spellings_differ_only_in_case,
@@ -71,7 +71,7 @@ oldest sentinels, but a sentinel may have been erased."""
 _CLASS_SAMPLE_ROW_COUNT = 50
 # The identity filter is tried with this many subscribers of a class, because the first may have vanished.
 _SAMPLE_COUNT = 3
-_PLAIN_EMAILS = SpellingClass("email", frozenset())
+_PLAIN_EMAIL_KIND = SpellingKind("email", frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +79,16 @@ class FilterCheck:
     """The results of the controls for some kinds of spelling. If a kind has no result, no control was known or no trial
     was conclusive."""
 
-    passed_classes: frozenset[SpellingClass] = frozenset()
+    kinds_that_passed: frozenset[SpellingKind] = frozenset()
     # If the filter of a field is not usable, all kinds of spelling of this field have failed.
-    failed_classes: frozenset[SpellingClass] = frozenset()
+    kinds_that_failed: frozenset[SpellingKind] = frozenset()
     seen_sentinels: tuple[Sentinel, ...] = ()
     is_case_insensitive: bool = False  # whether the filter by email is case-insensitive
 
 
 async def check_filters(
     access: ListAccess,
-    classes: Collection[SpellingClass],
+    spelling_kinds: Collection[SpellingKind],
     *,
     checks_case: bool = False,
     is_repeated: bool = False,
@@ -100,48 +100,48 @@ async def check_filters(
     passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
     """
     state = access.state
-    await _try_fields(access, sorted({spelling_class.field for spelling_class in classes}))
-    classes_to_try = [
-        spelling_class
-        for spelling_class in classes
-        if spelling_class.field in state.usable_fields
-        and (spelling_class not in state.control_results or (state.control_results[spelling_class] and is_repeated))
+    await _try_fields(access, sorted({spelling_kind.field for spelling_kind in spelling_kinds}))
+    kinds_to_try = [
+        spelling_kind
+        for spelling_kind in spelling_kinds
+        if spelling_kind.field in state.usable_fields
+        and (spelling_kind not in state.control_results or (state.control_results[spelling_kind] and is_repeated))
     ]
-    classes_to_try.sort(key=lambda spelling_class: sorted(spelling_class.traits))
+    kinds_to_try.sort(key=lambda spelling_kind: sorted(spelling_kind.traits))
     results = await look_up_together(
-        access, [partial(_try_spelling_class, access, spelling_class) for spelling_class in classes_to_try]
+        access, [partial(_try_spelling_kind, access, spelling_kind) for spelling_kind in kinds_to_try]
     )
-    for spelling_class, (has_passed, _) in zip(classes_to_try, results, strict=True):
+    for spelling_kind, (has_passed, _) in zip(kinds_to_try, results, strict=True):
         if has_passed is not None:
-            state.control_results[spelling_class] = has_passed
+            state.control_results[spelling_kind] = has_passed
     has_case_to_try = state.is_case_insensitive is None or (state.is_case_insensitive and is_repeated)
     if checks_case and "email" in state.usable_fields and has_case_to_try:
         state.is_case_insensitive = await _is_email_filter_case_insensitive(access)
     return FilterCheck(
         frozenset(
-            spelling_class
-            for spelling_class in classes
-            if spelling_class.field in state.usable_fields and state.control_results.get(spelling_class)
+            spelling_kind
+            for spelling_kind in spelling_kinds
+            if spelling_kind.field in state.usable_fields and state.control_results.get(spelling_kind)
         ),
         frozenset(
-            spelling_class
-            for spelling_class in classes
-            if spelling_class.field not in state.usable_fields or state.control_results.get(spelling_class) is False
+            spelling_kind
+            for spelling_kind in spelling_kinds
+            if spelling_kind.field not in state.usable_fields or state.control_results.get(spelling_kind) is False
         ),
         tuple(sentinel for _, sentinel in results if sentinel is not None),
         is_case_insensitive=checks_case and state.is_case_insensitive is True,
     )
 
 
-def has_control(access: ListAccess, spelling_class: SpellingClass) -> bool:
+def has_control(access: ListAccess, spelling_kind: SpellingKind) -> bool:
     """Return whether the filter can be tried with a known subscriber whose text has this kind of spelling. The caller
     must read the stats of the list first."""
     state = access.state
-    if spelling_class.field in state.unusable_fields or state.control_results.get(spelling_class) is False:
+    if spelling_kind.field in state.unusable_fields or state.control_results.get(spelling_kind) is False:
         return False
-    if state.stats is not None and spelling_class in state.stats.samples_by_class:
+    if state.stats is not None and spelling_kind in state.stats.samples_by_kind:
         return True
-    return next(_find_sentinels(access, spelling_class), None) is not None
+    return next(_find_sentinels(access, spelling_kind), None) is not None
 
 
 async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
@@ -159,21 +159,21 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
             state.usable_fields.add(name)
 
 
-async def _try_spelling_class(access: ListAccess, spelling_class: SpellingClass) -> tuple[bool | None, Sentinel | None]:
+async def _try_spelling_kind(access: ListAccess, spelling_kind: SpellingKind) -> tuple[bool | None, Sentinel | None]:
     """Try the filter for this kind of spelling with sentinels first, then with listed subscribers. The first conclusive
     trial counts.
 
     Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
     """
     request_page = partial(request_first_page, access)
-    for sentinel in islice(_find_sentinels(access, spelling_class), _FIRST_SENTINEL_COUNT):
+    for sentinel in islice(_find_sentinels(access, spelling_kind), _FIRST_SENTINEL_COUNT):
         has_passed = await _try_sentinel(access, sentinel)
         if has_passed is not None:
             return has_passed, sentinel if has_passed else None
     stats = access.state.stats
-    samples = stats.samples_by_class.get(spelling_class, []) if stats is not None else []
+    samples = stats.samples_by_kind.get(spelling_kind, []) if stats is not None else []
     trial = await try_samples(
-        request_page, spelling_class.field, [(sample.subscriber_id, sample.text) for sample in samples]
+        request_page, spelling_kind.field, [(sample.subscriber_id, sample.text) for sample in samples]
     )
     return trial.is_proof if samples else None, None
 
@@ -190,13 +190,10 @@ async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
     return (await try_sample(request_page, sentinel.field, sample)).is_proof
 
 
-def _find_sentinels(access: ListAccess, spelling_class: SpellingClass) -> Iterator[Sentinel]:
+def _find_sentinels(access: ListAccess, spelling_kind: SpellingKind) -> Iterator[Sentinel]:
     """Yield the sentinels whose sent text has this kind of spelling, in the order of their confirmation."""
     for sentinel in tuple(access.sentinels):
-        if (
-            sentinel.field == spelling_class.field
-            and classify_spelling(sentinel.field, sentinel.value) == spelling_class
-        ):
+        if sentinel.field == spelling_kind.field and classify_spelling(sentinel.field, sentinel.value) == spelling_kind:
             yield sentinel
 
 
@@ -209,7 +206,7 @@ async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
         return None
     sample_groups = [
         samples
-        for samples in (stats.find_samples_with_capitals(), stats.samples_by_class.get(_PLAIN_EMAILS, []))
+        for samples in (stats.find_samples_with_capitals(), stats.samples_by_kind.get(_PLAIN_EMAIL_KIND, []))
         if samples
     ]
     request_page = partial(request_first_page, access)
@@ -262,7 +259,7 @@ async def _find_sentinels_by_filter(
     findable_sentinels = [
         sentinel
         for sentinel in sentinels
-        if classify_spelling(sentinel.field, sentinel.value) in filter_check.passed_classes
+        if classify_spelling(sentinel.field, sentinel.value) in filter_check.kinds_that_passed
     ]
     earlier_sentinels = findable_sentinels[-_LATEST_SENTINEL_COUNT:]
     look_ups = [partial(_is_sentinel_shown, access, sentinel) for sentinel in earlier_sentinels]
@@ -359,17 +356,19 @@ def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
     question = _build_question(key)
     if question.needs_case_insensitive_filter and access.state.is_case_insensitive is False:
         return False
-    return not question.has_hidden_spellings and all(has_control(access, class_) for class_ in question.classes)
+    return not question.has_hidden_spellings and all(
+        has_control(access, spelling_kind) for spelling_kind in question.spelling_kinds
+    )
 
 
 def count_requests(keys: Sequence[LookupKey]) -> int:
     """Return the number of requests of `look_up_by_filters`, including controls. Assume that each control passes at the
     first trial, and that the stats are known."""
     questions = [_build_question(key) for key in keys]
-    classes = frozenset[SpellingClass]().union(*(question.classes for question in questions))
-    control_count = len(classes) + 2 * any(question.needs_case_insensitive_filter for question in questions)
+    spelling_kinds = frozenset[SpellingKind]().union(*(question.spelling_kinds for question in questions))
+    control_count = len(spelling_kinds) + 2 * any(question.needs_case_insensitive_filter for question in questions)
     round_count = 1 + -(-len(questions) // BATCH_SIZE)
-    made_up_value_count, sentinel_count = len({spelling_class.field for spelling_class in classes}), 1
+    made_up_value_count, sentinel_count = len({spelling_kind.field for spelling_kind in spelling_kinds}), 1
     text_count = sum(len(question.texts) for question in questions)
     return text_count + round_count * control_count + made_up_value_count + sentinel_count
 
@@ -384,18 +383,20 @@ class _Question:
 
     key: LookupKey
     texts: tuple[str, ...] = field(repr=False)
-    classes: frozenset[SpellingClass]
+    spelling_kinds: frozenset[SpellingKind]
     needs_case_insensitive_filter: bool
     has_hidden_spellings: bool
 
     def proves_absence(self, filter_check: FilterCheck) -> bool:
         """Return whether an empty answer proves absence, according to the results of the controls."""
         is_case_covered = filter_check.is_case_insensitive or not self.needs_case_insensitive_filter
-        return is_case_covered and not self.has_hidden_spellings and self.classes <= filter_check.passed_classes
+        return (
+            is_case_covered and not self.has_hidden_spellings and self.spelling_kinds <= filter_check.kinds_that_passed
+        )
 
     def may_find_subscriber(self, filter_check: FilterCheck) -> bool:
         """Return whether the filter may find the subscriber, even if it cannot prove absence."""
-        return not self.classes & filter_check.failed_classes
+        return not self.spelling_kinds & filter_check.kinds_that_failed
 
 
 def _build_question(key: LookupKey) -> _Question:
@@ -462,8 +463,8 @@ class _FilterLookup:
 
     async def _run_controls(self, *, is_repeated: bool = False) -> FilterCheck:
         checks_case = any(question.needs_case_insensitive_filter for question in self.questions)
-        classes = frozenset[SpellingClass]().union(*(question.classes for question in self.questions))
-        return await check_filters(self.access, classes, checks_case=checks_case, is_repeated=is_repeated)
+        spelling_kinds = frozenset[SpellingKind]().union(*(question.spelling_kinds for question in self.questions))
+        return await check_filters(self.access, spelling_kinds, checks_case=checks_case, is_repeated=is_repeated)
 
     def _can_be_conclusive(self, filter_check: FilterCheck) -> bool:
         """Return whether an answer could prove an identity absent, or find the subscriber of an unresolved create."""

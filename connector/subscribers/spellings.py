@@ -1,4 +1,4 @@
-"""The spellings of an identity in look-ups, and the kind of each spelling (its spelling class).
+"""The spellings of an identity in look-ups, and the kind of each spelling.
 
 The service's filter may fail only for some kinds of texts. Examples are texts with capitals, and texts with a plus that
 the service decodes as a blank. So a proof for one spelling is valid only for spellings of the same kind.
@@ -24,7 +24,7 @@ CAPITAL_TRAITS = frozenset({"local: capitals", "domain: capitals"})
 
 
 @dataclass(frozen=True, slots=True)
-class SpellingClass:
+class SpellingKind:
     """A kind of spelling: texts of one field that a filter should treat alike. `traits` has all that is unusual in
     these texts, such as capitals or a plus. Plain texts have no traits."""
 
@@ -47,24 +47,24 @@ def build_spellings(field: str, identity_text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((identity_text, normalised_domain_spelling, normal_form)))
 
 
-def classify_spelling(field: str, text: str) -> SpellingClass:
+def classify_spelling(field: str, text: str) -> SpellingKind:
     """Return which kind of spelling this text of the field has."""
     if is_plain_spelling(field, text):
-        return SpellingClass(field, frozenset())
+        return SpellingKind(field, frozenset())
     if field != "email":
-        return SpellingClass(field, describe_spelling(text))
+        return SpellingKind(field, describe_spelling(text))
     local_part, at_sign, domain = text.rpartition("@")
     if not at_sign:
-        return SpellingClass(field, frozenset(("no @", *_find_traits(text))))
+        return SpellingKind(field, frozenset(("no @", *_find_traits(text))))
     address_parts = (("local", local_part), ("domain", domain))
     traits = {f"{name}: {trait}" for name, address_part in address_parts for trait in _find_traits(address_part)}
     if any(label.startswith("xn--") for label in domain.lower().split(".")):
         traits.add("domain: A-label")
-    return SpellingClass(field, frozenset(traits))
+    return SpellingKind(field, frozenset(traits))
 
 
 def is_plain_spelling(field: str, text: str) -> bool:
-    """Return true if a fast test shows that the text has no traits (see `SpellingClass`). The test is enough for nearly
+    """Return true if a fast test shows that the text has no traits (see `SpellingKind`). The test is enough for nearly
     all texts."""
     return _PLAIN_PATTERN_BY_FIELD[field].fullmatch(text) is not None
 

@@ -1,5 +1,5 @@
-"""Controls of filters: for which spelling classes a filter works, and the listed subscribers that are samples of a
-spelling class. A spelling class is a set of unusual characters, such as capitals or a plus."""
+"""Controls of filters: for which kinds of spelling a filter works, and the listed subscribers that are samples of a
+kind. A kind of spelling is a set of unusual characters, such as capitals or a plus."""
 
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from connector.listing.lookup import FilterCheck, check_filters, has_control
 from connector.listing.requests import read_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, Refused
-from connector.subscribers.spellings import SpellingClass, classify_spelling
+from connector.subscribers.spellings import SpellingKind, classify_spelling
 from tests.load.looks.fake_list import (
     FakeList,
     build_other_people,
@@ -20,18 +20,18 @@ from tests.load.looks.fake_list import (
 )
 from tests.load.sessions import build_sentinel, run_with_fake
 
-PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS = (
+PLAIN_KIND, PLUS_KIND, CAPITALS_KIND = (
     classify_spelling("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org")
 )
-CLIENT_USER_ID_CLASS = classify_spelling("client_user_id", "c1")
+CLIENT_USER_ID_KIND = classify_spelling("client_user_id", "c1")
 
 
 def check_filters_of(
-    fake_list: FakeList, folder: Path, *spelling_classes: SpellingClass, checks_case: bool = False, **options: Any
+    fake_list: FakeList, folder: Path, *spelling_kinds: SpellingKind, checks_case: bool = False, **options: Any
 ) -> FilterCheck:
     async def run_checks(session: Session) -> FilterCheck:
         await read_stats(session.access)
-        return await check_filters(session.access, spelling_classes, checks_case=checks_case)
+        return await check_filters(session.access, spelling_kinds, checks_case=checks_case)
 
     return run_with_fake(fake_list, folder, run_checks, **options)
 
@@ -47,22 +47,22 @@ def matches_plus_as_blank(filter_text: str, stored_text: str) -> bool:
     return filter_text.replace("+", " ") == stored_text
 
 
-def test_the_control_of_a_spelling_class_decides_only_about_this_class(tmp_path: Path) -> None:
+def test_the_control_of_a_kind_of_spelling_decides_only_about_this_kind(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.text_match = matches_plus_as_blank
-    result = check_filters_of(fake_list, tmp_path, PLAIN_CLASS, PLUS_CLASS, CAPITALS_CLASS, CLIENT_USER_ID_CLASS)
-    # The list shows no email with capitals, so the class CAPITALS_CLASS was not tried.
-    assert (set(result.passed_classes), set(result.failed_classes)) == (
-        {PLAIN_CLASS, CLIENT_USER_ID_CLASS},
-        {PLUS_CLASS},
+    result = check_filters_of(fake_list, tmp_path, PLAIN_KIND, PLUS_KIND, CAPITALS_KIND, CLIENT_USER_ID_KIND)
+    # The list shows no email with capitals, so the kind CAPITALS_KIND was not tried.
+    assert (set(result.kinds_that_passed), set(result.kinds_that_failed)) == (
+        {PLAIN_KIND, CLIENT_USER_ID_KIND},
+        {PLUS_KIND},
     )
 
 
-def test_a_spelling_class_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_path: Path) -> None:
+def test_a_kind_of_spelling_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(14, "p+14@x.org")
     fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
-    assert check_filters_of(fake_list, tmp_path, PLUS_CLASS).failed_classes == {PLUS_CLASS}
+    assert check_filters_of(fake_list, tmp_path, PLUS_KIND).kinds_that_failed == {PLUS_KIND}
     assert [fake_list.count_requests(f"p+{sentinel_number}@x.org") for sentinel_number in (11, 12, 13, 14)] == [
         1,
         1,
@@ -76,30 +76,30 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
 
     async def run_checks(session: Session) -> None:
         await read_stats(session.access)
-        assert await check_filters(session.access, [PLAIN_CLASS]) == FilterCheck(
-            failed_classes=frozenset({PLAIN_CLASS})
+        assert await check_filters(session.access, [PLAIN_KIND]) == FilterCheck(
+            kinds_that_failed=frozenset({PLAIN_KIND})
         )
         assert session.access.state.unusable_fields == {"email"}
         query_count = len(fake_list.queries)
         fake_list.text_match = matches_exactly
-        assert (await check_filters(session.access, [PLAIN_CLASS])).passed_classes == set()
-        assert not has_control(session.access, PLAIN_CLASS)
+        assert (await check_filters(session.access, [PLAIN_KIND])).kinds_that_passed == set()
+        assert not has_control(session.access, PLAIN_KIND)
         assert len(fake_list.queries) == query_count
         # The filter by client_user_id is tried separately.
-        assert (await check_filters(session.access, [CLIENT_USER_ID_CLASS])).passed_classes == {CLIENT_USER_ID_CLASS}
+        assert (await check_filters(session.access, [CLIENT_USER_ID_KIND])).kinds_that_passed == {CLIENT_USER_ID_KIND}
 
     run_with_fake(fake_list, tmp_path, run_checks)
 
 
 def test_a_filter_is_usable_only_with_a_total_count_for_a_made_up_value(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5), choose_total_count=lambda match_count: None)
-    assert check_filters_of(fake_list, tmp_path, PLAIN_CLASS) == FilterCheck(failed_classes=frozenset({PLAIN_CLASS}))
+    assert check_filters_of(fake_list, tmp_path, PLAIN_KIND) == FilterCheck(kinds_that_failed=frozenset({PLAIN_KIND}))
     refusal = Refused(400, "no address")
     fake_list = FakeList(
         build_other_people(5), choose_answer=lambda query: refusal if ".invalid" in (query.email or "") else None
     )
-    assert check_filters_of(fake_list, tmp_path / "again", PLAIN_CLASS) == FilterCheck(
-        failed_classes=frozenset({PLAIN_CLASS})
+    assert check_filters_of(fake_list, tmp_path / "again", PLAIN_KIND) == FilterCheck(
+        kinds_that_failed=frozenset({PLAIN_KIND})
     )
 
 
@@ -111,25 +111,25 @@ def test_the_sent_text_of_a_sentinel_is_the_first_control(tmp_path: Path) -> Non
     fake_list = build_list_with_plus()
     fake_list.add(100, "wit+ness@x.org")
     (sentinel,) = build_sentinels("wit+ness@x.org")
-    result = check_filters_of(fake_list, tmp_path, PLUS_CLASS, sentinels=(sentinel,))
-    assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS_CLASS}, (sentinel,))
+    result = check_filters_of(fake_list, tmp_path, PLUS_KIND, sentinels=(sentinel,))
+    assert (set(result.kinds_that_passed), result.seen_sentinels) == ({PLUS_KIND}, (sentinel,))
     assert fake_list.count_requests("p+11@x.org") == 0
 
 
 def test_a_sentinel_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     result = check_filters_of(
-        fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")
+        fake_list, tmp_path, PLUS_KIND, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")
     )
-    assert (set(result.passed_classes), result.seen_sentinels) == ({PLUS_CLASS}, ())
+    assert (set(result.kinds_that_passed), result.seen_sentinels) == ({PLUS_KIND}, ())
     assert [fake_list.count_requests(f"late+{sentinel_number}@x.org") for sentinel_number in (1, 2, 3)] == [1, 1, 0]
 
 
-def test_a_spelling_class_fails_if_the_list_shows_a_sentinel_by_id_and_not_by_text(tmp_path: Path) -> None:
+def test_a_kind_of_spelling_fails_if_the_list_shows_a_sentinel_by_id_and_not_by_text(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter is case-sensitive
-    result = check_filters_of(fake_list, tmp_path, PLUS_CLASS, sentinels=build_sentinels("wit+ness@x.org"))
-    assert (set(result.passed_classes), set(result.failed_classes)) == (set(), {PLUS_CLASS})
+    result = check_filters_of(fake_list, tmp_path, PLUS_KIND, sentinels=build_sentinels("wit+ness@x.org"))
+    assert (set(result.kinds_that_passed), set(result.kinds_that_failed)) == (set(), {PLUS_KIND})
 
 
 def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_reverse(tmp_path: Path) -> None:
@@ -156,24 +156,22 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
         ([], matches_in_any_case, False),
     ]
     for index, (people, text_match, is_case_insensitive) in enumerate(lists_and_filters):
-        result = check_filters_of(FakeList(people, text_match), tmp_path / str(index), PLAIN_CLASS, checks_case=True)
+        result = check_filters_of(FakeList(people, text_match), tmp_path / str(index), PLAIN_KIND, checks_case=True)
         assert result.is_case_insensitive is is_case_insensitive, text_match
 
 
-def read_samples(*people: dict[str, Any]) -> dict[SpellingClass, list[ListedSubscriber]]:
+def read_samples(*people: dict[str, Any]) -> dict[SpellingKind, list[ListedSubscriber]]:
     list_stats = ListStats(0.0)
     list_stats.add(people)
-    return list_stats.samples_by_class
+    return list_stats.samples_by_kind
 
 
 def test_both_identities_of_a_subscriber_become_samples() -> None:
-    samples_by_class = read_samples(
-        {"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"}
-    )
-    assert samples_by_class == {
-        PLUS_CLASS: [ListedSubscriber(1, "a+b@x.org")],
-        CLIENT_USER_ID_CLASS: [ListedSubscriber(1, "k1")],
-        PLAIN_CLASS: [ListedSubscriber(2, "c@x.org")],
+    samples_by_kind = read_samples({"Id": 1, "Email": "a+b@x.org", "ClientUserId": "k1"}, {"Id": 2, "Email": "c@x.org"})
+    assert samples_by_kind == {
+        PLUS_KIND: [ListedSubscriber(1, "a+b@x.org")],
+        CLIENT_USER_ID_KIND: [ListedSubscriber(1, "k1")],
+        PLAIN_KIND: [ListedSubscriber(2, "c@x.org")],
     }
 
 

@@ -54,7 +54,7 @@ def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
     assert read_result(look_up(fake_list, tmp_path / "again", "ann@x.org")) == ({}, compute_identities("ann@x.org"))
 
 
-def test_a_spelling_class_whose_control_is_found_only_after_the_look_ups_proves_no_absence(tmp_path: Path) -> None:
+def test_a_kind_of_spelling_whose_control_is_found_only_after_the_look_ups_proves_no_absence(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))  # the list shows the only sentinel with a plus during the look-ups
 
     def show_sentinel(query: ListQuery) -> None:

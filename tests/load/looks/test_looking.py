@@ -65,7 +65,7 @@ def test_a_sweep_looks_up_many_keys_and_any_keys_if_the_service_has_a_short_list
     assert fake_list.page_count == len(fake_list.queries)
 
 
-def test_a_key_without_a_control_of_its_spelling_class_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
+def test_a_key_without_a_control_of_its_kind_of_spelling_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     assert look_up_texts(fake_list, tmp_path, "a+b@x.org").absent_identities == {compute_identity("a+b@x.org")}
     assert fake_list.page_count == len(fake_list.queries)

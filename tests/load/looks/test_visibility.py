@@ -15,8 +15,8 @@ from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import build_sentinel, run_with_fake
 
 NO_SENTINEL = float("-inf")
-PLAIN_CLASSES = frozenset({classify_spelling("email", "a@x.org")})
-PASSED_CHECK = FilterCheck(PLAIN_CLASSES)
+PLAIN_KINDS = frozenset({classify_spelling("email", "a@x.org")})
+PASSED_CHECK = FilterCheck(PLAIN_KINDS)
 OLD_SENTINEL, NEW_SENTINEL = build_sentinel(100.0, 1, "old@x.org"), build_sentinel(200.0, 2, "new@x.org")
 
 
@@ -118,12 +118,12 @@ SENTINEL_CASES: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[
         999.0, build_series(500), PASSED_CHECK, (999.0, 0.0), 1,
     ),
     "a sentinel that was a control is not looked up again": (
-        999.0, build_series(1), FilterCheck(PLAIN_CLASSES, seen_sentinels=build_series(1)), (999.0, 0.0), 0,
+        999.0, build_series(1), FilterCheck(PLAIN_KINDS, seen_sentinels=build_series(1)), (999.0, 0.0), 0,
     ),
     "the latest of a few visible sentinels is found": (995.0, build_series(10), PASSED_CHECK, (995.0, 4.0), None),
     "no sentinel is visible if the list shows none": (0.0, build_series(5), PASSED_CHECK, (NO_SENTINEL, 5.0), None),
-    "a sentinel of a passed class is a sign of lag": (0.0, MIXED_SENTINELS, PASSED_CHECK, (NO_SENTINEL, 90.0), None),
-    "a sentinel of another class is not a sign of lag": (0.0, MIXED_SENTINELS, FilterCheck(), (NO_SENTINEL, 0.0), None),
+    "a sentinel of a passed kind is a sign of lag": (0.0, MIXED_SENTINELS, PASSED_CHECK, (NO_SENTINEL, 90.0), None),
+    "a sentinel of another kind is not a sign of lag": (0.0, MIXED_SENTINELS, FilterCheck(), (NO_SENTINEL, 0.0), None),
     "a sentinel is looked up in every spelling": (
         900.0, (build_sentinel(900.0, 1, "P900@X.org"),), PASSED_CHECK, (900.0, 0.0), None,
     ),
