@@ -36,32 +36,32 @@ ROOT = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True, slots=True)
-class Area:
+class CodeArea:
     """Modules of the product, and the tests of these modules."""
 
     modules: tuple[str, ...]
     tests: tuple[str, ...]
 
 
-_SOURCE_MODULES = ("connector/sources", "connector/spool.py", "connector/spooled_rows.py")
+_MODULES_OF_SOURCES = ("connector/sources", "connector/spool.py", "connector/spooled_rows.py")
 AREA_BY_NAME = {
-    "ledger": Area(("connector/ledger", "connector/states.py"), ("tests/ledger", "tests/test_states.py")),
-    "load": Area(("connector/load",), ("tests/load", "tests/simulation/test_seeds.py")),
-    "listing": Area(("connector/listing",), ("tests/load", "tests/export/test_listing.py")),
-    "paging": Area(("connector/paging",), ("tests/paging",)),
-    "subscribers": Area(("connector/subscribers",), ("tests/subscribers", "tests/jobs")),
-    "sources": Area(_SOURCE_MODULES, ("tests/sources", "tests/test_spool.py")),
-    "warehouse": Area(("connector/warehouse", "connector/export.py"), ("tests/export",)),
-    "mail": Area(("connector/mail", "connector/sender.py"), ("tests/mail", "tests/pipelines/emails")),
+    "ledger": CodeArea(("connector/ledger", "connector/states.py"), ("tests/ledger", "tests/test_states.py")),
+    "load": CodeArea(("connector/load",), ("tests/load", "tests/simulation/test_seeds.py")),
+    "listing": CodeArea(("connector/listing",), ("tests/load", "tests/export/test_listing.py")),
+    "paging": CodeArea(("connector/paging",), ("tests/paging",)),
+    "subscribers": CodeArea(("connector/subscribers",), ("tests/subscribers", "tests/jobs")),
+    "sources": CodeArea(_MODULES_OF_SOURCES, ("tests/sources", "tests/test_spool.py")),
+    "warehouse": CodeArea(("connector/warehouse", "connector/export.py"), ("tests/export",)),
+    "mail": CodeArea(("connector/mail", "connector/sender.py"), ("tests/mail", "tests/pipelines/emails")),
 }
 WIDER_TESTS = ("tests/simulation", "tests/library", "tests/pipelines")
 _EXCLUDED_TESTS = "tests/simulation/test_mutations.py"  # these tests make mutations themselves
 
-_NEGATION_BY_OPERATOR: dict[type[ast.cmpop], type[ast.cmpop]] = {
+_NEGATED_OPERATOR_BY_OPERATOR: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
 }  # fmt: skip
-_SHIFT_BY_OPERATOR: dict[type[ast.cmpop], type[ast.cmpop]] = {
+_SHIFTED_OPERATOR_BY_OPERATOR: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
 }  # fmt: skip
 _FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -69,7 +69,7 @@ _UNCHANGED_FIELDS = ("annotation", "returns", "decorator_list", "bases")  # no m
 _MEMORY_BYTES = 12 << 30  # an endless loop must not fill the memory of the machine
 _TIMEOUT_FACTOR, _EXTRA_TIMEOUT_S = 4, 120  # timeout = factor * (time without a mutation) + extra timeout
 _TEST_TIMEOUT_S = 300  # the timeout of each test, several times the time of the longest test
-_INTERRUPTION_S = 30  # tests that hang are interrupted, and killed after this time
+_KILL_DELAY_S = 30  # seconds from the interruption of tests that hang until the tests are killed
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,8 @@ def find_changes(node: ast.AST, function: str = "module", *, is_nested: bool = F
                 kind = "step" if isinstance(child, ast.Expr) else "exit"
                 yield Change(function, kind, child, partial(setitem, children, index, ast.Pass()))
             if isinstance(child, ast.stmt):
-                is_inner_statement = not isinstance(child, (*_FUNCTION_NODES, ast.ClassDef))
-                yield from find_changes(child, function, is_nested=is_inner_statement)
+                is_definition = isinstance(child, (*_FUNCTION_NODES, ast.ClassDef))
+                yield from find_changes(child, function, is_nested=not is_definition)
             elif isinstance(child, ast.AST):
                 yield from find_changes(child, function, is_nested=is_nested)
 
@@ -131,7 +131,10 @@ def _find_expression_changes(node: ast.AST, function: str) -> Iterator[Change]:
     """Yield the possible changes of an expression, or of the condition of a statement or a comprehension."""
     if isinstance(node, ast.Compare):
         for index, operator in enumerate(node.ops):
-            for kind, new_operators in (("comparison", _NEGATION_BY_OPERATOR), ("bound", _SHIFT_BY_OPERATOR)):
+            for kind, new_operators in (
+                ("comparison", _NEGATED_OPERATOR_BY_OPERATOR),
+                ("bound", _SHIFTED_OPERATOR_BY_OPERATOR),
+            ):
                 if new_operator := new_operators.get(type(operator)):
                     yield Change(function, kind, node, partial(setitem, node.ops, index, new_operator()))
     elif isinstance(node, ast.BoolOp):
@@ -238,7 +241,7 @@ def _end_process_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(subprocess.TimeoutExpired):
         if process.poll() is None:
             process.send_signal(signal.SIGINT)  # the tests stop their servers
-            process.wait(_INTERRUPTION_S)
+            process.wait(_KILL_DELAY_S)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -32,10 +32,10 @@ async def post_all(bodies: list[bytes], base_url: str, token: str) -> None:
         connector=connector, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar(), trust_env=False
     ) as session:
         unsent_bodies = iter(bodies)
-        await asyncio.gather(*(_post_from(unsent_bodies, session, url, headers) for _ in range(MAX_IN_FLIGHT)))
+        await asyncio.gather(*(_post_bodies(unsent_bodies, session, url, headers) for _ in range(MAX_IN_FLIGHT)))
 
 
-async def _post_from(
+async def _post_bodies(
     unsent_bodies: Iterator[bytes], session: aiohttp.ClientSession, url: URL, headers: dict[str, str]
 ) -> None:
     for body in unsent_bodies:

@@ -24,9 +24,9 @@ from tests.benchmarks.exporting import Target, export_list
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.other_tools import BY_HAND_EXPORT, install
 from tests.benchmarks.people import BASE_ID
-from tests.benchmarks.processes import CommandError, Usage
+from tests.benchmarks.processes import CommandError, ResourceUsage
 from tests.benchmarks.tables import (
-    Promise,
+    PromisedFigure,
     format_number,
     print_json,
     print_promises,
@@ -53,7 +53,7 @@ TargetFactory = Callable[[int], Target]
 class ExportMeasurement:
     """The measurements of one export."""
 
-    per_s: float  # rows per second over the whole process
+    rows_per_s: float  # over the whole process
     peak_mb: float
     cpu_us_per_row: float
 
@@ -119,24 +119,24 @@ def run_round(
 def measure_export(factory: TargetFactory, sandbox: SandboxProcess, folder: Path, row_count: int) -> ExportMeasurement:
     """Export to a new target, and remove the target. Raise CommandError if the export fails."""
     target = factory(next(_TARGET_NUMBERS))
-    usage = export_list(sandbox, target, row_count, folder / "state")
+    resource_usage = export_list(sandbox, target, row_count, folder / "state")
     _remove_file(target)
-    return _build_measurement(usage, row_count)
+    return _build_measurement(resource_usage, row_count)
 
 
 def measure_script(series: MeasurementSeries, target_pattern: str, sandbox: SandboxProcess, row_count: int) -> None:
     """Export with the script. Leave the script out if it cannot be installed or fails."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            usage = install(BY_HAND_EXPORT).export(sandbox, target_pattern.format(folder))
-        series.runs.append(_build_measurement(usage, row_count))
+            resource_usage = install(BY_HAND_EXPORT).export(sandbox, target_pattern.format(folder))
+        series.runs.append(_build_measurement(resource_usage, row_count))
     except CommandError as error:
         series.exclusion_reason = str(error)
 
 
-def _build_measurement(usage: Usage, row_count: int) -> ExportMeasurement:
-    peak_mb = float("nan") if usage.peak_bytes is None else usage.peak_bytes / 1e6
-    return ExportMeasurement(row_count / usage.wall_s, peak_mb, usage.cpu_s / row_count * 1e6)
+def _build_measurement(resource_usage: ResourceUsage, row_count: int) -> ExportMeasurement:
+    peak_mb = float("nan") if resource_usage.peak_bytes is None else resource_usage.peak_bytes / 1e6
+    return ExportMeasurement(row_count / resource_usage.wall_s, peak_mb, resource_usage.cpu_s / row_count * 1e6)
 
 
 def _remove_file(target: Target) -> None:
@@ -226,19 +226,19 @@ def print_series(title: str, series_list: list[MeasurementSeries]) -> None:
 
 def _build_table_row(series: MeasurementSeries) -> tuple[str, ...]:
     median = series.median
-    median_values = (median.per_s, median.peak_mb, median.cpu_us_per_row)
+    median_values = (median.rows_per_s, median.peak_mb, median.cpu_us_per_row)
     formats_and_values = zip(("{:,.0f}", "{:.0f}", "{:.1f}"), median_values, strict=True)
     return (series.name, *(format_number(number_format, value) for number_format, value in formats_and_values))
 
 
-def build_promises(series_by_name: dict[str, MeasurementSeries], row_count: int) -> list[Promise]:
+def build_promises(series_by_name: dict[str, MeasurementSeries], row_count: int) -> list[PromisedFigure]:
     """Return the promises about the speed to each destination, and about the peak memory. `row_count` is the number of
     exported rows. If a value was not measured, the value is NaN."""
     promises = [
         promise_at_least(
             f"rows/s to {name}, whole process, {row_count:,} rows",
             min_rate,
-            series_by_name[name].median.per_s,
+            series_by_name[name].median.rows_per_s,
             "{:,.0f}",
         )
         for name, min_rate in _PROMISED_RATE_BY_DESTINATION.items()
@@ -249,15 +249,15 @@ def build_promises(series_by_name: dict[str, MeasurementSeries], row_count: int)
     return promises
 
 
-def build_ratio_promises(series_by_name: dict[str, MeasurementSeries], row_count: int) -> list[Promise]:
+def build_ratio_promises(series_by_name: dict[str, MeasurementSeries], row_count: int) -> list[PromisedFigure]:
     """Return the promises about the speed compared with the handwritten script. A ratio is NaN without the script."""
     empty_series = MeasurementSeries("nothing")
     return [
         promise_at_least(
             f"times the script's speed, to {name}, {row_count:,} rows",
             min_ratio,
-            series_by_name.get(name, empty_series).median.per_s
-            / series_by_name.get(f"by hand, {name}", empty_series).median.per_s,
+            series_by_name.get(name, empty_series).median.rows_per_s
+            / series_by_name.get(f"by hand, {name}", empty_series).median.rows_per_s,
             "{:.1f}",
         )
         for name, min_ratio in _PROMISED_RATIO_BY_DESTINATION.items()

@@ -9,14 +9,14 @@ from typing import Any
 
 from connector.sandbox import SandboxProcess
 from tests.benchmarks.people import BASE_ID
-from tests.benchmarks.processes import Usage, run_process
+from tests.benchmarks.processes import ResourceUsage, run_process
 
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
     """The resources that an import used, and the row counts of its report."""
 
-    usage: Usage
+    resource_usage: ResourceUsage
     row_counts: dict[str, int]
 
 
@@ -37,9 +37,9 @@ def import_file(
         "json",
     )
     environment = build_environment(sandbox, state_folder) | ({"CONNECTOR_LEDGER": ledger_url} if ledger_url else {})
-    usage = run_process((*command, *options), environment)
-    report: dict[str, Any] = json.loads(usage.stdout)
-    return ImportResult(usage, report["rows"])
+    resource_usage = run_process((*command, *options), environment)
+    report: dict[str, Any] = json.loads(resource_usage.stdout)
+    return ImportResult(resource_usage, report["rows"])
 
 
 def build_environment(sandbox: SandboxProcess, state_folder: Path | None = None) -> dict[str, str]:

@@ -32,7 +32,7 @@ from tests.benchmarks.importing import build_environment, import_file
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.other_tools import BY_HAND, install, remove_environments
 from tests.benchmarks.people import write_bodies, write_people
-from tests.benchmarks.processes import CommandError, Usage, run_process
+from tests.benchmarks.processes import CommandError, ResourceUsage, run_process
 from tests.benchmarks.tables import (
     format_number,
     print_json,
@@ -54,16 +54,16 @@ _COLUMNS = ("creates/s", "steady", "whole process", "most in flight", "CPU µs/r
 class LoadMeasurement:
     """The measurements of one run. The rates are in creates/s."""
 
-    per_s: float  # creates per second, from the first create to the last
-    steady_per_s: float  # the same rate without the first `_PACE_SEARCH_S` seconds; NaN for a short run
-    whole_per_s: float  # creates per second over the whole process, with its start and its end
+    creates_per_s: float  # from the first create to the last
+    steady_creates_per_s: float  # without the first `_PACE_SEARCH_S` seconds; NaN for a short run
+    creates_per_s_with_start: float  # over the whole process, with its start and its end
     peak_in_flight: float
     cpu_us_per_row: float  # processor time without the start of the process, or NaN if the start was not measured
 
     @property
     def pace(self) -> float:
         """The steady rate, or the rate of the whole run if the run was too short for a steady rate."""
-        return self.per_s if math.isnan(self.steady_per_s) else self.steady_per_s
+        return self.creates_per_s if math.isnan(self.steady_creates_per_s) else self.steady_creates_per_s
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class MeasuredClient:
 
     name: str
     row_count: int
-    load_people: Callable[[SandboxProcess], tuple[Usage, float]]
+    load_people: Callable[[SandboxProcess], tuple[ResourceUsage, float]]
     measurements: list[LoadMeasurement] = field(default_factory=list)
     exclusion_reason: str | None = None
 
@@ -86,7 +86,7 @@ class MeasuredClient:
         if self.exclusion_reason is not None:
             return
         try:
-            usage, cpu_s = self.load_people(sandbox)
+            resource_usage, cpu_s = self.load_people(sandbox)
         except CommandError as error:
             self.exclusion_reason = str(error)
             return
@@ -96,7 +96,7 @@ class MeasuredClient:
                 f"{len(creates.stored_times)} of {self.row_count} created, {creates.duplicate_count} of them twice"
             )
             return
-        rates = creates.compute_rate(), creates.compute_rate(_PACE_SEARCH_S), self.row_count / usage.wall_s
+        rates = creates.compute_rate(), creates.compute_rate(_PACE_SEARCH_S), self.row_count / resource_usage.wall_s
         self.measurements.append(
             LoadMeasurement(*rates, sandbox.stats()["peak_in_flight"], cpu_s / self.row_count * 1e6)
         )
@@ -126,15 +126,15 @@ class MeasuredClient:
 def build_import_client(name: str, folder: Path, row_count: int, *options: str) -> MeasuredClient:
     """Return the client `connector import`, which starts with a new ledger."""
 
-    def import_into_empty(sandbox: SandboxProcess, file_name: str) -> Usage:
+    def import_into_empty_sandbox(sandbox: SandboxProcess, file_name: str) -> ResourceUsage:
         sandbox.reset()
         with tempfile.TemporaryDirectory() as state_folder:
-            return import_file(sandbox, folder / file_name, Path(state_folder), *options).usage
+            return import_file(sandbox, folder / file_name, Path(state_folder), *options).resource_usage
 
-    def load_people(sandbox: SandboxProcess) -> tuple[Usage, float]:
-        start_cpu_s = import_into_empty(sandbox, "few.csv").cpu_s
-        usage = import_into_empty(sandbox, "people.csv")
-        return usage, (usage.cpu_s - start_cpu_s) * row_count / (row_count - _FEW_ROW_COUNT)
+    def load_people(sandbox: SandboxProcess) -> tuple[ResourceUsage, float]:
+        start_cpu_s = import_into_empty_sandbox(sandbox, "few.csv").cpu_s
+        resource_usage = import_into_empty_sandbox(sandbox, "people.csv")
+        return resource_usage, (resource_usage.cpu_s - start_cpu_s) * row_count / (row_count - _FEW_ROW_COUNT)
 
     return MeasuredClient(name, row_count, load_people)
 
@@ -142,11 +142,11 @@ def build_import_client(name: str, folder: Path, row_count: int, *options: str) 
 def build_bare_loop_client(name: str, folder: Path, row_count: int) -> MeasuredClient:
     """Return the bare aiohttp loop as a client. The loop itself measures the processor time of its requests."""
 
-    def load_people(sandbox: SandboxProcess) -> tuple[Usage, float]:
+    def load_people(sandbox: SandboxProcess) -> tuple[ResourceUsage, float]:
         sandbox.reset()
         command = (sys.executable, "-m", "tests.benchmarks.bare_loop", folder / "bodies.jsonl")
-        usage = run_process(command, build_environment(sandbox))
-        return usage, float(json.loads(usage.stdout)["cpu_s"])
+        resource_usage = run_process(command, build_environment(sandbox))
+        return resource_usage, float(json.loads(resource_usage.stdout)["cpu_s"])
 
     return MeasuredClient(name, row_count, load_people)
 
@@ -154,7 +154,7 @@ def build_bare_loop_client(name: str, folder: Path, row_count: int) -> MeasuredC
 def build_script_client(folder: Path, row_count: int) -> MeasuredClient:
     """Install the handwritten script, and return the script as a client."""
 
-    def load_people(sandbox: SandboxProcess) -> tuple[Usage, float]:
+    def load_people(sandbox: SandboxProcess) -> tuple[ResourceUsage, float]:
         sandbox.reset()
         return install(BY_HAND).load(sandbox, folder / "people.csv"), math.nan
 
@@ -207,7 +207,9 @@ def measure_clients(folder: Path, row_count: int, round_count: int, latency_ms: 
     else:
         cpu_ratio = default_client.compute_median_ratio(bare_loop_client, "cpu_us_per_row")
         promises = [
-            promise_at_least("creates/s with the ledger on the disk", 5000.0, default_client.median.per_s, "{:,.0f}"),
+            promise_at_least(
+                "creates/s with the ledger on the disk", 5000.0, default_client.median.creates_per_s, "{:,.0f}"
+            ),
             promise_at_most("CPU time per row, as a multiple of the bare loop's", 2.0, cpu_ratio, "{:.2f} x"),
         ]
     print_promises(promises)

@@ -13,7 +13,7 @@ import platformdirs
 from connector.sandbox import SandboxProcess
 from tests.benchmarks.importing import build_environment
 from tests.benchmarks.people import BASE_ID
-from tests.benchmarks.processes import Usage, run_process
+from tests.benchmarks.processes import ResourceUsage, run_process
 
 _SCRIPTS = Path(__file__).parent / "others"
 _INSTALL_TIMEOUT_S = 900.0
@@ -45,15 +45,15 @@ class InstalledTool:
         """The name of the tool with the version."""
         return f"{self.tool.name} [{self.tool.distribution} {self.version}]"
 
-    def load(self, sandbox: SandboxProcess, path: Path) -> Usage:
+    def load(self, sandbox: SandboxProcess, path: Path) -> ResourceUsage:
         """Load the file of people into the sandbox. HOME is a new folder. Raise CommandError if the tool fails."""
         return self._measure_command(sandbox, str(path), str(BASE_ID))
 
-    def export(self, sandbox: SandboxProcess, target: str) -> Usage:
+    def export(self, sandbox: SandboxProcess, target: str) -> ResourceUsage:
         """Export the sandbox's list to a path or a URL. HOME is a new folder. Raise CommandError if the tool fails."""
         return self._measure_command(sandbox, target)
 
-    def _measure_command(self, sandbox: SandboxProcess, *arguments: str) -> Usage:
+    def _measure_command(self, sandbox: SandboxProcess, *arguments: str) -> ResourceUsage:
         with tempfile.TemporaryDirectory() as home_folder:
             environment = build_environment(sandbox) | {"HOME": home_folder} | _NO_TELEMETRY_ENVIRONMENT
             command: tuple[Path | str, ...] = (self.python_path, _SCRIPTS / self.tool.script_name, *arguments)

@@ -128,8 +128,8 @@ class PaceMeasurement:
     retry_after: str
     goodput: float  # creates in the measured time, as a share of the allowed requests
     refused_share: float  # refused requests in the measured time, as a share of all requests
-    inside_retry_after_count: int  # requests that arrived inside a Retry-After
-    disobedient_count: int  # requests inside a Retry-After, on a connection that had received the Retry-After
+    request_count_inside_pause: int  # requests that arrived inside a Retry-After
+    disobedient_request_count: int  # requests inside a Retry-After, on the connection that received the Retry-After
     created_count: int
     duplicate_count: int
     stalled_s: float  # seconds of the measured time in which the machine stalled
@@ -143,7 +143,7 @@ class _SandboxCounts:
     counted_at: float
     created_count: int
     refused_count: int
-    received_count: int
+    received_request_count: int
 
 
 def measure_pace(
@@ -154,10 +154,10 @@ def measure_pace(
     new_sandbox = SandboxProcess(rate=RATE, latency_ms=LATENCY_MS, limiter=limiter, retry_after=retry_after)
     with new_sandbox as sandbox, ThreadPoolExecutor(1) as pool:
         load_future = pool.submit(load, sandbox)
-        counts_before, counts_after, stalled_s = _read_counts_around(sandbox, load_future, search_s, measurement_s)
+        counts_before, counts_after, stalled_s = _measure_counts(sandbox, load_future, search_s, measurement_s)
         load_future.result()
-        creates, pause_request_counts = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
-    received_count = counts_after.received_count - counts_before.received_count
+        creates, request_counts_inside_pause = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
+    received_request_count = counts_after.received_request_count - counts_before.received_request_count
     return PaceMeasurement(
         client,
         limiter,
@@ -165,9 +165,11 @@ def measure_pace(
         (counts_after.created_count - counts_before.created_count)
         / (counts_after.counted_at - counts_before.counted_at)
         / RATE,
-        (counts_after.refused_count - counts_before.refused_count) / received_count if received_count else float("nan"),
-        pause_request_counts["all"],
-        pause_request_counts["told"],
+        (counts_after.refused_count - counts_before.refused_count) / received_request_count
+        if received_request_count
+        else float("nan"),
+        request_counts_inside_pause["all"],
+        request_counts_inside_pause["told"],
         len(creates.stored_times),
         creates.duplicate_count,
         stalled_s,
@@ -188,13 +190,13 @@ def measure_without_stall(
     return measure_pace(client, load, limiter, retry_after, search_s, measurement_s)
 
 
-def _read_counts_around(
+def _measure_counts(
     sandbox: SandboxProcess, load_future: Future[object], search_s: float, measurement_s: float
 ) -> tuple[_SandboxCounts, _SandboxCounts, float]:
     """Return the counts at the start and at the end of the measured time, and for how many seconds the machine
     stalled."""
     deadline = time.monotonic() + _START_TIMEOUT_S
-    while not _read_counts(sandbox).received_count:
+    while not _read_counts(sandbox).received_request_count:
         if time.monotonic() > deadline:
             raise LoadEndedEarlyError(f"the client sent nothing within {_START_TIMEOUT_S:g} s")
         _sleep_while_loading(load_future, _POLL_S)
@@ -223,11 +225,11 @@ def _read_counts(sandbox: SandboxProcess) -> _SandboxCounts:
     stats: dict[str, Any] = sandbox.stats()
     counts_by_operation = stats["requests"]
     created_count = counts_by_operation.get("create", {"answers": {}})["answers"].get("200", 0)
-    received_count = sum(counts["received"] for counts in counts_by_operation.values())
-    return _SandboxCounts(time.monotonic(), created_count, stats["limited"], received_count)
+    received_request_count = sum(counts["received"] for counts in counts_by_operation.values())
+    return _SandboxCounts(time.monotonic(), created_count, stats["limited"], received_request_count)
 
 
-def create_by_script(sandbox: SandboxProcess, path: Path) -> float:
+def measure_script_s(sandbox: SandboxProcess, path: Path) -> float:
     """Create a subscriber for each row, one after another, and obey Retry-After. Return the duration in seconds."""
     started_at = time.monotonic()
     connection = http.client.HTTPConnection(sandbox.base_url.removeprefix("http://"))
@@ -256,17 +258,17 @@ def compare_with_random_refusals(cases: Iterable[RandomRefusals]) -> None:
         for index, random_refusals in enumerate(cases):
             path = write_people(Path(folder) / "people.csv", random_refusals.row_count)
             with random_refusals.start() as sandbox:
-                script_s = create_by_script(sandbox, path)
+                script_s = measure_script_s(sandbox, path)
             with random_refusals.start() as sandbox:
                 started_at = time.monotonic()
                 row_counts = import_file(sandbox, path, Path(folder) / f"state-{index}").row_counts
                 import_s = time.monotonic() - started_at
-                creates, pause_request_counts = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
+                creates, request_counts_inside_pause = read_creates(sandbox), sandbox.stats()["inside_retry_after"]
             time_ratio = f"{import_s / script_s:.2f}"
             count_texts = (
                 f"{row_counts['created']:,}",
                 str(creates.duplicate_count),
-                str(pause_request_counts["told"]),
+                str(request_counts_inside_pause["told"]),
             )
             table_rows.append(
                 (str(random_refusals), f"{script_s:.1f} s", f"{import_s:.1f} s", time_ratio, *count_texts)
@@ -341,11 +343,11 @@ def print_results(
     has_all_limits = len(
         {(measurement.limiter, measurement.retry_after) for measurement in import_measurements}
     ) == len(LIMITS)
-    worst_goodput, worst_refused_share, worst_disobedient_count = (
+    worst_goodput, worst_refused_share, worst_disobedient_request_count = (
         choose_worst((getattr(measurement, name) for measurement in import_measurements), default=float("nan"))
         if has_all_limits
         else float("nan")
-        for choose_worst, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient_count"))
+        for choose_worst, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient_request_count"))
     )
     promises = [
         promise_at_least("lowest share of the allowed rate", _PROMISED_GOODPUT, worst_goodput, "{:.1%}"),
@@ -353,7 +355,7 @@ def print_results(
         promise_at_most(
             "largest number of requests inside a pause, on the paused connection",
             0,
-            worst_disobedient_count,
+            worst_disobedient_request_count,
             "{:.0f}",
         ),
     ]
@@ -377,8 +379,8 @@ def _build_table_row(measurement: PaceMeasurement, row_count: int) -> tuple[str,
         f"{measurement.goodput * RATE:.1f}",
         f"{measurement.goodput:.1%}",
         format_number("{:.2%}", measurement.refused_share),
-        f"{measurement.inside_retry_after_count:,}",
-        f"{measurement.disobedient_count:,}",
+        f"{measurement.request_count_inside_pause:,}",
+        f"{measurement.disobedient_request_count:,}",
         f"{measurement.created_count:,} of {row_count:,}",
         f"{measurement.duplicate_count:,}",
         f"{measurement.stalled_s:.1f} s",

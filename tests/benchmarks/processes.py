@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-_KIB = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in bytes on macOS, in kibibytes elsewhere
+_BYTES_PER_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is in KiB, and on macOS in bytes
 
 
 class CommandError(Exception):
@@ -23,7 +23,7 @@ class CommandError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class ResourceUsage:
     """The resources that a command and its children used, from the counts of the kernel."""
 
     wall_s: float
@@ -34,7 +34,7 @@ class Usage:
 
 def run_process(
     command: Sequence[str | Path], environment: Mapping[str, str], *, timeout_s: float = 3600.0, folder: Path = ROOT
-) -> Usage:
+) -> ResourceUsage:
     """Run a command in `folder` to its end. Raise CommandError if the command fails."""
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         own_memory_peak_bytes = _read_own_memory_peak_bytes()
@@ -57,7 +57,7 @@ def run_process(
                 f"was ended after {timeout_s:g} s" if exit_code == -signal.SIGKILL else f"ended with {exit_code}"
             )
             raise CommandError(f"{Path(command[0]).name} {end_description}: {message[-500:]}")
-        return Usage(
+        return ResourceUsage(
             wall_s, rusage.ru_utime + rusage.ru_stime, _find_peak(rusage, own_memory_peak_bytes), stdout.read()
         )
 
@@ -83,9 +83,9 @@ def _find_peak(rusage: resource.struct_rusage, own_memory_peak_bytes: int) -> in
 
     A child starts as a copy of its parent, so its peak is never below the parent's peak.
     """
-    peak = rusage.ru_maxrss * _KIB
+    peak = rusage.ru_maxrss * _BYTES_PER_MAXRSS_UNIT
     return peak if peak > own_memory_peak_bytes else None
 
 
 def _read_own_memory_peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _KIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _BYTES_PER_MAXRSS_UNIT

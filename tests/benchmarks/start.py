@@ -22,7 +22,7 @@ from tests.benchmarks.people import write_people
 from tests.benchmarks.processes import run_process
 from tests.benchmarks.tables import print_json, print_promises, print_table, promise_at_most
 
-_MAX_HELP_RATIO, _MAX_IMPORT_RATIO = 3.0, 2.5
+_MAX_RATIO_OF_HELP_TO_CLICK, _MAX_RATIO_OF_IMPORT_TO_PANDAS = 3.0, 2.5
 _ROW_COUNT = 10
 
 
@@ -47,11 +47,11 @@ def measure_starts(round_count: int) -> dict[str, float]:
                 "import pandas, pyarrow": run_process((sys.executable, "-c", "import pandas, pyarrow"), environment),
                 "ten rows": import_file(
                     sandbox, people_path, folder / str(round_number), "--quiet-period", "1ms"
-                ).usage,
+                ).resource_usage,
             }
             if round_number:  # the first round fills the cache of the disk and is not measured
-                for label, usage in usage_by_label.items():
-                    seconds_of_rounds_by_label[label].append(usage.wall_s)
+                for label, resource_usage in usage_by_label.items():
+                    seconds_of_rounds_by_label[label].append(resource_usage.wall_s)
     return {
         label: statistics.median(seconds_of_rounds) for label, seconds_of_rounds in seconds_of_rounds_by_label.items()
     }
@@ -66,13 +66,13 @@ def main() -> None:
     promises = [
         promise_at_most(
             "--help / import click",
-            _MAX_HELP_RATIO,
+            _MAX_RATIO_OF_HELP_TO_CLICK,
             seconds_by_label["--help"] / seconds_by_label["import click"],
             "{:.2f}",
         ),
         promise_at_most(
             "ten rows / import pandas, pyarrow",
-            _MAX_IMPORT_RATIO,
+            _MAX_RATIO_OF_IMPORT_TO_PANDAS,
             seconds_by_label["ten rows"] / seconds_by_label["import pandas, pyarrow"],
             "{:.2f}",
         ),

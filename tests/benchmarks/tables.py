@@ -5,30 +5,34 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-_TEXT_BY_IS_KEPT = {True: "yes", False: "no", None: "not measured"}
+_WORD_BY_IS_PROMISE_KEPT = {True: "yes", False: "no", None: "not measured"}
 
 
 @dataclass(frozen=True, slots=True)
-class Promise:
-    """A figure that the project promises. `is_kept` is None if the figure was not measured."""
+class PromisedFigure:
+    """A figure that the project promises. `is_promise_kept` is None if the figure was not measured."""
 
     label: str
-    promised: str
-    measured: str
-    value: float
-    is_kept: bool | None
+    promised_text: str
+    measured_text: str
+    measured_value: float
+    is_promise_kept: bool | None
 
 
-def promise_at_least(label: str, bound: float, measured_value: float, number_format: str) -> Promise:
+def promise_at_least(label: str, bound: float, measured_value: float, number_format: str) -> PromisedFigure:
     """Return the promise that the measured value is at least `bound`. `number_format` formats the bound and the value.
     A value that was not measured is NaN."""
-    return _build_promise(label, ">=", bound, measured_value, number_format, is_kept=measured_value >= bound)
+    return _build_promised_figure(
+        label, ">=", bound, measured_value, number_format, is_promise_kept=measured_value >= bound
+    )
 
 
-def promise_at_most(label: str, bound: float, measured_value: float, number_format: str) -> Promise:
+def promise_at_most(label: str, bound: float, measured_value: float, number_format: str) -> PromisedFigure:
     """Return the promise that the measured value is at most `bound`. `number_format` formats the bound and the value. A
     value that was not measured is NaN."""
-    return _build_promise(label, "<=", bound, measured_value, number_format, is_kept=measured_value <= bound)
+    return _build_promised_figure(
+        label, "<=", bound, measured_value, number_format, is_promise_kept=measured_value <= bound
+    )
 
 
 def format_number(number_format: str, value: float) -> str:
@@ -45,17 +49,21 @@ def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         print("  ".join([first_cell.ljust(widths[0]), *cells]).rstrip())
 
 
-def print_promises(promises: Iterable[Promise]) -> None:
+def print_promises(promises: Iterable[PromisedFigure]) -> None:
     """Print a table of the promises after a blank line."""
     print()
     rows = (
-        (promise.label, promise.promised, promise.measured, _TEXT_BY_IS_KEPT[promise.is_kept]) for promise in promises
+        (promise.label, promise.promised_text, promise.measured_text, _WORD_BY_IS_PROMISE_KEPT[promise.is_promise_kept])
+        for promise in promises
     )
     print_table(("promise", "promised", "measured", "kept"), rows)
 
 
 def print_json(
-    benchmark_name: str, machine_description: Mapping[str, object], promises: Iterable[Promise], **json_values: object
+    benchmark_name: str,
+    machine_description: Mapping[str, object],
+    promises: Iterable[PromisedFigure],
+    **json_values: object,
 ) -> None:
     """Print the values, the promises and the machine as one line of JSON. NaN becomes null."""
     json_object = {
@@ -67,11 +75,12 @@ def print_json(
     print(json.dumps(_replace_nan(json_object), allow_nan=False))
 
 
-def _build_promise(
-    label: str, operator: str, bound: float, measured_value: float, number_format: str, *, is_kept: bool
-) -> Promise:
-    is_promise_kept = None if math.isnan(measured_value) else is_kept
-    return Promise(
+def _build_promised_figure(
+    label: str, operator: str, bound: float, measured_value: float, number_format: str, *, is_promise_kept: bool | None
+) -> PromisedFigure:
+    if math.isnan(measured_value):
+        is_promise_kept = None
+    return PromisedFigure(
         label,
         f"{operator} {number_format.format(bound)}",
         format_number(number_format, measured_value),

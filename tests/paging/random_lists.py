@@ -65,8 +65,8 @@ def _build_simulated_list(
 
 
 def build_long_list(seed: int) -> SimulatedList:
-    """Build a list with correct answers in any order, with changes at any place. The list has many pages, so that pages
-    are requested ahead."""
+    """Build a list of many pages, so that pages are requested ahead. The rows have any order and change at any place,
+    and all answers are correct."""
     random = Random(seed)
     change_rate = random.choice((0, 0.01, 0.03, 0.1, 0.3, 1.0))
     return SimulatedList(

@@ -53,12 +53,14 @@ class SimulatedList:
     touch_chance: float = 0.0  # the chance that the `is_active` of a subscriber changes
     max_changes_per_request: int = 1  # the largest number of changes of each kind between two requests
     middle_insert_share: float = 0.0  # share of inserts with an id among the existing ids
-    change_position: str = "anywhere"  # anywhere (inserts at the end), or head, middle or end of the ids
+    change_position: str = "anywhere"
+    """`head`, `middle`, `end`: ids are inserted and deleted at this place of the list. `anywhere`: ids are inserted at
+    the end, and deleted at any place."""
     total_mode: str = "correct"  # TotalCount: correct, cap, page_cap, wrong, sometimes_wrong, none
     paging_mode: str = "correct"
-    """`correct`; `offset_rounded_down`: the offset is rounded down to a multiple of the limit; `offset_ignored`;
-    `offset_limited`: the offset is at most three times the limit; `half_pages`: an answer has at most half of the
-    limit, although it repeats the whole limit."""
+    """The faults of pages. `correct`: none. `offset_rounded_down`: the service rounds the offset down to a multiple of
+    the limit. `offset_ignored`: the service always returns the first page. `offset_limited`: the service limits the
+    offset to three times the limit. `half_pages`: a page has at most half as many rows as its Limit says."""
     has_echoes: bool = True  # whether answers repeat Offset and Limit
     filter_mode: str = "work"
     """How filters work. `work`: correctly. `ignored`: the list ignores the filters. `incomplete`: the filters leave
@@ -261,9 +263,9 @@ class ReadingResult:
     def listed_ids(self) -> list[int]:
         return self.new_ids_by_sweep[max(self.new_ids_by_sweep)] if self.new_ids_by_sweep else []
 
-    def is_false(self, simulated_list: SimulatedList) -> bool:
-        """Return whether the certificate is false. A false certificate says that the reading is complete, although the
-        reading lacks an always listed subscriber, has an id twice, or has a never listed id."""
+    def has_false_certificate(self, simulated_list: SimulatedList) -> bool:
+        """Return whether the certificate wrongly says that the reading is complete. A complete reading has each
+        subscriber that was listed all the time, no id twice, and no id that was never listed."""
         listed_ids = self.listed_ids
         is_list_wrong = (
             len(set(listed_ids)) < len(listed_ids)
@@ -283,16 +285,18 @@ class PagesInFlight:
 
     def update(self, pages: list[PageRequest], *, is_unchanging: bool) -> None:
         """Drop the pages in flight that differ from `pages`, and request the missing pages."""
-        unchanged_count = 0
-        common_count = min(len(self.pages), len(pages))
+        equal_page_count = 0
+        shorter_length = min(len(self.pages), len(pages))
         while (
-            is_unchanging and unchanged_count < common_count and self.pages[unchanged_count] == pages[unchanged_count]
+            is_unchanging
+            and equal_page_count < shorter_length
+            and self.pages[equal_page_count] == pages[equal_page_count]
         ):
-            unchanged_count += 1
-        self.reply_by_index = {index: reply for index, reply in self.reply_by_index.items() if index < unchanged_count}
-        self.pages = [*self.pages[:unchanged_count], *pages[unchanged_count:]]
+            equal_page_count += 1
+        self.reply_by_index = {index: reply for index, reply in self.reply_by_index.items() if index < equal_page_count}
+        self.pages = [*self.pages[:equal_page_count], *pages[equal_page_count:]]
 
-    def receive_first(self) -> Reply:
+    def receive_first_reply(self) -> Reply:
         """Return the answer to the first page. The service may have answered other pages before. At that time, the list
         may have had other rows."""
         while 0 not in self.reply_by_index:
@@ -318,7 +322,7 @@ def read_list(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_c
         assert simulated_list.request_count < 20_000, "reading the list does not end"
         pages_in_flight.update([page, *pager.decide_pages_ahead(pages_ahead_count)], is_unchanging=pager.is_unchanging)
         max_in_flight_count = max(max_in_flight_count, len(pages_in_flight.pages))
-        ids, total_count, offset, echoed_limit = pages_in_flight.receive_first()
+        ids, total_count, offset, echoed_limit = pages_in_flight.receive_first_reply()
         new_row_mask = pager.add_page(
             np.array(ids, dtype=np.int64),
             total_count=total_count,

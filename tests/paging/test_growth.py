@@ -14,7 +14,7 @@ from connector.service.wire import ListPage, ListQuery
 READ_AT = datetime(2026, 11, 26, tzinfo=UTC)
 
 
-def build_reading(ids: list[int], order: Order, load_base_id: int = 7) -> ListReading:
+def build_reading(ids: list[int], order: Order, base_id_of_load: int = 7) -> ListReading:
     certificate = Certificate(
         CertificateVerdict.COMPLETE,
         CertificateReason.ID_ORDER,
@@ -41,11 +41,11 @@ def build_reading(ids: list[int], order: Order, load_base_id: int = 7) -> ListRe
         {},
         np.array(sorted(ids), dtype=np.int64),
         class_counts=class_counts,
-        base_ids=[load_base_id],
+        base_ids=[base_id_of_load],
     )
 
 
-def answer_all(
+def answer_evidence_requests(
     reading: ListReading,
     listed_ids: list[int],
     *,
@@ -106,23 +106,25 @@ def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(subscrib
     if order is Order.ID_DESC:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
     reading = build_reading(listed_ids, order)
-    findings = decide_evidence(reading, answer_all(reading, existing_ids))
+    findings = decide_evidence(reading, answer_evidence_requests(reading, existing_ids))
     assert not [finding for finding in findings if finding.evidence_result is EvidenceResult.CONTRADICTS]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("subscriber_count", [0, 10])
 @pytest.mark.parametrize("added_count", [1, 40])
-def test_a_base_with_only_new_subscribers_is_found_hidden_only_if_the_list_hides_the_base(
+def test_a_base_with_only_new_subscribers_is_not_mistaken_for_a_hidden_base(
     added_count: int, subscriber_count: int, order: Order
 ) -> None:
     added_ids = list(range(subscriber_count + 1, subscriber_count + added_count + 1))
     listed_ids, existing_ids = list(range(1, subscriber_count + 1)), list(range(1, subscriber_count + added_count + 1))
     if order is Order.ID_DESC:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
-    reading = build_reading(listed_ids, order, load_base_id=8)
+    reading = build_reading(listed_ids, order, base_id_of_load=8)
     for is_base_8_hidden in (False, True):
-        answers = answer_all(reading, existing_ids, base_8_ids=added_ids, is_base_8_hidden=is_base_8_hidden)
+        answers = answer_evidence_requests(
+            reading, existing_ids, base_8_ids=added_ids, is_base_8_hidden=is_base_8_hidden
+        )
         assert (("base_id", 8) in find_hidden_classes(reading, answers)) is is_base_8_hidden
         findings = decide_evidence(reading, answers)
         # If an empty list gets subscribers before the evidence is complete, the list is read again.
@@ -135,14 +137,14 @@ def test_a_base_with_only_new_subscribers_is_found_hidden_only_if_the_list_hides
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("subscriber_count", [0, 10])
 @pytest.mark.parametrize("added_count_per_answer", [1, 5])
-def test_a_growing_base_is_found_hidden_only_if_the_list_hides_the_base(
+def test_a_growing_base_is_not_mistaken_for_a_hidden_base(
     added_count_per_answer: int, subscriber_count: int, order: Order
 ) -> None:
     ids = list(range(1, subscriber_count + 1))
-    reading = build_reading(ids[::-1] if order is Order.ID_DESC else ids, order, load_base_id=8)
+    reading = build_reading(ids[::-1] if order is Order.ID_DESC else ids, order, base_id_of_load=8)
     listed_ids = ids[::-1] if order is Order.ID_DESC else ids
     for is_base_8_hidden in (False, True):
-        answers = answer_all(
+        answers = answer_evidence_requests(
             reading, listed_ids, is_base_8_hidden=is_base_8_hidden, added_count_per_answer=added_count_per_answer
         )
         assert (("base_id", 8) in find_hidden_classes(reading, answers)) is is_base_8_hidden
@@ -152,7 +154,9 @@ def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() ->
     ids = list(range(1, 2501))
     for has_working_id_filter, expected_result in ((True, EvidenceResult.AGREES), (False, EvidenceResult.NOTHING)):
         reading = build_reading(ids, Order.ID)
-        findings = decide_evidence(reading, answer_all(reading, ids, has_working_id_filter=has_working_id_filter))
+        findings = decide_evidence(
+            reading, answer_evidence_requests(reading, ids, has_working_id_filter=has_working_id_filter)
+        )
         assert [finding.evidence_result for finding in findings if finding.topic == "ids"] == [expected_result]
 
 
@@ -165,5 +169,5 @@ def test_unlisted_subscribers_between_listed_subscribers_contradict_the_list(
     if order is Order.ID_DESC:
         listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
     reading = build_reading(listed_ids, order)
-    findings = decide_evidence(reading, answer_all(reading, existing_ids))
+    findings = decide_evidence(reading, answer_evidence_requests(reading, existing_ids))
     assert [finding for finding in findings if finding.evidence_result is EvidenceResult.CONTRADICTS]

@@ -44,7 +44,7 @@ def test_the_overlap_of_a_page_shows_the_changes_after_the_previous_page() -> No
         assert decide_overlap_with_previous_page(ids, offset, earlier_ids=[1, 2, 3]) == overlap
 
 
-def test_the_direction_is_1_for_rising_ids_minus_1_for_falling_ids_and_otherwise_0() -> None:
+def test_the_direction_shows_whether_the_ids_of_a_page_rise_or_fall() -> None:
     cases: list[tuple[list[int], int]] = [([1, 2, 3], 1), ([3, 2, 1], -1), ([1, 1], 0), ([1, 3, 2], 0), ([7], 1)]
     for ids, direction in cases:
         assert decide_direction(np.array(ids)) == direction
@@ -67,9 +67,6 @@ def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], tested
     assert id_set.to_array().tolist() == sorted(expected_ids)
 
 
-# The number of ids agrees with the TotalCounts if the changes that the overlaps show explain the difference.
-
-
 def build_totals(*total_counts: int | None) -> Totals:
     totals = Totals()
     for count in total_counts:
@@ -77,7 +74,8 @@ def build_totals(*total_counts: int | None) -> Totals:
     return totals
 
 
-def test_the_number_of_ids_fits_the_total_counts_and_the_changes() -> None:
+def test_the_number_of_ids_must_match_the_total_counts() -> None:
+    """A difference is possible if rows appeared or vanished during the reading."""
     cases: list[tuple[list[int], int, int, int, bool]] = [
         ([100, 100], 0, 0, 100, True),
         ([100, 100], 0, 0, 99, False),
@@ -93,7 +91,7 @@ def test_the_number_of_ids_fits_the_total_counts_and_the_changes() -> None:
         assert changes.is_count_possible(id_count, build_totals(*total_counts)) is is_allowed
 
 
-def test_ranks_and_total_counts_show_the_changes_around_an_overlap() -> None:
+def test_an_overlap_and_the_total_counts_show_how_many_rows_appeared_and_vanished() -> None:
     cases: list[tuple[PageOverlap, int, int, int, int]] = [
         (PageOverlap(OverlapKind.MATCHED), 100, 100, 0, 0),
         (PageOverlap(OverlapKind.MATCHED, rank_shift=2), 100, 102, 2, 0),  # two rows appeared before the overlap

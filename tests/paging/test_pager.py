@@ -53,7 +53,7 @@ def test_an_empty_list_takes_one_request() -> None:
     assert (certificate.total_first, certificate.total_last, certificate.distinct) == (0, 0, 0)
 
 
-def test_a_list_of_one_page_takes_two_requests_in_any_order() -> None:
+def test_a_list_of_one_page_takes_two_requests() -> None:
     certificate, pages, listed_ids = read_list([5, 3, 9, 1])
 
     assert (certificate.reason, list_offsets(pages), listed_ids) == (CertificateReason.ONE_ANSWER, [0, 4], [5, 3, 9, 1])
@@ -87,11 +87,11 @@ def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None
 
 
 def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None:
-    def touch_and_delete(rows: Rows) -> None:
-        rows.insert(0, rows.pop(450))  # the rank of every row that was read increases by one
-        rows.remove(490)  # the rank decreases by one again, so the ranks show no change
+    def move_row_to_head_and_delete_other_row(rows: Rows) -> None:
+        rows.insert(0, rows.pop(450))  # each row that was read moves one rank down the list
+        rows.remove(490)  # the rows behind this row move back, so the next overlap shows no change
 
-    certificate, _, listed_ids = read_list(list(range(500, 0, -1)), {2: touch_and_delete})
+    certificate, _, listed_ids = read_list(list(range(500, 0, -1)), {2: move_row_to_head_and_delete_other_row})
 
     assert certificate.reason is CertificateReason.TWO_SWEEPS
     assert set(listed_ids) == set(range(1, 501)) - {490}
@@ -143,7 +143,7 @@ def test_the_last_page_is_read_again_if_its_total_count_is_wrong() -> None:
     assert (certificate.reason, certificate.sweeps) == (CertificateReason.ID_ORDER, 1)
 
 
-def test_a_row_on_two_aligned_pages_prevents_the_proof() -> None:
+def test_a_reading_is_not_complete_if_two_pages_without_an_overlap_share_a_row() -> None:
     """The service begins pages at multiples of 20 and sorts by a key with ties. One row is listed twice, and
     another row is never listed."""
     rows = [*range(40, 60), 59, *range(20, 39), *range(20)]
@@ -175,7 +175,7 @@ def test_the_pages_fetched_ahead_are_the_next_pages_of_an_unchanged_list() -> No
     assert pager.certify(STARTED_AT, FINISHED_AT).reason is CertificateReason.ID_ORDER
 
 
-def test_pages_are_fetched_ahead_again_after_eight_overlaps_without_a_change() -> None:
+def test_no_pages_are_fetched_ahead_for_eight_overlaps_after_a_change_of_the_list() -> None:
     cases: list[ListChange] = [
         build_insertion(0, -1),
         build_insertion(2000, 2000),

@@ -30,7 +30,7 @@ class QueriedList:
 
     simulated_list: SimulatedList
     known_ids: frozenset[int] = frozenset()  # ids that a ledger has confirmed
-    evidence_count: int = 0  # requests for evidence
+    evidence_request_count: int = 0
     was_always_cut_off: bool = True  # whether the window left subscribers out whenever evidence was requested
     row_ids: list[int] = field(default_factory=list)
     is_quiet: bool = False  # whether the service has asked for a pause
@@ -92,7 +92,7 @@ class QueriedList:
         simulated_list = self.simulated_list
         filters = tuple((name, value) for name in _FILTER_NAMES if (value := getattr(query, name)) is not None)
         if query.limit < 1000:
-            self.evidence_count += 1
+            self.evidence_request_count += 1
             self.was_always_cut_off &= len(simulated_list.ids) > simulated_list.window_size
         ids, total_count, offset, limit = simulated_list.answer(PageRequest(1, query.offset, query.limit), filters)
         return ListPage([self._build_row(subscriber_id) for subscriber_id in ids], total_count, offset, limit)
@@ -134,7 +134,7 @@ def build_sharded_list(seed: int) -> QueriedList:
     return _build_queried_list(random, random.randrange(20, 2500), (0, 0, 0.02), lost_shard_chance=lost_shard_chance)
 
 
-def build_sharing_list(seed: int) -> QueriedList:
+def build_duplicating_list(seed: int) -> QueriedList:
     """Build a list that shows some subscribers twice with one id."""
     random = Random(seed)
     return _build_queried_list(
