@@ -30,7 +30,7 @@ _HEAD_BYTES = 4096  # number of first bytes from which `is_own_file` recognises 
 class TargetKind(Enum):
     """The kind of file at a path. Symbolic links are followed."""
 
-    FREE = "a missing or an empty file"
+    MISSING_OR_EMPTY = "a missing or an empty file"
     FILE = "a file"
     DEVICE = "a character device"
     PIPE = "a pipe"
@@ -52,9 +52,9 @@ def read_target_kind(path: Path) -> TargetKind:
     try:
         status = path.stat()
     except FileNotFoundError:
-        return TargetKind.FREE
+        return TargetKind.MISSING_OR_EMPTY
     kind = _KIND_BY_FILE_TYPE.get(stat.S_IFMT(status.st_mode), TargetKind.OTHER)
-    return TargetKind.FREE if kind is TargetKind.FILE and status.st_size == 0 else kind
+    return TargetKind.MISSING_OR_EMPTY if kind is TargetKind.FILE and status.st_size == 0 else kind
 
 
 def refuse_foreign_file(
@@ -64,7 +64,7 @@ def refuse_foreign_file(
     folder may be written, or a file whose first bytes `is_own_file` accepts."""
     try:
         kind = read_target_kind(path)
-        may_write = kind is TargetKind.FREE or (may_be_device and kind is TargetKind.DEVICE)
+        may_write = kind is TargetKind.MISSING_OR_EMPTY or (may_be_device and kind is TargetKind.DEVICE)
         if kind is TargetKind.FILE:
             with path.open("rb") as file:
                 may_write = is_own_file(file.read(_HEAD_BYTES))
@@ -103,14 +103,14 @@ class PartialFile(CloseableResource):
         except OSError as error:
             raise build_write_error(self.target.parent, error) from error
 
-    def publish(self, *, is_new: bool = False) -> None:
+    def publish(self, *, must_be_new: bool = False) -> None:
         """Replace the target by this file in one step. When this method returns, the change is on the disk.
 
-        Raises RunAborted if `is_new` and the target exists, and OSError.
+        Raises RunAborted if `must_be_new` and the target exists, and OSError.
         """
         self.file.flush()
         os.fsync(self.file.fileno())
-        if is_new:
+        if must_be_new:
             try:
                 os.link(self.path, self.target)
             except FileExistsError:

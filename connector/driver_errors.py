@@ -47,10 +47,10 @@ _POSTGRESQL_RAISE_ROUTINE = (
 _MYSQL_SIGNAL_ERROR_NUMBER = 1644
 
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}")
-_QUOTING_DRIVERS = frozenset(["duckdb", "_duckdb", "pg8000", "psycopg", "pyarrow", "pymysql", "sqlite3"])
+_DRIVERS_WITH_QUOTED_VALUES = frozenset(["duckdb", "_duckdb", "pg8000", "psycopg", "pyarrow", "pymysql", "sqlite3"])
 """Drivers that write values in quotes, and not in parentheses."""
 
-_WITHHELD_MESSAGE = (
+_SUBSTITUTE_MESSAGE = (
     "a rule of the database, such as a trigger, refused a row. Its message may quote the row and is not shown"
 )
 
@@ -79,11 +79,11 @@ def describe_error(error: BaseException) -> str:
     error = getattr(error, "orig", None) or error
     message = _read_message(error)
     if message.is_written_by_user:
-        return _WITHHELD_MESSAGE + message.code
+        return _SUBSTITUTE_MESSAGE + message.code
     line = (message.text.strip() or type(error).__name__).splitlines()[0]
     if _is_harmless(error, message, line):
         return line + (message.code if message.error_number is not None else "")
-    return _mask_values(line, has_quotes=_find_package(error) in _QUOTING_DRIVERS) + message.code
+    return _mask_values(line, has_quotes=_find_package(error) in _DRIVERS_WITH_QUOTED_VALUES) + message.code
 
 
 def _mask_values(line: str, *, has_quotes: bool) -> str:

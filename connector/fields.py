@@ -37,7 +37,7 @@ class FieldContent(StrEnum):
     NAME = "name"  # any word, also a word that programs write for a missing value or for "yes"
     DIGITS = "digits"  # mostly digits: spreadsheets read the text as a number and change its digits
     ID = "id"  # an id of another system: usually digits, but any text is possible
-    FREE = "free"  # any text, also a list or an object as JSON
+    ANY_TEXT = "any text"  # any text, also a list or an object as JSON
 
     @property
     def is_digits(self) -> bool:
@@ -45,7 +45,7 @@ class FieldContent(StrEnum):
         match self:
             case FieldContent.DIGITS | FieldContent.ID:
                 return True
-            case FieldContent.PLAIN | FieldContent.NAME | FieldContent.FREE:
+            case FieldContent.PLAIN | FieldContent.NAME | FieldContent.ANY_TEXT:
                 return False
         assert_never(self)
 
@@ -85,9 +85,9 @@ FIELDS: tuple[Field, ...] = (
     Field("tags", ("Tags",), FieldKind.TAGS, FieldContent.PLAIN, "List of texts."),
     Field("client_user_id", ("ClientUserId",), FieldKind.TEXT, FieldContent.ID,
           "Id of the subscriber in your own system."),
-    Field("custom_field1", ("CustomField1",), FieldKind.TEXT, FieldContent.FREE, "Any text."),
-    Field("custom_field2", ("CustomField2",), FieldKind.TEXT, FieldContent.FREE, "Any text."),
-    Field("custom_field3", ("CustomField3",), FieldKind.TEXT, FieldContent.FREE, "Any text."),
+    Field("custom_field1", ("CustomField1",), FieldKind.TEXT, FieldContent.ANY_TEXT, "Any text."),
+    Field("custom_field2", ("CustomField2",), FieldKind.TEXT, FieldContent.ANY_TEXT, "Any text."),
+    Field("custom_field3", ("CustomField3",), FieldKind.TEXT, FieldContent.ANY_TEXT, "Any text."),
     Field("address_country", ("Address", "Country"), FieldKind.COUNTRY, FieldContent.PLAIN,
           "Two-letter code of ISO 3166-1, such as DE."),
     Field("address_city", ("Address", "City"), FieldKind.TEXT, FieldContent.NAME, "Any text."),

@@ -248,20 +248,19 @@ class SendQueue(Generic[Item]):
 
     def __init__(self, max_in_flight_count: int) -> None:
         self._max_in_flight_count = max_in_flight_count
-        self._refill_below = 1
+        self._min_item_count = 1
         self._items: deque[Item] = deque()
         self._in_flight_count = 0  # items that were popped, and are neither done nor put back
         self._is_closed = False
         self._has_changed = asyncio.Event()
         self._has_room = asyncio.Event()
 
-    async def put(self, items: Sequence[Item], refill_below: int) -> None:
-        """Add these items. Return when the queue has fewer than `refill_below` items, so that more items should be
-        added."""
+    async def put(self, items: Sequence[Item], min_item_count: int) -> None:
+        """Add these items. Return when the queue has fewer than `min_item_count` items and needs more items."""
         self._items.extend(items)
-        self._refill_below = refill_below
+        self._min_item_count = min_item_count
         self._has_changed.set()
-        while len(self._items) >= refill_below:
+        while len(self._items) >= min_item_count:
             self._has_room.clear()
             await self._has_room.wait()
 
@@ -288,7 +287,7 @@ class SendQueue(Generic[Item]):
         """Remove the first item from the queue, and return it."""
         item = self._items.popleft()
         self._in_flight_count += 1
-        if len(self._items) < self._refill_below:
+        if len(self._items) < self._min_item_count:
             self._has_room.set()
         return item
 

@@ -163,20 +163,20 @@ def open_object(url: str) -> StoreObject:
 
 def read_size(url: str) -> int | None:
     """Return the number of bytes of an object, or None if the object does not exist. Raises StoreError."""
-    details = _read_details(url)
+    details = _read_object_details(url)
     return None if details is None or details["type"] == "directory" else int(details["size"])
 
 
 def read_version(url: str) -> tuple[int, object] | None:
     """Return the number of bytes of an object, and a value that is different after each change of the object. Return
     None if the object does not exist. Raises StoreError."""
-    details = _read_details(url)
+    details = _read_object_details(url)
     if details is None:
         return None
     return int(details["size"] or 0), tuple(str(details.get(key)) for key in _VERSION_KEYS)
 
 
-def _read_details(url: str) -> Mapping[str, Any] | None:
+def _read_object_details(url: str) -> Mapping[str, Any] | None:
     try:
         with _open_filesystem(url) as filesystem:
             details: Mapping[str, Any] = filesystem.info(url)
@@ -223,18 +223,18 @@ def check_writable(url: str) -> None:
         raise StoreError(f"there is no bucket {bucket}", is_transient=False) from None
 
 
-def put_file(file: BinaryIO, url: str, *, is_new: bool = False) -> None:
+def put_file(file: BinaryIO, url: str, *, must_be_new: bool = False) -> None:
     """Replace the object by the content of a local file in one step.
 
-    Raises FileExistsError if `is_new` and the object exists, FileNotFoundError for a missing bucket, and StoreError. S3
-    itself refuses to replace an existing object. In other stores, the object is looked up first.
+    Raises FileExistsError if `must_be_new` and the object exists, FileNotFoundError for a missing bucket, and
+    StoreError. S3 itself refuses to replace an existing object. In other stores, the object is looked up first.
     """
     file.flush()
     file.seek(0)
     put_options = _PUT_OPTIONS_BY_SCHEME.get(url[:2], {})
-    if is_new and not url.startswith("s3") and read_size(url) is not None:
+    if must_be_new and not url.startswith("s3") and read_size(url) is not None:
         raise FileExistsError(url)
-    mode_options = {"mode": "create"} if is_new and url.startswith("s3") else {}
+    mode_options = {"mode": "create"} if must_be_new and url.startswith("s3") else {}
     with _open_filesystem(url) as filesystem:
         filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **put_options, **mode_options)
 

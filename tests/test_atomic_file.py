@@ -59,11 +59,11 @@ def test_a_new_file_does_not_replace_a_file_that_another_program_has_created(tmp
     with PartialFile(target) as partial_file:
         target.write_bytes(b"other program")
         with pytest.raises(RunAborted, match="Another program has created"):
-            partial_file.publish(is_new=True)
+            partial_file.publish(must_be_new=True)
     assert (target.read_bytes(), list(tmp_path.iterdir())) == (b"other program", [target])
     target.unlink()
     with PartialFile(target) as partial_file:
-        partial_file.publish(is_new=True)
+        partial_file.publish(must_be_new=True)
     assert list(tmp_path.iterdir()) == [target]
 
 
@@ -86,9 +86,10 @@ def test_the_kind_of_a_file_is_read_without_opening_the_file(tmp_path: Path) -> 
         name: read_target_kind(tmp_path / name) for name in ("no", "empty", "dangling", "file", "link", "pipe")
     }
     assert kind_by_name == {
-        "no": TargetKind.FREE, "empty": TargetKind.FREE, "dangling": TargetKind.FREE, "file": TargetKind.FILE,
-        "link": TargetKind.FILE, "pipe": TargetKind.PIPE,
-    }  # fmt: skip
+        **dict.fromkeys(("no", "empty", "dangling"), TargetKind.MISSING_OR_EMPTY),
+        **dict.fromkeys(("file", "link"), TargetKind.FILE),
+        "pipe": TargetKind.PIPE,
+    }
     assert read_target_kind(Path(os.devnull)) is TargetKind.DEVICE
     assert read_target_kind(tmp_path) is TargetKind.FOLDER
 

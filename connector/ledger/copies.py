@@ -101,7 +101,7 @@ def back_up_ledger(url: str, target: Path) -> Backup:
                 row_counts.append(None)
         for partial_file in reversed(partial_files):
             # The file of the emails is published before the ledger, so that a kill leaves no ledger without its emails.
-            partial_file.publish(is_new=True)
+            partial_file.publish(must_be_new=True)
     return Backup(*row_counts)
 
 
@@ -189,7 +189,7 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
                 email_log.connection.exec_driver_sql(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
         for partial_file in reversed(partial_files):
             # The file of the emails is published before the ledger, so that a kill leaves no ledger without its emails.
-            partial_file.publish(is_new=True)
+            partial_file.publish(must_be_new=True)
     return Backup(*row_counts)
 
 

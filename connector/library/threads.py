@@ -39,7 +39,7 @@ class ServiceOptions(TypedDict, total=False):
     proxy: str | None
 
 
-_MAX_WAITED_INTERRUPTIONS = 2  # after a third interruption, the caller no longer waits for the thread
+_MAX_INTERRUPTIONS_BEFORE_RETURN = 2  # after a third interruption, the caller no longer waits for the thread
 
 
 def run_in_thread(start_work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
@@ -60,7 +60,7 @@ def run_in_thread(start_work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
         stop.event.set()
 
     Thread(target=_run_task, args=(loop, task, result_future), name="connector", daemon=True).start()
-    while not result_future.done() and len(interruptions) <= _MAX_WAITED_INTERRUPTIONS:
+    while not result_future.done() and len(interruptions) <= _MAX_INTERRUPTIONS_BEFORE_RETURN:
         try:
             wait((result_future,))
         except BaseException as interruption:  # noqa: BLE001 - the interruption is raised below

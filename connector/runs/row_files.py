@@ -253,7 +253,7 @@ class RejectsFile(RowFile):
                     sheet_file.close({})
                 finally:
                     sheet_file.discard()
-                partial_file.publish(is_new=True)
+                partial_file.publish(must_be_new=True)
             self._path.unlink()
         except (CellError, csv.Error, OSError, ConnectorError) as error:
             logger.warning(

@@ -218,7 +218,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     """Apply the steps of a rule to the column of the field `name`, and replace empty cells by null. Also return the
     positions of cells with HTML codes, and of cells with a word for a missing value."""
     kind, content, reinterpreted_cells = FIELD_BY_NAME[name].kind, FIELD_BY_NAME[name].content, ReinterpretedCells()
-    is_from_source = rule.value is None and content is not FieldContent.FREE
+    is_from_source = rule.value is None and content is not FieldContent.ANY_TEXT
     if is_from_source and content is not FieldContent.ID:
         cells, decoded_positions = _decode_html(
             cells, excluded_pattern=_LIST_PATTERN if kind is FieldKind.TAGS else None
@@ -237,7 +237,9 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = pc.replace_substring_regex(cells, guarded_pattern, r"\1")
     if contains_any_character(cells, b'"'):
         quoted_pattern = (
-            _FORMULA_TEXT_PATTERN if content is FieldContent.FREE or kind is FieldKind.TAGS else _QUOTED_TEXT_PATTERN
+            _FORMULA_TEXT_PATTERN
+            if content is FieldContent.ANY_TEXT or kind is FieldKind.TAGS
+            else _QUOTED_TEXT_PATTERN
         )
         cells = pc.replace_substring_regex(cells, quoted_pattern, r"\1")
     if name == "phone" and contains_any_character(cells, b".,"):

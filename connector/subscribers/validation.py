@@ -245,7 +245,7 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
 
 def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pandera.Check]:
     match content:
-        case FieldContent.FREE:
+        case FieldContent.ANY_TEXT:
             return []
         case FieldContent.PLAIN:
             return [LIST_CHECK, CODE_CHECK]

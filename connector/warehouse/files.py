@@ -54,8 +54,8 @@ class FileTarget(Protocol):
     """The target of one file. The methods raise ConfigurationError, RunAborted, OSError and LockedError."""
 
     @property
-    def is_free(self) -> bool:
-        """Whether the target does not exist, or is an empty file."""
+    def has_content(self) -> bool:
+        """Whether the target exists and is not empty."""
 
     def open_old_file(self) -> AbstractContextManager[BinaryIO]:
         """Open the existing file for reading."""
@@ -63,8 +63,8 @@ class FileTarget(Protocol):
     def open_new_file(self) -> BinaryIO:
         """Check that a new file can be written, and open the new file for writing."""
 
-    def publish(self, *, is_new: bool) -> None:
-        """Publish the new file atomically. With `is_new`, publish only if the target is free."""
+    def publish(self, *, must_be_new: bool) -> None:
+        """Publish the new file atomically. With `must_be_new`, raise RunAborted if the target has content."""
 
     def discard(self) -> None:
         """Remove the new file unless the file is published. A second call does nothing."""
@@ -81,12 +81,12 @@ class DiskTarget:
         return str(self._path)
 
     @property
-    def is_free(self) -> bool:
+    def has_content(self) -> bool:
         target_kind = read_target_kind(self._path)
-        if target_kind not in (TargetKind.FREE, TargetKind.FILE):
+        if target_kind not in (TargetKind.MISSING_OR_EMPTY, TargetKind.FILE):
             # Only a file is allowed, because opening a pipe would wait for a reader.
             raise ConfigurationError(f"{self} is {target_kind.value}: export to a file, or to - (standard output).")
-        return target_kind is TargetKind.FREE
+        return target_kind is TargetKind.FILE
 
     def open_old_file(self) -> BinaryIO:
         return self._path.open("rb")
@@ -95,9 +95,9 @@ class DiskTarget:
         self._partial_file = PartialFile(self._path, mode=self._mode)
         return self._partial_file.file
 
-    def publish(self, *, is_new: bool) -> None:
-        is_empty_file = self._path.exists() and self.is_free
-        cast(PartialFile, self._partial_file).publish(is_new=is_new and not is_empty_file)
+    def publish(self, *, must_be_new: bool) -> None:
+        is_empty_file = self._path.exists() and not self.has_content
+        cast(PartialFile, self._partial_file).publish(must_be_new=must_be_new and not is_empty_file)
 
     def discard(self) -> None:
         partial_file, self._partial_file = self._partial_file, None
@@ -116,9 +116,9 @@ class ObjectTarget:
         return self._url
 
     @property
-    def is_free(self) -> bool:
+    def has_content(self) -> bool:
         with self._translate_store_errors():
-            return not read_size(self._url)
+            return bool(read_size(self._url))
 
     @contextmanager
     def open_old_file(self) -> Iterator[BinaryIO]:
@@ -133,10 +133,10 @@ class ObjectTarget:
         self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by discard()
         return self._file
 
-    def publish(self, *, is_new: bool) -> None:
+    def publish(self, *, must_be_new: bool) -> None:
         is_empty = read_size(self._url) == 0
         try:
-            put_file(cast(BinaryIO, self._file), self._url, is_new=is_new and not is_empty)
+            put_file(cast(BinaryIO, self._file), self._url, must_be_new=must_be_new and not is_empty)
         except FileExistsError:
             raise RunAborted(
                 f"Another program has created {self._url} while the list was read. This object was not changed. Run "
@@ -166,7 +166,7 @@ class ObjectTarget:
 class StandardOutput:
     """The standard output of this process. The complete file is written to standard output at the end."""
 
-    is_free = True
+    has_content = False
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
@@ -183,7 +183,7 @@ class StandardOutput:
         self._file = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115 - closed by discard()
         return self._file
 
-    def publish(self, *, is_new: bool) -> None:
+    def publish(self, *, must_be_new: bool) -> None:
         """Write to the file descriptor, because Python's buffer would fail again when the process ends."""
         file = cast(BinaryIO, self._file)
         sys.stdout.flush()
@@ -229,7 +229,7 @@ class FileWriter:
 
     @property
     def has_target(self) -> bool:
-        return not self._target.is_free
+        return self._target.has_content
 
     def start(self) -> None:
         self.discard()
@@ -256,7 +256,7 @@ class FileWriter:
         Parquet files and workbooks contain the filters of their export. If these filters differ from `filters`, return
         None. In other formats, `filters` is not used.
         """
-        if self._target.is_free or not self._read_old_file(self._format.is_of_export):
+        if not self._target.has_content or not self._read_old_file(self._format.is_of_export):
             return None
         return self._read_old_file(partial(self._format.count_rows, filters=filters))
 
@@ -275,7 +275,7 @@ class FileWriter:
                     f"Another program has created {self._target} while the list was read. This file was not changed."
                 )
             self.is_committing = not isinstance(self._target, StandardOutput)
-            self._target.publish(is_new=not run.certificate.is_complete)
+            self._target.publish(must_be_new=not run.certificate.is_complete)
         self.discard()
         return RowChanges(inserted_count=run.row_count)
 
@@ -295,7 +295,7 @@ class FileWriter:
         self._target.discard()
 
     def _may_be_replaced(self) -> bool:
-        return self._target.is_free or self._overwrite or self._read_old_file(self._format.is_of_export)
+        return not self._target.has_content or self._overwrite or self._read_old_file(self._format.is_of_export)
 
     def _read_old_file(self, read_file: Callable[[BinaryIO], T]) -> T:
         """Return the result of `read_file` for the existing file. A gzip file is decompressed."""

@@ -116,7 +116,7 @@ def _write_file(destination: Destination, run_id: str, job: str, read_at: dateti
         format_writer.close(None)
         if gzip_file is not None:
             gzip_file.close()
-        target.publish(is_new=False)
+        target.publish(must_be_new=False)
     finally:
         target.discard()
 
