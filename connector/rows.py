@@ -168,7 +168,7 @@ def closed_on_error(source: CloseableResource) -> Iterator[None]:
         raise
 
 
-def write_cell(value: object) -> str | None:
+def format_cell(value: object) -> str | None:
     """Return the value of a field as text, or None for an empty value."""
     if isinstance(value, list):
         return orjson.dumps(value).decode()  # JSON, because any separator could be part of a tag

@@ -101,9 +101,9 @@ class IncrementalRun:
         """Yield messages about values in the future. If a value in the future moved the cursor, later runs would not
         read new rows. A run with this message is partial, because a person must correct the values."""
         cursor_watch = self._increment.source.watch
-        if cursor_watch.future_example is not None:
-            row_number, example_value = cursor_watch.future_example
-            row_count = cursor_watch.future_count
+        if cursor_watch.future_value_example is not None:
+            row_number, example_value = cursor_watch.future_value_example
+            row_count = cursor_watch.future_value_count
             yield (
                 f"{count(row_count, 'row')} {agree(row_count, 'has', 'have')} a value in "
                 f"{cursor_watch.column} that lies beyond tomorrow (for example row {row_number}: "
@@ -123,7 +123,7 @@ class IncrementalRun:
         Call this method inside the transaction that records the end of the run.
         """
         cursor_watch = self._increment.source.watch
-        if row_count := cursor_watch.missing_count:
+        if row_count := cursor_watch.missing_value_count:
             yield (
                 f"{count(row_count, 'row')} {agree(row_count, 'has', 'have')} no value in {cursor_watch.column}: "
                 f"{agree(row_count, 'it does', 'they do')} not move the cursor, and each run reads "
@@ -145,7 +145,7 @@ class IncrementalRun:
     def _explain_unmoved_cursor(self) -> str:
         cursor_watch = self._increment.source.watch
         if cursor_watch.largest_value is None:
-            return f"no row had a {'usable ' if cursor_watch.future_count else ''}value in {cursor_watch.column}"
+            return f"no row had a {'usable ' if cursor_watch.future_value_count else ''}value in {cursor_watch.column}"
         if is_larger(self._start_value, self._default_start_value):
             return f"--since left out rows after {format_cursor(self._default_start_value)}, which the next run reads"
         return "no newer row was read"

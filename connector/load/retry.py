@@ -19,7 +19,7 @@ from connector.load.resolution import Settler, read_intent, rebuild_candidate
 from connector.load.session import RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
-from connector.rows import LoadRow, Row, write_cell
+from connector.rows import LoadRow, Row, format_cell
 from connector.states import State
 from connector.tally import Problem
 
@@ -289,5 +289,5 @@ class _EntryRetry:
         """Return the entry's body as a row of a rejects file, with a column for each field, so that a person can import
         the row again."""
         sent_values = read_body(entry)
-        cells = tuple(write_cell(sent_values[name]) for name in FIELD_NAMES)
+        cells = tuple(format_cell(sent_values[name]) for name in FIELD_NAMES)
         return Row(next(self._row_numbers), f"run {entry.run_id}", FIELD_NAMES, cells)

@@ -20,7 +20,7 @@ from connector.atomic_file import PartialFile, create_private_file
 from connector.errors import ConnectorError
 from connector.load.candidates import extract_row
 from connector.outcomes import Fault, Outcome
-from connector.rows import Chunk, CloseableResource, MalformedRow, Omission, Row, write_cell
+from connector.rows import Chunk, CloseableResource, MalformedRow, Omission, Row, format_cell
 from connector.runs.problems import ProblemLog
 from connector.runs.rejects import ADDED_COLUMNS, select_source_columns
 from connector.service.answers import build_refusal_kind
@@ -397,7 +397,7 @@ class LoadFiles(CloseableResource, RowRecorder):
         code: str,
     ) -> None:
         written_at = self._now().isoformat(timespec="seconds")
-        cells = [identity, field_name, write_cell(service_value), write_cell(source_value)]
+        cells = [identity, field_name, format_cell(service_value), format_cell(source_value)]
         row_number, file = ("", "") if row is None else (row.number, row.file)
         self._drift.write_line([*cells, row_number, file, outcome or "", code, self._run_id, written_at])
 

@@ -21,7 +21,7 @@ from connector.sources.cell_text import (
     is_text_type,
     read_values,
 )
-from connector.sources.header_row import name_columns
+from connector.sources.header_row import build_column_names
 from connector.sources.inputs import Input
 
 _CHUNK_BYTES = 1 << 23  # the target size of a chunk; a chunk of wide rows has fewer rows
@@ -40,7 +40,7 @@ class ParquetSource(CloseableResource):
         self.name, self._input = source_input.name, source_input
         try:
             self._file = pq.ParquetFile(source_input.file, buffer_size=_BUFFER_BYTES, pre_buffer=False)
-            self.columns = name_columns(_flatten_structs(self._file.schema_arrow.empty_table()).column_names)
+            self.columns = build_column_names(_flatten_structs(self._file.schema_arrow.empty_table()).column_names)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise SourceError(f"{self.name}: is not a Parquet file that can be read: {describe_error(error)}") from None
 
@@ -142,7 +142,7 @@ class FrameSource(CloseableResource):
 
     def __init__(self, frame: pd.DataFrame, name: str) -> None:
         self.name, self._frame = name, frame
-        self.columns = name_columns([str(column) for column in frame.columns])
+        self.columns = build_column_names([str(column) for column in frame.columns])
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
@@ -205,7 +205,7 @@ class ArrowSource(CloseableResource):
     def __init__(self, rows: ArrowStream, name: str) -> None:
         self.name, self._rows = name, rows
         self._reader: pa.RecordBatchReader | None = self._open_reader()
-        self.columns = name_columns(_flatten_structs(self._reader.schema.empty_table()).column_names)
+        self.columns = build_column_names(_flatten_structs(self._reader.schema.empty_table()).column_names)
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. Raises SourceError if the data is a reader that was already read."""

@@ -38,7 +38,7 @@ from connector.sources.encoding import (
 from connector.sources.header_row import (
     count_titles,
     decide_delimiter,
-    find_single_quotes,
+    find_line_in_single_quotes,
     has_trailing_delimiters,
     parse_delimiter,
     parse_header,
@@ -55,8 +55,8 @@ _MAX_RECORD_BYTES = 1 << 20  # a thousand times the record of a subscriber
 _MAX_SHOWN_BYTES = 1 << 16  # the rejects file shows only the beginning of a longer record
 # Bytes that are decoded at a time, because Python copies all later bytes at each invalid byte.
 _DECODED_PIECE_BYTES = 1 << 16
-# Codes of faults after which a record may contain other lines of the file.
-_FAULTS_WITH_OTHER_LINES = (
+# With these faults, a record may include later lines of the file.
+_CODES_OF_MULTILINE_FAULTS = (
     "stray_quote",
     "unclosed_quote",
     "oversized",
@@ -117,7 +117,7 @@ class CsvSource(CloseableResource):
             )
         text = first_bytes[byte_count_above_header:].decode("utf-8", "replace")
         line_count_above_header = count_lines(first_bytes[:byte_count_above_header])
-        if (quoted_line_number := find_single_quotes(text)) is not None:
+        if (quoted_line_number := find_line_in_single_quotes(text)) is not None:
             raise SourceError(
                 f"{self.name}: line {line_count_above_header + quoted_line_number}: the header's cells stand in single "
                 "quotes. "
@@ -209,7 +209,9 @@ class CsvSource(CloseableResource):
         indented_positions = records.indented_quotes[records.indented_quotes < records.next_starts[index]]
         if len(indented_positions):
             line_number = line_count_above_header + 1 + count_lines(first_bytes[: indented_positions[0]])
-            raise SourceError(f"{self.name}: line {line_number} of its header {_INDENTED_PROBLEM}. {_SAVE_ADVICE}")
+            raise SourceError(
+                f"{self.name}: line {line_number} of its header {_INDENTED_QUOTE_PROBLEM}. {_SAVE_ADVICE}"
+            )
         record = first_bytes[records.starts[index] : records.stops[index]]
         if b"\0" in record:
             raise SourceError(f"{self.name}: its header holds a NUL byte; is it a text file?")
@@ -229,14 +231,14 @@ class CsvSource(CloseableResource):
         first_bytes = self._stream.read(_HEAD_BYTES)
         if not first_bytes.startswith(self._bytes_above_rows):
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        unread_head, line_number = (
+        first_rows_stream, line_number = (
             BytesIO(first_bytes[len(self._bytes_above_rows) :]),
             1 + count_lines(self._bytes_above_rows),
         )
         block, requested_size, is_at_end = b"", self._block_bytes, False
         while block or not is_at_end:
             while len(block) < requested_size and not is_at_end:
-                new_bytes = unread_head.read(requested_size - len(block)) or self._stream.read(
+                new_bytes = first_rows_stream.read(requested_size - len(block)) or self._stream.read(
                     requested_size - len(block)
                 )
                 is_at_end = not new_bytes
@@ -269,7 +271,7 @@ class CsvSource(CloseableResource):
             line_number, previous_start = line_number + count_lines(block[previous_start:start]), start
             record = block[start:stop]
             inner_line_count = count_lines(record.rstrip(b"\r\n"))
-            if inner_line_count and code in _FAULTS_WITH_OTHER_LINES:
+            if inner_line_count and code in _CODES_OF_MULTILINE_FAULTS:
                 verb = agree(inner_line_count, "was", "were")
                 message += f"; the row includes {count(inner_line_count, 'more line')}, which {verb} not read as a row"
             raw_text = format_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
@@ -348,7 +350,7 @@ _SAVE_ADVICE = (
     "Correct the file, or save the file again as CSV from a spreadsheet: a cell begins with its double quote, "
     "and a quote within a cell is written twice"
 )
-_INDENTED_PROBLEM = "has spaces between the beginning of a cell and its quote"
+_INDENTED_QUOTE_PROBLEM = "has spaces between the beginning of a cell and its quote"
 
 
 def find_file_problem(block: bytes, records: Records, dialect: CsvDialect) -> tuple[int, str] | None:
@@ -359,14 +361,14 @@ def find_file_problem(block: bytes, records: Records, dialect: CsvDialect) -> tu
     - A quote stays open for several lines, up to the end of the file.
     - A damaged cell contains other rows.
     """
-    problem_by_index = dict.fromkeys(_find_record_indices(records, records.indented_quotes), _INDENTED_PROBLEM)
+    problem_by_index = dict.fromkeys(_find_record_indices(records, records.indented_quotes), _INDENTED_QUOTE_PROBLEM)
     lengths = records.stops - records.starts
-    suspect_indices = {
+    suspect_record_indices = {  # these records may include other rows
         *_find_record_indices(records, records.stray_quotes),
         *np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist(),
     }
     delimiter, delimiter_count = dialect.delimiter.encode(), dialect.cell_count - 1
-    for index in suspect_indices:
+    for index in suspect_record_indices:
         record = block[records.starts[index] : records.stops[index]]
         lines_below = record.splitlines()[1:]  # these lines may be separate rows
         if record.count(delimiter) > delimiter_count and any(
@@ -395,7 +397,7 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     code_by_index = dict.fromkeys(_find_record_indices(records, records.ambiguous_quotes), "ambiguous_quote")
     code_by_index |= dict.fromkeys(_find_record_indices(records, records.stray_quotes), "stray_quote")
     failure_by_index = {index: (code, _MESSAGE_BY_CODE[code]) for index, code in code_by_index.items()}
-    undecodable_failures = _find_undecodable_records(block, records, dialect)
+    decoding_failures = _find_decoding_failures(block, records, dialect)
     if records.is_unclosed:
         failure_by_index[len(records) - 1] = ("unclosed_quote", _MESSAGE_BY_CODE["unclosed_quote"])
     oversized_indices = np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist()
@@ -404,7 +406,7 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     parsed_mask[list(failure_by_index)] = False
     parsed_indices = np.flatnonzero(parsed_mask)
     table, width_by_row = _read_table(
-        _select_parseable_records(block, records, parsed_mask, undecodable_failures), dialect
+        _select_parseable_records(block, records, parsed_mask, decoding_failures), dialect
     )
     expected_width_text = f"the header has {dialect.width}"
     if dialect.has_trailing_delimiters:
@@ -421,9 +423,9 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     if table.num_rows + len(width_by_row) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
     indices = np.delete(parsed_indices, list(width_by_row))
-    harmless_indices = _find_harmless_records(table, indices, undecodable_failures, used_indices)
+    readable_indices = _find_readable_records(table, indices, decoding_failures, used_indices)
     failure_by_index |= {
-        index: problem for index, problem in undecodable_failures.items() if index not in harmless_indices
+        index: problem for index, problem in decoding_failures.items() if index not in readable_indices
     }
     row_mask = ~np.isin(indices, list(failure_by_index))
     return ParsedBlock(table.filter(pa.array(row_mask)), indices[row_mask], failure_by_index)
@@ -446,7 +448,7 @@ def _select_parseable_records(
     return b"".join([*pieces, block[previous_end:]]) if previous_end else block
 
 
-def _find_harmless_records(
+def _find_readable_records(
     table: pa.Table, indices: npt.NDArray[np.int64], undecodable_indices: Collection[int], used_indices: Sequence[int]
 ) -> set[int]:
     """Return the indices of the records whose undecodable bytes are only in columns that are not used."""
@@ -464,7 +466,7 @@ def _find_record_indices(records: Records, positions: npt.NDArray[np.int64]) -> 
     return indices
 
 
-def _find_undecodable_records(block: bytes, records: Records, dialect: CsvDialect) -> _Failures:
+def _find_decoding_failures(block: bytes, records: Records, dialect: CsvDialect) -> _Failures:
     failure_by_index: _Failures = {}
     offset = block.find(b"\0")
     while offset >= 0:
@@ -521,7 +523,7 @@ def _read_table(block: bytes, dialect: CsvDialect) -> tuple[pa.Table, dict[int, 
             column_types=dict.fromkeys(column_names, pa.large_string()),
             null_values=[],
             strings_can_be_null=False,
-            check_utf8=False,  # `_find_undecodable_records` has checked the block
+            check_utf8=False,  # `_find_decoding_failures` has checked the block
         ),
     )
     return table, width_by_row

@@ -13,7 +13,7 @@ import numpy.typing as npt
 Positions = npt.NDArray[np.int64]
 
 _LF, _CR, _QUOTE = 0x0A, 0x0D, 0x22
-_NEVER_CLOSED = np.iinfo(np.int64).max
+_NO_CLOSING_POSITION = np.iinfo(np.int64).max  # the position of the closing quote of a cell that is never closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,9 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
     if is_last and len(block) > (next_starts[-1] if len(next_starts) else 0):
         stops, next_starts = np.append(stops, len(block)), np.append(next_starts, len(block))
     starts = np.concatenate([np.zeros(min(1, len(next_starts)), dtype=np.int64), next_starts[:-1]])
-    is_unclosed = is_last and bool(len(quotes.closing_quotes)) and bool(quotes.closing_quotes[-1] == _NEVER_CLOSED)
+    is_unclosed = (
+        is_last and bool(len(quotes.closing_quotes)) and bool(quotes.closing_quotes[-1] == _NO_CLOSING_POSITION)
+    )
     last_record_end = next_starts[-1] if len(next_starts) else 0
     stray_quotes = quotes.stray_quotes[quotes.stray_quotes < last_record_end]
     indented_quotes = quotes.indented_quotes[quotes.indented_quotes < last_record_end]
@@ -63,11 +65,11 @@ def find_blank_records(block: bytes, records: Records, delimiter: str) -> npt.ND
     blank_byte_mask[list(blank_bytes)] = True
     # Only records that begin and end with a blank are compared byte by byte. These records are few.
     filled_indices = np.flatnonzero(~blank_mask)
-    suspect_indices = filled_indices[
+    possibly_blank_indices = filled_indices[
         blank_byte_mask[octets[records.starts[filled_indices]]]
         & blank_byte_mask[octets[records.stops[filled_indices] - 1]]
     ]
-    for index in suspect_indices.tolist():
+    for index in possibly_blank_indices.tolist():
         blank_mask[index] = not block[records.starts[index] : records.stops[index]].strip(blank_bytes)
     return blank_mask
 
@@ -98,9 +100,10 @@ def _find_ambiguous_quotes(block: bytes, quotes: "_Quotes", next_starts: Positio
     if len(inner_quotes) < 2:
         return inner_quotes[:0]
     record_indices = np.searchsorted(next_starts, inner_quotes, side="right")
-    first_in_record_mask = np.append(True, record_indices[1:] != record_indices[:-1])
+    first_quote_in_record_mask = np.append(True, record_indices[1:] != record_indices[:-1])
     indices_in_record = (
-        np.arange(len(inner_quotes)) - np.flatnonzero(first_in_record_mask)[np.cumsum(first_in_record_mask) - 1]
+        np.arange(len(inner_quotes))
+        - np.flatnonzero(first_quote_in_record_mask)[np.cumsum(first_quote_in_record_mask) - 1]
     )
     pair_indices = np.flatnonzero((indices_in_record[:-1] % 2 == 0) & (record_indices[:-1] == record_indices[1:]))
     delimiter_byte = delimiter.encode()
@@ -119,7 +122,7 @@ class _Quotes:
     """The quotes of a block, as byte positions."""
 
     opening_quotes: Positions
-    closing_quotes: Positions  # the closing quote of each opening quote, or `_NEVER_CLOSED`
+    closing_quotes: Positions  # the closing quote of each opening quote, or `_NO_CLOSING_POSITION`
     stray_quotes: Positions  # see `Records`
     indented_quotes: Positions  # see `Records`
     inner_quotes: Positions  # quotes in unquoted cells; of two adjacent quotes, only the first quote
@@ -134,14 +137,14 @@ def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
     border_byte_mask[[ord(delimiter), _LF, _CR]] = True
     cell_start_mask = border_byte_mask[octets[np.maximum(quotes - 1, 0)]] | (quotes == 0)
     cell_end_mask = border_byte_mask[octets[np.minimum(quotes + 1, len(octets) - 1)]] | (quotes == len(octets) - 1)
-    doubled_mask = np.append(np.diff(quotes) == 1, False)  # the next byte is also a quote
-    after_quote_mask = np.append(False, doubled_mask[:-1])
+    doubled_quote_mask = np.append(np.diff(quotes) == 1, False)  # the next byte is also a quote
+    after_quote_mask = np.append(False, doubled_quote_mask[:-1])
     # In regular CSV, opening and closing quotes alternate. Array operations can check this order.
     # Two adjacent quotes count as a closing and an opening quote.
-    if np.all((cell_start_mask | after_quote_mask)[0::2]) and np.all((cell_end_mask | doubled_mask)[1::2]):
-        closing_quotes = np.append(quotes[1::2], [_NEVER_CLOSED] * (len(quotes) % 2))
+    if np.all((cell_start_mask | after_quote_mask)[0::2]) and np.all((cell_end_mask | doubled_quote_mask)[1::2]):
+        closing_quotes = np.append(quotes[1::2], [_NO_CLOSING_POSITION] * (len(quotes) % 2))
         return _Quotes(quotes[0::2], closing_quotes, empty_positions, empty_positions, empty_positions)
-    opening_quotes, closing_quotes = _match_quotes_in_loop(quotes, cell_start_mask, doubled_mask)
+    opening_quotes, closing_quotes = _match_quotes_in_loop(quotes, cell_start_mask, doubled_quote_mask)
     stray_quotes = np.intersect1d(closing_quotes, quotes[~cell_end_mask], assume_unique=True)
     quoted_cell_indices = np.searchsorted(opening_quotes, quotes, side="right") - 1
     outside_quotes_mask = (
@@ -160,13 +163,17 @@ def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
 
 
 def _match_quotes_in_loop(
-    quotes: Positions, cell_start_mask: npt.NDArray[np.bool_], doubled_mask: npt.NDArray[np.bool_]
+    quotes: Positions, cell_start_mask: npt.NDArray[np.bool_], doubled_quote_mask: npt.NDArray[np.bool_]
 ) -> tuple[Positions, Positions]:
     """Return the opening and the closing quotes of a block. This function checks one quote after another, because
     array operations cannot match the quotes if unquoted cells have quotes or text follows a closing quote."""
     opening_quotes: list[int] = []
     closing_quotes: list[int] = []
-    positions, cell_start_flags, doubled_flags = quotes.tolist(), cell_start_mask.tolist(), doubled_mask.tolist()
+    positions, cell_start_flags, doubled_quote_flags = (
+        quotes.tolist(),
+        cell_start_mask.tolist(),
+        doubled_quote_mask.tolist(),
+    )
     index, quote_count = 0, len(positions)
     while index < quote_count:
         if not cell_start_flags[index]:
@@ -174,8 +181,8 @@ def _match_quotes_in_loop(
             continue
         opening_quotes.append(positions[index])
         index += 1
-        while index < quote_count and doubled_flags[index]:
+        while index < quote_count and doubled_quote_flags[index]:
             index += 2
-        closing_quotes.append(positions[index] if index < quote_count else _NEVER_CLOSED)
+        closing_quotes.append(positions[index] if index < quote_count else _NO_CLOSING_POSITION)
         index += 1
     return np.array(opening_quotes, dtype=np.int64), np.array(closing_quotes, dtype=np.int64)

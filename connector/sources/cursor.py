@@ -66,14 +66,16 @@ _INTEGER_PATTERN = re.compile(r"[+-]?\d+", re.ASCII)
 _DAY_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _LARGEST_INTEGER = 2**63 - 1  # the largest bigint
 
-_DETAILS_BY_KIND: dict[CursorKind, tuple[type, sa.types.TypeEngine[Any], str]] = {
-    # kind: (Python type, SQL type of the bound value, description of a valid text)
-    CursorKind.TIMESTAMP: (
-        datetime, sa.DateTime(), "a timestamp, such as 2026-11-21T10:00:00 or 2026-11-21T10:00:00+01:00"
-    ),
-    CursorKind.DATE: (date, sa.Date(), "a date, such as 2026-11-21"),
-    CursorKind.INTEGER: (int, sa.BigInteger(), "a whole number of at most 64 bits"),
-}  # fmt: skip
+_PYTHON_AND_SQL_TYPE_BY_KIND: dict[CursorKind, tuple[type, sa.types.TypeEngine[Any]]] = {
+    CursorKind.TIMESTAMP: (datetime, sa.DateTime()),
+    CursorKind.DATE: (date, sa.Date()),
+    CursorKind.INTEGER: (int, sa.BigInteger()),
+}
+_VALID_TEXT_BY_KIND = {
+    CursorKind.TIMESTAMP: "a timestamp, such as 2026-11-21T10:00:00 or 2026-11-21T10:00:00+01:00",
+    CursorKind.DATE: "a date, such as 2026-11-21",
+    CursorKind.INTEGER: "a whole number of at most 64 bits",
+}
 
 
 def find_cursor_kind(text: str) -> CursorKind:
@@ -104,7 +106,7 @@ def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
     except ValueError:
         value = None
     if value is None:
-        raise ValueError(f"must be {_DETAILS_BY_KIND[kind][2]}")
+        raise ValueError(f"must be {_VALID_TEXT_BY_KIND[kind]}")
     return value
 
 
@@ -210,8 +212,8 @@ _SAMPLE_SIZE = 100  # the first values of a chunk decide whether the column has 
 class CursorWatch:
     """A recorder of the values of a cursor column. `largest_value` is the largest value that is at most `latest`.
 
-    `missing_count` is the number of rows without a value. `wrong_kind_count` is the number of values of another kind.
-    `future_count` is the number of values that are larger than `latest`.
+    `missing_value_count` is the number of rows without a value. `wrong_kind_count` is the number of values of another
+    kind. `future_value_count` is the number of values that are larger than `latest`.
 
     If `now` is set and `latest` is not, whole numbers are recognised as Unix times. If `is_zoned`, the column has
     timestamps with a zone, and a `largest_value` without a zone gets UTC.
@@ -223,21 +225,21 @@ class CursorWatch:
     latest: CursorValue | None = None
     is_zoned: bool = False
     largest_value: CursorValue | None = None
-    missing_count: int = 0
+    missing_value_count: int = 0
     wrong_kind_count: int = 0
     wrong_kind_example: tuple[int, object] | None = None  # row number, from 1, and value
-    future_count: int = 0
-    future_example: tuple[int, CursorValue] | None = None  # row number, from 1, and value
+    future_value_count: int = 0
+    future_value_example: tuple[int, CursorValue] | None = None  # row number, from 1, and value
 
     def record(self, values: Sequence[object], first_row_number: int) -> None:
         """Record the values of consecutive rows. `first_row_number` is the number of the first row."""
         largest_value: CursorValue | None = None
-        self.missing_count += sum(value is None for value in values)
-        if {*map(type, values)} - {type(None)} == {_DETAILS_BY_KIND[self.kind][0]}:
+        self.missing_value_count += sum(value is None for value in values)
+        if {*map(type, values)} - {type(None)} == {_PYTHON_AND_SQL_TYPE_BY_KIND[self.kind][0]}:
             with suppress(TypeError):  # timestamps with and without a zone cannot be compared
                 largest_value = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
         if self.latest is None and self.now is not None and self.kind is CursorKind.INTEGER:
-            self.latest = self._find_unix_limit(values, self.now)
+            self.latest = self._find_unix_end_of_tomorrow(values, self.now)
         exceeds_bigint = isinstance(largest_value, int) and largest_value > _LARGEST_INTEGER
         if largest_value is None or exceeds_bigint or self._is_in_future(largest_value):  # slow: read each value
             parsed_values = [read_cursor_value(value, self.kind) for value in values]
@@ -252,9 +254,9 @@ class CursorWatch:
                 for index, value in enumerate(parsed_values)
                 if self._is_in_future(value)
             ]
-            self.future_count += len(future_records)
-            if self.future_example is None:
-                self.future_example = next(iter(future_records), None)
+            self.future_value_count += len(future_records)
+            if self.future_value_example is None:
+                self.future_value_example = next(iter(future_records), None)
             usable_values = (value for value in parsed_values if value is not None and not self._is_in_future(value))
             largest_value = max(usable_values, key=_convert_to_comparable, default=None)
         if self.is_zoned and isinstance(largest_value, datetime) and largest_value.tzinfo is None:
@@ -265,13 +267,15 @@ class CursorWatch:
     def _is_in_future(self, value: CursorValue | None) -> TypeGuard[CursorValue]:
         return value is not None and self.latest is not None and is_larger(value, self.latest)
 
-    def _find_unix_limit(self, values: Sequence[object], now: datetime) -> int | None:
+    def _find_unix_end_of_tomorrow(self, values: Sequence[object], now: datetime) -> int | None:
         """Return the end of tomorrow as a Unix time in the unit of the column. Return None if the first values of the
         column are not Unix times, or if no unit fits most of these values."""
         sample_values = [read_cursor_value(value, self.kind) for value in values[:_SAMPLE_SIZE]]
-        limits = Counter(find_latest_allowed_unix_time(value, now) for value in sample_values if value is not None)
-        unix_limit, agreeing_value_count = limits.most_common(1)[0] if limits else (None, 0)
-        return unix_limit if agreeing_value_count * 2 > limits.total() else None
+        unix_end_counts = Counter(
+            find_latest_allowed_unix_time(value, now) for value in sample_values if value is not None
+        )
+        unix_end_of_tomorrow, agreeing_value_count = unix_end_counts.most_common(1)[0] if unix_end_counts else (None, 0)
+        return unix_end_of_tomorrow if agreeing_value_count * 2 > unix_end_counts.total() else None
 
 
 def _convert_to_comparable(value: CursorValue) -> Any:
@@ -281,7 +285,7 @@ def _convert_to_comparable(value: CursorValue) -> Any:
 def uses_cursor(query: str, database: str) -> bool:
     """Return whether a query has a `:cursor` outside texts and comments. `database` is SQLAlchemy's name of the
     database system."""
-    return any(token["name"] == CURSOR for token in _choose_token_pattern(database).finditer(query))
+    return any(token["name"] == CURSOR for token in _choose_sql_token_pattern(database).finditer(query))
 
 
 def build_query(query: str, cursor_bound: CursorBound | None, database: str) -> sa.TextClause:
@@ -293,7 +297,7 @@ def build_query(query: str, cursor_bound: CursorBound | None, database: str) -> 
             return f":{CURSOR}" + (r"\:\:" if token["cast"] else "")
         return _COLON_NAME_REGEX.sub(r"\\\g<0>", token[0])
 
-    text_clause = sa.text(_choose_token_pattern(database).sub(escape_token, query))
+    text_clause = sa.text(_choose_sql_token_pattern(database).sub(escape_token, query))
     return text_clause if cursor_bound is None else text_clause.bindparams(_build_bind(cursor_bound, database))
 
 
@@ -303,7 +307,7 @@ def replace_cursor(query: str, database: str, replacement: str) -> str:
     def replace_name(token: re.Match[str]) -> str:
         return f"{replacement}{token['cast'] or ''}" if token["name"] == CURSOR else token[0]
 
-    return _choose_token_pattern(database).sub(replace_name, query)
+    return _choose_sql_token_pattern(database).sub(replace_name, query)
 
 
 def build_select(table: str, cursor_bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
@@ -322,7 +326,7 @@ def build_select(table: str, cursor_bound: CursorBound | None, database: str) ->
 
 
 def _build_bind(cursor_bound: CursorBound, database: str) -> sa.BindParameter[Any]:
-    value, (python_type, sql_type, _) = cursor_bound.value, _DETAILS_BY_KIND[cursor_bound.kind]
+    value, (python_type, sql_type) = cursor_bound.value, _PYTHON_AND_SQL_TYPE_BY_KIND[cursor_bound.kind]
     if isinstance(value, datetime) and value.tzinfo is not None:
         sql_type = sa.DateTime(timezone=True)
     has_expected_type = value is None or isinstance(value, python_type)
@@ -335,13 +339,13 @@ _TEXT_OR_COMMENT_PATTERN = (
 )
 _MYSQL_TEXT_OR_COMMENT_PATTERN = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--\s[^\n]*|#[^\n]*|/\*.*?\*/"
 _COLON_NAME_PATTERN = r"(?<![:\w\\]):(?P<name>\w+)(?!\w)(?:(?P<cast>::)|(?!:))"
-_TOKEN_PATTERN = re.compile(f"{_TEXT_OR_COMMENT_PATTERN}|{_COLON_NAME_PATTERN}", re.DOTALL)
+_SQL_TOKEN_PATTERN = re.compile(f"{_TEXT_OR_COMMENT_PATTERN}|{_COLON_NAME_PATTERN}", re.DOTALL)
 _MYSQL_TOKEN_PATTERN = re.compile(f"{_MYSQL_TEXT_OR_COMMENT_PATTERN}|{_COLON_NAME_PATTERN}", re.DOTALL)
 _COLON_NAME_REGEX = re.compile(_COLON_NAME_PATTERN)
 
 
-def _choose_token_pattern(database: str) -> re.Pattern[str]:
-    return _MYSQL_TOKEN_PATTERN if database in MYSQL_DATABASES else _TOKEN_PATTERN
+def _choose_sql_token_pattern(database: str) -> re.Pattern[str]:
+    return _MYSQL_TOKEN_PATTERN if database in MYSQL_DATABASES else _SQL_TOKEN_PATTERN
 
 
 _READING_KEYWORDS = frozenset({"select", "with", "values", "table"})
@@ -352,11 +356,11 @@ _WORD_TOKEN_PATTERN, _MYSQL_WORD_TOKEN_PATTERN = (
     for texts in (_TEXT_OR_COMMENT_PATTERN, _MYSQL_TEXT_OR_COMMENT_PATTERN)
 )
 # SQL Server quotes names in brackets.
-_OTHER_WORD_TOKEN_PATTERN = re.compile(rf"{_TEXT_OR_COMMENT_PATTERN}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
+_WORD_OR_BRACKET_TOKEN_PATTERN = re.compile(rf"{_TEXT_OR_COMMENT_PATTERN}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
 _DATABASES_WITH_READ_ONLY_SESSION = ("postgresql", "sqlite", *MYSQL_DATABASES)
 
 
-def explain_writing_query(query: str, database: str) -> str:
+def explain_why_query_may_write(query: str, database: str) -> str:
     """Return a message that explains why a query may write, or "" if the query only reads.
 
     If the database has no read-only session, the words of writing statements are also refused. Examples are the `into`
@@ -368,7 +372,7 @@ def explain_writing_query(query: str, database: str) -> str:
         if database in MYSQL_DATABASES
         else _WORD_TOKEN_PATTERN
         if is_read_only
-        else _OTHER_WORD_TOKEN_PATTERN
+        else _WORD_OR_BRACKET_TOKEN_PATTERN
     )
     words = [token["word"].lower() for token in word_token_pattern.finditer(query) if token["word"]]
     while words and words[-1] == ";":

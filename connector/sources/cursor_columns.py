@@ -151,7 +151,7 @@ _SQLITE_OFFSET_SQL = (
     f"coalesce(round((julianday(substr(c, 1, 16)) - julianday(c)) * {_QUARTERS_PER_DAY}), "
     f"{OFFSET_FUNCTION}(CAST(c AS BLOB))) END"
 )
-_SQLITE_NUMBER_OFFSET_SQL = "CASE WHEN typeof(c) IN ('integer', 'real') THEN 0 END"
+_SQLITE_ZERO_IF_NUMBER_SQL = "CASE WHEN typeof(c) IN ('integer', 'real') THEN 0 END"
 _MYSQL_ISO_PATTERN = (
     "^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     "([ Tt]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9]([.,][0-9]+)?)?([Zz]|[+-]00(:?00)?)?)?$"
@@ -177,7 +177,7 @@ def build_check_sql(
     the type of the column shows that all values can be compared.
     """
     if database == "sqlite":
-        offset_sql = _SQLITE_NUMBER_OFFSET_SQL if kind is CursorKind.INTEGER else _SQLITE_OFFSET_SQL
+        offset_sql = _SQLITE_ZERO_IF_NUMBER_SQL if kind is CursorKind.INTEGER else _SQLITE_OFFSET_SQL
         # Without the LIMIT, SQLite would merge the two SELECTs, and compute the offset (o) more than once for each row.
         # LIMIT -1 returns all rows.
         offsets_sql = f"SELECT c, {offset_sql} AS o FROM connector_rows WHERE c IS NOT NULL LIMIT -1"

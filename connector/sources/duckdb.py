@@ -21,7 +21,7 @@ from connector.sources.cursor import (
     replace_cursor,
     uses_cursor,
 )
-from connector.sources.header_row import name_columns
+from connector.sources.header_row import build_column_names
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB", "threads": 1, "autoinstall_known_extensions": False,
@@ -113,7 +113,7 @@ class DuckdbSource(CloseableResource):
         """Execute the query, and set the names of the columns. Return a reader of Arrow batches, because DuckDB would
         need pytz to return times with a zone as Python values."""
         relation: Any = self._connection.sql(self._query, params=dict(self._query_parameters) or None)
-        self.columns = name_columns(relation.columns)
+        self.columns = build_column_names(relation.columns)
         cursor = None if self._watch is None else self._watch.column
         column_sqls = [
             f"#{column_number}" if name == cursor else _build_column_sql(column_number, duckdb_type)

@@ -27,7 +27,7 @@ from connector.errors import ConfigurationError, SourceError
 
 # If several encodings give the same text, messages name the first of these encodings.
 _WESTERN_ENCODINGS = ("cp1252", "iso8859-1", "iso8859-15")
-_CENTRAL_ENCODINGS = ("cp1250", "iso8859-2")
+_CENTRAL_EUROPEAN_ENCODINGS = ("cp1250", "iso8859-2")
 _TURKISH_ENCODINGS = ("cp1254", "iso8859-9")
 _BALTIC_ENCODINGS = ("cp1257", "iso8859-13")
 _CYRILLIC_ENCODINGS = ("cp1251", "iso8859-5")
@@ -46,14 +46,14 @@ LANGUAGES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("åäöšž", _WESTERN_ENCODINGS),  # Finnish
     ("áéíóúýþæðö", _WESTERN_ENCODINGS),  # Icelandic
     ("áéíóúàèìòù", _WESTERN_ENCODINGS),  # Irish, Scottish
-    ("ëç", (*_WESTERN_ENCODINGS, *_CENTRAL_ENCODINGS)),  # Albanian
+    ("ëç", (*_WESTERN_ENCODINGS, *_CENTRAL_EUROPEAN_ENCODINGS)),  # Albanian
     ("äöüõšž", (*_WESTERN_ENCODINGS, *_BALTIC_ENCODINGS)),  # Estonian
-    ("ąćęłńóśźż", _CENTRAL_ENCODINGS),  # Polish
-    ("áčďéěíňóřšťúůýžöü", _CENTRAL_ENCODINGS),  # Czech
-    ("áäčďéíĺľňóôŕšťúýž", _CENTRAL_ENCODINGS),  # Slovak
-    ("áéíóöőúüű", _CENTRAL_ENCODINGS),  # Hungarian
-    ("čćđšž", _CENTRAL_ENCODINGS),  # Slovenian, Croatian
-    ("ăâîşţ", _CENTRAL_ENCODINGS),  # Romanian
+    ("ąćęłńóśźż", _CENTRAL_EUROPEAN_ENCODINGS),  # Polish
+    ("áčďéěíňóřšťúůýžöü", _CENTRAL_EUROPEAN_ENCODINGS),  # Czech
+    ("áäčďéíĺľňóôŕšťúýž", _CENTRAL_EUROPEAN_ENCODINGS),  # Slovak
+    ("áéíóöőúüű", _CENTRAL_EUROPEAN_ENCODINGS),  # Hungarian
+    ("čćđšž", _CENTRAL_EUROPEAN_ENCODINGS),  # Slovenian, Croatian
+    ("ăâîşţ", _CENTRAL_EUROPEAN_ENCODINGS),  # Romanian
     ("çğıiöşüâîû", _TURKISH_ENCODINGS),
     ("āčēģīķļņōŗšūž", _BALTIC_ENCODINGS),  # Latvian
     ("ąčęėįšųūž", _BALTIC_ENCODINGS),  # Lithuanian
@@ -79,9 +79,9 @@ _ALPHABET_SHARE_POWER = 4
 # Each pair has a number of different words, and the share for texts with at least this number of words.
 # These shares were tested on 3,600 files of 1 to 10 rows of names in 29 languages.
 # No file with six words is read in a wrong encoding, and 0.3 % of the files with fewer words are.
-_LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
-_MAX_MISSPELT_SHARE = 0.01  # the share of words that may be misspelt
-_MAX_IMPOSSIBLE_SHARE = 0.05  # with a larger share of the words, the file has two encodings or an unknown encoding
+_MIN_RATING_LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
+_MAX_MISSPELT_WORD_SHARE = 0.01  # the share of words that may be misspelt
+_MAX_IMPOSSIBLE_WORD_SHARE = 0.05  # with a larger share of the words, the file has two encodings or an unknown encoding
 _MAX_LINES, _MAX_WORDS = 400, 200  # lines and words that are examined; in trials, more lines never changed the decision
 
 _NON_ASCII_LINE_PATTERN = re.compile(rb"[^\r\n]*[\x80-\xff][^\r\n]*")
@@ -95,7 +95,7 @@ _INVALID_BYTES_PATTERN = re.compile("[\udc80-\udcff]")
 _VALID_CHARACTERS_PATTERN = re.compile("[^\x00-\x7f\udc80-\udcff]")
 # A text with at most 2 invalid bytes for each valid character beyond ASCII is damaged UTF-8.
 # A text in another encoding has at least 4 invalid bytes for each of these characters.
-_MAX_INVALID_PER_VALID = 2
+_MAX_INVALID_BYTES_PER_VALID_CHARACTER = 2
 # In UTF-16, many bytes at even or at odd positions are zero, because delimiters, addresses and numbers are ASCII.
 _UTF_16_MIN_ZERO_SHARE = 0.3
 _UTF_16_MAX_STRAY_SHARE = 0.01  # maximum share of zero bytes at the other positions
@@ -266,7 +266,7 @@ def decide_encoding(text_bytes: bytes) -> EncodingGuess:
         len(_VALID_CHARACTERS_PATTERN.findall(decoded_text)),
         len(_INVALID_BYTES_PATTERN.findall(decoded_text)),
     )
-    if valid_count and invalid_count <= _MAX_INVALID_PER_VALID * valid_count:
+    if valid_count and invalid_count <= _MAX_INVALID_BYTES_PER_VALID_CHARACTER * valid_count:
         # Damaged UTF-8 counts as UTF-8, and only the rows with invalid bytes are malformed.
         return EncodingGuess("utf-8")
     lines = [
@@ -279,17 +279,17 @@ def decide_encoding(text_bytes: bytes) -> EncodingGuess:
     candidates = _rank_candidates(
         words, b" ".join(dict.fromkeys(word for line in lines for word in _WORD_PATTERN.findall(line)))
     )
-    if not candidates or candidates[0].impossible_share > _MAX_IMPOSSIBLE_SHARE:
+    if not candidates or candidates[0].impossible_word_share > _MAX_IMPOSSIBLE_WORD_SHARE:
         return EncodingGuess(
             None,
             reason="its words are not possible words in any Windows or ISO encoding; a file from DOS, a Mac or an old "
             "Russian program may be in cp850, mac-roman or koi8-r",
         )
     best_candidate, *other_candidates = candidates
-    required_lead = next(
-        required_lead for min_word_count, required_lead in _LEAD_BY_WORD_COUNT if len(words) >= min_word_count
+    min_rating_lead = next(
+        min_lead for min_word_count, min_lead in _MIN_RATING_LEAD_BY_WORD_COUNT if len(words) >= min_word_count
     )
-    if other_candidates and other_candidates[0].rating >= (1 - required_lead) * best_candidate.rating:
+    if other_candidates and other_candidates[0].rating >= (1 - min_rating_lead) * best_candidate.rating:
         second_candidate = other_candidates[0]
         differing_index = next(
             (index for index, word in enumerate(best_candidate.words) if word != second_candidate.words[index]), 0
@@ -337,12 +337,12 @@ def advise_encoding(name: str = "cp1252") -> str:
 
 @dataclass(frozen=True, slots=True)
 class _CandidateEncoding:
-    """An encoding that the text may have. `words` are the words decoded in this encoding, and `impossible_share` is the
-    share of impossible words. `rating` is a number without a unit."""
+    """An encoding that the text may have. `words` are the words decoded in this encoding. `rating` is a number without
+    a unit."""
 
     encoding: str
     words: tuple[str, ...]
-    impossible_share: float
+    impossible_word_share: float
     rating: float
 
 
@@ -366,7 +366,7 @@ def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_Candida
             decoded_words = tuple(word.decode(encoding) for word in words)
         except UnicodeDecodeError:
             continue
-        impossible_share = sum(not _is_possible_word(word) for word in decoded_words) / len(decoded_words)
+        impossible_word_share = sum(not _is_possible_word(word) for word in decoded_words) / len(decoded_words)
         letter_sets = [_find_letters(word) for word in decoded_words]
         # A word such as O’Brien fits only Windows encodings.
         rated_letter_sets = [letters for letters in letter_sets if letters or encoding.startswith("cp")]
@@ -375,14 +375,17 @@ def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_Candida
         ) / len(decoded_words)
         rating = rating_by_encoding.get(encoding, 0.0) * alphabet_share**_ALPHABET_SHARE_POWER
         previous_candidate = candidate_by_words.get(
-            decoded_words, _CandidateEncoding(encoding, decoded_words, impossible_share, 0.0)
+            decoded_words, _CandidateEncoding(encoding, decoded_words, impossible_word_share, 0.0)
         )
         candidate_by_words[decoded_words] = replace(previous_candidate, rating=previous_candidate.rating + rating)
-    least_impossible_share = min((candidate.impossible_share for candidate in candidate_by_words.values()), default=0.0)
+    smallest_impossible_word_share = min(
+        (candidate.impossible_word_share for candidate in candidate_by_words.values()), default=0.0
+    )
     likely_candidates = [
         candidate
         for candidate in candidate_by_words.values()
-        if candidate.impossible_share <= least_impossible_share + _MAX_MISSPELT_SHARE and candidate.rating
+        if candidate.impossible_word_share <= smallest_impossible_word_share + _MAX_MISSPELT_WORD_SHARE
+        and candidate.rating
     ]
     return sorted(likely_candidates, key=lambda candidate: -candidate.rating)
 

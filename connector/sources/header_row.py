@@ -28,7 +28,7 @@ def parse_delimiter(delimiter: str) -> str | None:
     return character
 
 
-def find_single_quotes(text: str) -> int | None:
+def find_line_in_single_quotes(text: str) -> int | None:
     """Return the number (from 1) of the first filled line if all cells of this line are in single quotes, else None."""
     line_number, line = next(
         ((line_number, line) for line_number, line in enumerate(text.splitlines(), 1) if line.strip()), (0, "")
@@ -109,8 +109,8 @@ def count_titles(text: str, delimiter: str) -> int:
 def has_trailing_delimiters(text: str, width: int, delimiter: str, *, is_whole_file: bool) -> bool:
     """Return whether most rows end with a delimiter after the last cell, and the header of `width` cells does not."""
     rows = _read_records(text, delimiter, is_whole_file=is_whole_file)
-    trailing_count = sum(1 for cells in rows if len(cells) == width + 1 and not cells[-1])
-    return bool(rows) and trailing_count > _MIN_EXTRA_CELL_SHARE * len(rows)
+    trailing_delimiter_row_count = sum(1 for cells in rows if len(cells) == width + 1 and not cells[-1])
+    return bool(rows) and trailing_delimiter_row_count > _MIN_EXTRA_CELL_SHARE * len(rows)
 
 
 def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
@@ -125,7 +125,7 @@ def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
         raise SourceError(
             f"{path}: has no header: its first line looks like a row. Put a line with the columns' names first"
         )
-    return name_columns(cells)
+    return build_column_names(cells)
 
 
 _MAX_TITLE_ROWS = 20  # the most titles above a header; more rows belong to another table
@@ -156,7 +156,7 @@ def count_filled_cells(cells: Sequence[str]) -> int:
     return sum(1 for cell in cells if cell.strip())
 
 
-def name_columns(names: Sequence[str]) -> tuple[str, ...]:
+def build_column_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names, trimmed and unique. An empty name is replaced by `column N` (from 1), and a second `Email` by
     `Email (2)`."""
     trimmed_names = [name.strip() or f"column {column_number}" for column_number, name in enumerate(names, start=1)]

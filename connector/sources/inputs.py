@@ -127,7 +127,7 @@ def open_input(path: str | PathLike[str]) -> Input:
         location = archive
     else:
         member = ""
-    packed_input = _open_packed(location)
+    packed_input = _open_without_unpacking(location)
     with closed_on_error(packed_input):
         unpacked_input = _unpack_input(packed_input, member or None)
     if unpacked_input is packed_input:
@@ -148,7 +148,7 @@ def exists(location: str) -> bool:
         raise SourceError(f"{url}: cannot be read: {error}") from None
 
 
-def _open_packed(location: str) -> Input:
+def _open_without_unpacking(location: str) -> Input:
     """Open a file, or copy a pipe or an object. An object is copied because it may change while it is read."""
     if is_url(location):
         url = parse_store_url(location)
@@ -220,8 +220,8 @@ def _read_pieces(
     """Yield the unpacked bytes. Raises SourceError if the file is damaged, or unpacks to too many bytes."""
     unpacked_byte_count = 0
     try:
-        read_bytes = open_stream()
-        while piece := read_bytes(_COPY_BLOCK_BYTES):
+        read_next_bytes = open_stream()
+        while piece := read_next_bytes(_COPY_BLOCK_BYTES):
             unpacked_byte_count += len(piece)
             if unpacked_byte_count > max(_ALWAYS_ALLOWED_BYTES, _MAX_UNPACKING_FACTOR * packed_byte_count):
                 raise SourceError(
@@ -269,15 +269,15 @@ def _choose_member(packed_input: Input, requested_name: str | None) -> zipfile.Z
     further_names_message = (
         f" and {len(member_names) - _MAX_SHOWN_NAMES} more" if len(member_names) > _MAX_SHOWN_NAMES else ""
     )
-    match_message = (
+    match_count_message = (
         ""
         if requested_name is None
         else f"; {len(matching_members) or 'none'} of them {'match' if matching_members else 'is'} {requested_name}"
     )
     raise SourceError(
         f"{packed_input.name}: the ZIP archive holds "
-        f"{', '.join(member_names[:_MAX_SHOWN_NAMES])}{further_names_message}{match_message}; name the file to read: "
-        f"{packed_input.name}#{member_names[0]}"
+        f"{', '.join(member_names[:_MAX_SHOWN_NAMES])}{further_names_message}{match_count_message}; "
+        f"name the file to read: {packed_input.name}#{member_names[0]}"
     )
 
 

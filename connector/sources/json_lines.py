@@ -21,7 +21,7 @@ from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow
 from connector.sources.cell_text import build_frame, build_texts, find_problems, format_list_items
 from connector.sources.encoding import Utf8Stream, format_bytes
-from connector.sources.header_row import name_columns
+from connector.sources.header_row import build_column_names
 from connector.sources.inputs import Input
 
 _READ_BYTES = 1 << 22  # bytes that are read at a time: about 20,000 lines
@@ -49,7 +49,7 @@ class JsonSource(CloseableResource):
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
         self._array_elements = self._read_array()
         self._keys = self._find_keys()
-        self.columns = name_columns(self._keys)
+        self.columns = build_column_names(self._keys)
         nested_keys = [key for key in self._keys if "." in key]
         # For each column with objects in some rows only: the keys of these objects.
         self._inner_keys_by_mixed_column = {

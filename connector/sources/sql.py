@@ -31,7 +31,7 @@ from connector.sources.cursor import (
     CursorWatch,
     build_query,
     build_select,
-    explain_writing_query,
+    explain_why_query_may_write,
     replace_cursor,
 )
 from connector.sources.cursor_columns import (
@@ -47,13 +47,13 @@ from connector.sources.cursor_columns import (
     read_offset,
     read_type,
 )
-from connector.sources.header_row import name_columns
+from connector.sources.header_row import build_column_names
 from connector.texts import agree, count
 
 if TYPE_CHECKING:
     from connector.sources.duckdb import DuckdbSource
 
-_UNREACHABLE_TEXTS = re.compile(
+_UNREACHABLE_ERROR_PATTERN = re.compile(
     "(?i)connection refused|timed? ?out|timeout|starting up|shutting down|too many (clients|connections)|is locked"
     "|closed the connection|connection reset|no route to host"
 )
@@ -128,12 +128,14 @@ class QuerySource(CloseableResource):
             self._result = self._connection.execute(self._statement)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             self.close()
-            error_type = UnreachableError if _UNREACHABLE_TEXTS.search(str(getattr(error, "orig", ""))) else SourceError
+            error_type = (
+                UnreachableError if _UNREACHABLE_ERROR_PATTERN.search(str(getattr(error, "orig", ""))) else SourceError
+            )
             raise error_type(f"{self.name}: {explain(error, self._url)}") from None
         if not self._result.returns_rows:
             self.close()
             raise ConfigurationError(f"{self.name}: the query returns no rows; a source needs a SELECT")
-        return name_columns([str(name) for name in self._result.keys()])  # noqa: SIM118 - no mapping
+        return build_column_names([str(name) for name in self._result.keys()])  # noqa: SIM118 - no mapping
 
     def _close_without_reading(self) -> None:
         """Close the connection without reading the remaining rows.
@@ -180,7 +182,7 @@ def open_sql(
         from connector.sources.duckdb import open_duckdb  # imported here, because other databases do not need DuckDB
 
         return open_duckdb(parsed_url, query, table, cursor_bound, cursor_watch)
-    if query is not None and (reason := explain_writing_query(query, database)):
+    if query is not None and (reason := explain_why_query_may_write(query, database)):
         raise ConfigurationError(
             f"{format_url(parsed_url)}: {reason}, and a source only reads; write one SELECT, or one WITH that writes "
             "nothing"
@@ -241,8 +243,8 @@ class IncrementalSource(CloseableResource):
         """Return a saved cursor. If the cursor is a TIMESTAMP of MySQL without a zone, return the earliest moment that
         the cursor can mean. An earlier version of the connector saved these cursors in the time zone of the session,
         which is unknown."""
-        is_session_time = self._database in MYSQL_DATABASES and self.watch.is_zoned
-        if is_session_time and isinstance(value, datetime) and value.tzinfo is None:
+        is_mysql_timestamp = self._database in MYSQL_DATABASES and self.watch.is_zoned
+        if is_mysql_timestamp and isinstance(value, datetime) and value.tzinfo is None:
             return convert_session_time(value)
         return value
 
@@ -256,11 +258,11 @@ class IncrementalSource(CloseableResource):
         self.watch = replace(
             self.watch,
             largest_value=None,
-            missing_count=0,
+            missing_value_count=0,
             wrong_kind_count=0,
             wrong_kind_example=None,
-            future_count=0,
-            future_example=None,
+            future_value_count=0,
+            future_value_example=None,
         )
         self._source = self._open_query()
         if self._source.columns != self.columns:
@@ -284,7 +286,7 @@ class IncrementalSource(CloseableResource):
         )
 
     def _refuse_missing_column(self, column: str) -> None:
-        if f"{column} (2)" in self.columns:  # `name_columns` gives this name to a second column
+        if f"{column} (2)" in self.columns:  # `build_column_names` gives this name to a second column
             raise ConfigurationError(f"{self.name}: more than one column is named {column}: rename the other columns")
         if column not in self.columns:
             similar_columns = get_close_matches(column, self.columns, n=1)
@@ -398,14 +400,14 @@ def _prepare_psycopg(connection: Any, _: object) -> None:
         def load(self, data: Any) -> object:
             return UnreadableValue(bytes(data).decode("utf-8", "replace"))
 
-    for type_name, base_loader in (
+    for type_name, loader_class in (
         ("date", types.DateLoader),
         ("time", types.TimeLoader),
         ("timetz", types.TimetzLoader),
         ("timestamp", types.TimestampLoader),
         ("timestamptz", types.TimestamptzLoader),
     ):
-        connection.adapters.register_loader(type_name, _build_lenient_loader(base_loader, psycopg.DataError))
+        connection.adapters.register_loader(type_name, _build_lenient_loader(loader_class, psycopg.DataError))
     connection.adapters.register_loader("interval", psycopg.types.string.TextLoader)
     with connection.cursor() as cursor:
         cursor.execute("SELECT typname, oid, typarray, typtype FROM pg_catalog.pg_type WHERE oid >= 16384")
@@ -417,11 +419,11 @@ def _prepare_psycopg(connection: Any, _: object) -> None:
     connection.rollback()
 
 
-def _build_lenient_loader(base_loader: Any, error_class: type[Exception]) -> Any:
-    """Return a psycopg loader. If `base_loader` cannot load a value, for example infinity, the loader returns the value
-    as text."""
+def _build_lenient_loader(loader_class: Any, error_class: type[Exception]) -> Any:
+    """Return a psycopg loader that returns a value as text if `loader_class` cannot load the value, for example
+    infinity."""
 
-    class LenientLoader(base_loader):  # type: ignore[misc] # the class is chosen at run time
+    class LenientLoader(loader_class):  # type: ignore[misc] # the class is chosen at run time
         def load(self, data: Any) -> object:
             try:
                 return super().load(data)

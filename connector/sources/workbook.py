@@ -25,7 +25,7 @@ from connector.errors import SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
 from connector.sheet_file import name_column
 from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, format_record, format_value
-from connector.sources.header_row import count_filled_cells, count_title_rows, looks_like_row, name_columns
+from connector.sources.header_row import build_column_names, count_filled_cells, count_title_rows, looks_like_row
 from connector.sources.inputs import Input
 from connector.texts import agree, count
 
@@ -108,7 +108,7 @@ class WorkbookSource(CloseableResource):
                 f"{location}: has no header: its first row looks like a subscriber's. Put a row with the columns' "
                 "names first"
             )
-        self.columns = name_columns(header_names)
+        self.columns = build_column_names(header_names)
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. A cell with an error (#N/A) is not text."""

@@ -19,7 +19,7 @@ from connector.ledger.records import find_or_add_base, record_base_id
 from connector.ledger.store import Base
 from connector.listing.base_reader import BaseReader
 from connector.reconcile import Comparison, Integers, ListedBase
-from connector.rows import PlannedChunk, write_cell
+from connector.rows import PlannedChunk, format_cell
 from connector.service.wire import find_differing_fields
 from connector.spool import decode_values, encode_values
 from connector.states import State
@@ -284,7 +284,7 @@ def report_differences(
             differences.count("drifted", subscriber_id)
         for index in differing_indexes:
             differences.fields[field_names[index]] += 1
-            source_text, listed_text = write_cell(values[index]) or "", write_cell(listed_values[index]) or ""
+            source_text, listed_text = format_cell(values[index]) or "", format_cell(listed_values[index]) or ""
             file.write(
                 "drifted",
                 base_names[base_number],

@@ -138,10 +138,16 @@ def unknown_rows_are_those_of_unknown_and_held_entries(facts: Facts) -> Iterator
         for row in _list_loaded_rows(run_result, report):
             entry = run_result.entries_after.get(row.person_number)
             is_in_doubt = entry is not None and entry.state in _UNKNOWN_STATES
-            is_sent = any(facts.is_in_doubt(call) for call in facts.find_calls(row.person_number, run_result.number))
+            may_have_been_sent = any(
+                facts.is_in_doubt(call) for call in facts.find_calls(row.person_number, run_result.number)
+            )
             if row.person_number in reported_persons and not is_in_doubt:
                 yield f"run {run_result.number} reports person {row.person_number} as unknown: {entry}"
-            elif row.person_number not in reported_persons and is_in_doubt and (run_result.is_finished or is_sent):
+            elif (
+                row.person_number not in reported_persons
+                and is_in_doubt
+                and (run_result.is_finished or may_have_been_sent)
+            ):
                 yield f"run {run_result.number} does not report person {row.person_number} as unknown: {entry}"
 
 

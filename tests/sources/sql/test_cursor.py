@@ -139,13 +139,16 @@ def test_a_value_beyond_tomorrow_is_counted_as_future_and_not_as_the_largest_val
         ("0", [tomorrow_s * 1000, tomorrow_s * 1000, 2903299200000], f"{tomorrow_s}000", 1),
         ("0", [*range(1, 9), 2903299200], "2903299200", 0),  # a large id is not a time
     ]
-    for start, values, largest_value, future_count in columns:
+    for start, values, largest_value, future_value_count in columns:
         kind, now = find_cursor_kind(start), NOON.replace(tzinfo=UTC)
         latest_value = find_latest_allowed_value(parse_cursor(start, kind), now)
         cursor_watch = CursorWatch("c", kind, now, latest_value)
         cursor_watch.record(values, 1)
         assert cursor_watch.largest_value is not None
-        assert (format_cursor(cursor_watch.largest_value), cursor_watch.future_count) == (largest_value, future_count)
+        assert (format_cursor(cursor_watch.largest_value), cursor_watch.future_value_count) == (
+            largest_value,
+            future_value_count,
+        )
 
 
 def test_values_of_another_kind_are_counted_and_the_first_value_is_the_example() -> None:
@@ -157,7 +160,7 @@ def test_values_of_another_kind_are_counted_and_the_first_value_is_the_example()
         (4, "soon"),
         NOON,
     )
-    assert cursor_watch.missing_count == 2
+    assert cursor_watch.missing_value_count == 2
 
 
 def test_a_lookback_moves_the_start_back() -> None:
