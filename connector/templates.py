@@ -142,7 +142,7 @@ class Template:
         except _LimitError as error:
             problem_text = str(error)
         except UnicodeEncodeError:
-            problem_text = "makes half a character (a lone surrogate)"
+            problem_text = "makes a lone surrogate (half of a character)"
         except jinja2.UndefinedError as error:  # the message of Jinja may contain a cell
             problem_text = f"asks in {_find_line(error)} for something that this row does not have"
         except Exception as error:  # noqa: BLE001 - any error of a template concerns only one row
@@ -166,7 +166,7 @@ def compile_template(
     if len(template_text) > max_length:
         raise ConfigurationError(f"{name} has {len(template_text):,} characters; a template has at most {max_length:,}")
     if template_text != template_text.encode(errors="replace").decode():
-        raise ConfigurationError(f"{name} holds half a character (a lone surrogate)")
+        raise ConfigurationError(f"{name} contains a lone surrogate (half of a character)")
     environment = _Environment(
         undefined=jinja2.StrictUndefined, autoescape=is_html, finalize=_finalize_value, keep_trailing_newline=True
     )

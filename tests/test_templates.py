@@ -80,7 +80,7 @@ def test_the_error_for_a_wrong_template_shows_its_name_and_the_line() -> None:
         ("{{ " + "9" * 5000 + " }}", "a number that is too long"),
         ("{{ " + "not " * 900 + "a }}", "nested too deeply"),
         ("x" * (MAX_LENGTH + 1), "has 1,000,001 characters"),
-        ("{{ '\ud800' }}", "half a character"),
+        ("{{ '\ud800' }}", "contains a lone surrogate"),
     ]  # fmt: skip
     for source, expected_text in sources_and_errors:
         with pytest.raises(ConfigurationError, match=expected_text) as error_info:
@@ -98,7 +98,7 @@ def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
         ("{{ secret + 2 }}", "fails in line 1 for this row (TypeError)"),
         ("{{ secret.__class__.__mro__ }}", "fails in line 1 for this row (SecurityError)"),
         ("{{ '{0.__class__.__mro__}'.format(secret) }}", "fails in line 1 for this row (SecurityError)"),
-        (r"{{ secret }}{{ '\ud800' }}", "makes half a character"),
+        (r"{{ secret }}{{ '\ud800' }}", "makes a lone surrogate"),
         ("{{ [secret].append(secret) }}", "fails in line 1 for this row (SecurityError)"),
     ]
     for source, expected_text in sources_and_errors:

@@ -147,5 +147,6 @@ class IncrementalRun:
         if cursor_watch.largest_value is None:
             return f"no row had a {'usable ' if cursor_watch.future_value_count else ''}value in {cursor_watch.column}"
         if is_larger(self._start_value, self._default_start_value):
-            return f"--since left out rows after {format_cursor(self._default_start_value)}, which the next run reads"
+            first_value, start_value = format_cursor(self._default_start_value), format_cursor(self._start_value)
+            return f"--since left out the rows from {first_value} to {start_value}, and the next run reads these rows"
         return "no newer row was read"

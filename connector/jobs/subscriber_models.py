@@ -166,8 +166,8 @@ def find_rule_faults(rule_by_field: Mapping[str, FieldRule], identity: str) -> l
     if identity_rule is not None and (identity_rule.default or identity_rule.value is not None):
         rule_key = "default" if identity_rule.default else "value"
         faults.append(
-            f"{identity}: this field identifies a subscriber, and one {rule_key} for many rows would make them one "
-            f"subscriber; remove {rule_key}"
+            f"{identity}: this field identifies a subscriber, and a fixed {rule_key} would give many rows the same "
+            f"{identity}; remove {rule_key}"
         )
     return faults
 

@@ -36,6 +36,7 @@ from connector.paging.certificate import describe_hidden_classes
 from connector.rows import PlannedChunk
 from connector.states import State
 from connector.subscribers.identity import digest_identity
+from connector.texts import agree, count
 
 _ALREADY_EXPIRED, _NEVER_EXPIRES = float("-inf"), float("inf")
 _ABSENCE_CHECK_COUNT = 5
@@ -122,9 +123,10 @@ class BasePresence:
             base = self.session.journal.base
             self._record_ids_of_first_create(listing.rows)
             self.session.tally.add_message(
-                f"identities that are in the base {describe_base(base.service_id, base.name)} more than once already: "
-                f"{base_counts.duplicate_count:,}. The interface of the service cannot remove subscribers: remove them "
-                "on the service's own pages"
+                f"{count(base_counts.duplicate_count, 'identity', 'identities')} "
+                f"{agree(base_counts.duplicate_count, 'has', 'have')} more than one subscriber in the base "
+                f"{describe_base(base.service_id, base.name)}. The interface of the service cannot remove subscribers: "
+                "remove the duplicates on the service's own pages"
             )
 
     @property

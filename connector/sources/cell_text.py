@@ -51,7 +51,7 @@ def build_texts(values: Sequence[object]) -> TextColumn:
             problem_by_index[index] = f"holds bytes that are not UTF-8 (0x{error.object[error.start]:02X})"
         except UnicodeEncodeError:
             texts.append(None)
-            problem_by_index[index] = "holds half a character (a surrogate alone)"
+            problem_by_index[index] = "contains a lone surrogate (half of a character)"
         except ValueError:
             texts.append(None)
             problem_by_index[index] = "holds a value that cannot be written as text"

@@ -131,7 +131,7 @@ CONVERTED_PATTERN = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-
 
 DECIMAL_ID_PATTERN = r"^[0-9]+\.0+$"
 NEEDLESS_DECIMALS_MESSAGE = (
-    "is a whole number with decimals (1001.0), as pandas writes the ids of a column with missing values: write whole "
+    "has needless decimals (1001.0), as pandas writes the ids of a column with missing values: write whole "
     'numbers, or in a job a template such as {{ id | replace(".0", "") }}'
 )
 

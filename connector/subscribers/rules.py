@@ -140,7 +140,7 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
         return
     step_keys = [key for key in ("values", "split", "case", "format", "default") if getattr(rule, key)]
     if rule.value is not None and (step_keys or not rule.is_trimmed):
-        yield f"value is a constant, so there is no cell to read: leave out {' and '.join(step_keys) or 'trim'}"
+        yield f"a rule with a constant reads no cell: remove the key {' and the key '.join(step_keys) or 'trim'}"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
         yield "default and the empty key in values ('') both replace an empty cell; keep one of them"
     for key in rule.values or {}:
@@ -150,7 +150,7 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
             "case, too"
     rule_texts = [rule.value, rule.default, rule.template, *(rule.values or {}).keys(), *(rule.values or {}).values()]
     if any(text != text.encode("utf-8", "replace").decode("utf-8") for text in rule_texts if text):  # YAML's "\ud800"
-        yield "the texts of a rule must be valid Unicode: one text holds half a character"
+        yield "the texts of a rule must be valid Unicode: one text contains a lone surrogate (half of a character)"
     if rule.template is not None:
         _compile_template(rule.template)
 

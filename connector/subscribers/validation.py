@@ -157,7 +157,7 @@ GENDER_CHECK = _build_reader_check(
 COUNTRY_CHECK = _build_reader_check(
     "country",
     partial(convert_distinct_texts, convert=find_country),
-    "is not one country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South Korea "
+    "is not a country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South Korea "
     f"for Korea). For other names {_TRANSLATE_HINT}",
 )
 DATE_CHECK = _build_text_check(

@@ -279,7 +279,7 @@ async def _describe_cut_off(request_page: RequestPage, total_count: int | None) 
             )
     for name, class_names in _CLASS_NAMES_BY_FIELD.items():
         if evidence_by_field[name] is EvidenceResult.AGREES:
-            return f"no: the counts of {class_names} subscribers add up to the TotalCount, {total_count:,}"
+            return f"not cut off: the counts of {class_names} subscribers add up to the TotalCount, {total_count:,}"
     if is_window_size(total_count):
         return f"the list may be cut off: {total_count:,} is a typical limit, and nothing shows that the list goes on"
     return f"nothing suggests that the list is cut off: TotalCount is {total_count:,}"

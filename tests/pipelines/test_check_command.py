@@ -21,7 +21,7 @@ EXPECTED_MESSAGE_BY_CHECK = {
     "page size": "a page held 40 of 40 subscribers; the limit of a page is 1,000",
     "order": "by id, ascending",
     "filters": EXACT_FILTERS,
-    "cut off": "no: the counts of active and inactive subscribers add up to the TotalCount, 40",
+    "cut off": "not cut off: the counts of active and inactive subscribers add up to the TotalCount, 40",
 }
 EXPORT_JOB = "job: warehouse\nexport: {to: 'sqlite:///w.db'}\n"
 

@@ -15,7 +15,7 @@ DATE = "2026-11-20"
 def write_job(
     connector: Connector, *, rows: str = "table: people", start: str = "2000-01-01T00:00:00", **values: str
 ) -> Path:
-    """Write a job with a cursor on updated_at. `start` may end with other keys of the cursor."""
+    """Write a job with a cursor on updated_at. `start` may contain additional keys: `2026-01-01, lookback: 1d`."""
     cursor = f"{{column: updated_at, start: {start}}}"
     return connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', {rows}, cursor: {cursor}}}", **values)
 
@@ -160,7 +160,7 @@ def test_a_value_beyond_tomorrow_makes_the_run_partial_and_moves_no_cursor(conne
 
 
 def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector) -> None:
-    """No look-back reads a row again, so a row that a killed run has not sent would be lost."""
+    """The job has no look-back. If a killed run moved the cursor, its unsent rows would be lost."""
     write_job(connector)
     connector.sandbox.switch(latency_ms=20)
     add_people(connector, *((f"first-{index}", f"{DATE} 07:00:{index:02}") for index in range(60)))
@@ -176,7 +176,7 @@ def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector) -> None
     assert (len(create_counts), set(create_counts.values())) == (61, {1})
 
 
-def test_a_run_with_the_option_since_moves_the_cursor_only_if_each_row_is_read(connector: Connector) -> None:
+def test_the_cursor_stays_if_the_option_since_leaves_out_rows(connector: Connector) -> None:
     add_people(connector, *list_people_of_hours(7, 8, 9))
     write_job(connector)
     connector.sync()
@@ -184,7 +184,8 @@ def test_a_run_with_the_option_since_moves_the_cursor_only_if_each_row_is_read(c
     later_result = connector.sync("job.yaml", "--since", f"{DATE}T11:00:00")
     assert later_result.rows == {"read": 1, "created": 1}
     assert later_result.find_messages("cursor")[-1] == (
-        f"the cursor stays at {DATE}T09:00:00: --since left out rows after {DATE}T09:00:00, which the next run reads"
+        f"the cursor stays at {DATE}T09:00:00: --since left out the rows from {DATE}T09:00:00 to {DATE}T11:00:00, and "
+        "the next run reads these rows"
     )
     earlier_result = connector.sync("job.yaml", "--since", f"{DATE} 08:00:00")
     assert (earlier_result.rows, has_cursor_at(earlier_result, 12)) == ({"read": 4, "created": 1, "exists": 3}, True)
@@ -194,7 +195,7 @@ def test_a_run_with_the_option_since_moves_the_cursor_only_if_each_row_is_read(c
     )  # fmt: skip
 
 
-def test_another_job_query_or_base_has_its_own_cursor(connector: Connector) -> None:
+def test_each_job_and_query_and_base_has_its_own_cursor(connector: Connector) -> None:
     add_people(connector, *list_people_of_hours(8, 9))
     other_values: list[dict[str, str]] = [{"job": "other"}, {"base": "name: Shop"}, {"rows": QUERY}]
     # The first job runs again at the end: the other jobs have not moved its cursor.

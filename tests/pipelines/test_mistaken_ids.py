@@ -53,7 +53,7 @@ def test_ids_in_an_unusual_spelling_are_looked_up_by_filters(connector: Connecto
     result.expect(1, read=2, invalid=2)
     messages = [row["_message"] for row in read_rejects(result)]
     assert "'42.0' looks like the known id '42'" in messages[0]
-    assert "is a whole number with decimals" in messages[1]
+    assert "has needless decimals" in messages[1]
 
 
 def test_a_row_with_a_misspelt_id_is_counted_once_as_invalid_if_the_run_ends_early(connector: Connector) -> None:

@@ -27,20 +27,20 @@ def test_the_report_shows_the_first_three_rows_that_need_a_person(connector: Con
     assert row_texts == ["Row 3 (invalid)", "Row 4 (rejected)", "Row 5 (invalid)"]
     assert examples[0] == "Row 3 (invalid): Email is not one complete email address, such as ann@example.com"
     assert "FirstName is required" in examples[1]
-    assert "is not one country" in examples[2]
+    assert "is not a country" in examples[2]
     assert "secret" not in result.stdout
     run_id = connector.run_json("status").report["runs"][0]["run_id"]
     assert list_examples(connector.run("status", run_id).stdout) == examples
 
 
-def test_an_example_of_several_files_names_its_file_and_has_each_reason_of_its_row(connector: Connector) -> None:
+def test_an_example_of_an_invalid_row_names_the_file_of_the_row(connector: Connector) -> None:
     connector.write_csv("a\nNext: run.csv", "email,country", "ann@x.org,Utopia")
     connector.write_csv("b.csv", "email,country", "secret,Utopia")
     result = connector.run("import", "*.csv", *NEWS_IMPORT_OPTIONS)
     examples = list_examples(result.stdout)
     assert [example.partition(":")[0] for example in examples] == [r"Row 2 of a\nNext", "Row 2 of b.csv (invalid)"]
     assert "is not one complete email address" in examples[1]
-    assert "is not one country" in examples[1]
+    assert "is not a country" in examples[1]
 
 
 def test_the_report_of_a_retry_has_no_row_numbers(connector: Connector) -> None:
@@ -214,7 +214,7 @@ def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Co
     assert subscribers["gus@x.org"]["CustomField1"] == "g. (7)"
 
 
-def test_formulas_in_rejects_are_guarded_and_imported_unchanged(connector: Connector) -> None:
+def test_formulas_in_rejects_are_escaped_and_imported_unchanged(connector: Connector) -> None:
     connector.write_people("email,first_name,phone,custom_field1", "a@,=1+1,+31301234567,'=x", "ragged,row")
     first_result = connector.import_file(connector.folder / "people.csv")
     assert first_result.rows == {"read": 2, "invalid": 2}
