@@ -88,7 +88,7 @@ def test_each_key_of_a_job_on_a_page_is_in_the_code() -> None:
         assert [path for path in paths if not is_job_key(*path)] == [], page
 
 
-def test_the_annotated_job_is_valid_with_each_key_of_the_code() -> None:
+def test_the_annotated_job_is_valid_and_has_every_key() -> None:
     path = ROOT / "configs" / "annotated.yaml"
     text = path.read_text("utf-8")
     uncommented_text = re.sub(r"^( *)#(?=[a-z])", r"\1", text, flags=re.MULTILINE)

@@ -48,7 +48,7 @@ def open_environment(
 ) -> RunCommand:
     """Make an environment with these requirements next to the folder. The folder is the home of the programs."""
     environment_folder = folder.with_name(name)
-    # tests/conftest.py removes the certificates of the machine, which uv needs.
+    # uv needs the TLS certificates of the machine. tests/conftest.py sets SSL_CERT_* to an empty file.
     excluded_prefixes = ("CONNECTOR_", "AIRFLOW_", "SSL_CERT_")
     machine_settings = {name: value for name, value in os.environ.items() if not name.startswith(excluded_prefixes)}
     settings = machine_settings | {

@@ -83,7 +83,7 @@ def test_the_reference_lists_every_key_of_the_job_file_once() -> None:
     }  # fmt: skip
 
 
-def test_the_reference_shows_type_bounds_and_default_of_each_key() -> None:
+def test_the_reference_shows_the_type_and_the_default_of_a_key() -> None:
     keys = {key.key: (key.type, key.default) for key in list_keys()}
     assert keys["load.quiet_period"] == ("duration", "30s")
     assert keys["load.max_concurrency"] == ("whole number, 1 or more, at most 1,000", "512")

@@ -125,10 +125,8 @@ def test_an_export_has_a_destination_a_table_and_filters(tmp_path: Path) -> None
     assert job.export.filters.base_id is None
 
 
-def test_a_job_file_with_a_relative_path_and_a_byte_order_mark_is_loaded_with_absolute_paths(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "job.yaml").write_bytes(b"\xef\xbb\xbf" + SMALL_JOB.encode())
+def test_a_relative_path_in_a_job_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "job.yaml").write_bytes(b"\xef\xbb\xbf" + SMALL_JOB.encode())  # with a byte order mark
     monkeypatch.chdir(tmp_path)
     job = load_job(Path("job.yaml"), {})
     assert job.name == "x"
@@ -161,7 +159,7 @@ def test_options_override_the_keys_of_a_load(tmp_path: Path) -> None:
     assert (load.max_concurrency, load.quiet_period_s, load.on_unknown) == (8, 1.0, "hold")
 
 
-def test_the_start_decides_the_kind_of_the_cursor_and_the_lookback_is_in_seconds(tmp_path: Path) -> None:
+def test_the_start_decides_the_kind_of_the_cursor(tmp_path: Path) -> None:
     source = read_job(tmp_path, CURSOR_JOB).source
     assert source is not None
     assert source.sql is not None

@@ -36,7 +36,7 @@ def encode_message(**changes: Any) -> dict[str, Any]:
     return email
 
 
-def test_the_smallest_email_has_the_json_of_the_document() -> None:
+def test_an_email_without_optional_fields_has_the_json_of_the_interface_document() -> None:
     assert encode_message()["Email"] == {
         "To": [{"Email": "ann@example.com", "Name": "Ann Lee"}],
         "From": {"Email": "shop@example.com", "Name": "Shop"},
@@ -45,7 +45,7 @@ def test_the_smallest_email_has_the_json_of_the_document() -> None:
     }
 
 
-def test_the_largest_email_has_the_json_of_the_document() -> None:
+def test_an_email_with_optional_fields_has_the_json_of_the_interface_document() -> None:
     email = encode_message(
         cc=[Recipient("c@example.com")],
         bcc=[Recipient("b@example.com", "")],
@@ -129,7 +129,7 @@ FORBIDDEN_PARTS: list[tuple[str, Callable[[], object]]] = [
 @pytest.mark.parametrize(
     ("field", "build_part"), FORBIDDEN_PARTS, ids=[f"{i}-{field}" for i, (field, _) in enumerate(FORBIDDEN_PARTS)]
 )
-def test_the_error_for_a_part_that_the_document_forbids_shows_its_field(
+def test_the_error_for_a_part_that_the_interface_document_forbids_shows_its_field(
     field: str, build_part: Callable[[], object]
 ) -> None:
     with pytest.raises(MessageError) as error_info:

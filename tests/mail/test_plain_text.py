@@ -40,7 +40,7 @@ def test_the_text_is_the_visible_text_of_the_html(html: str, text: str) -> None:
     assert convert_html_to_text(html).lstrip() == text
 
 
-def test_the_text_has_all_texts_and_links_of_neighbouring_columns_once() -> None:
+def test_each_text_and_link_of_two_table_cells_is_in_the_plain_text_once() -> None:
     cell_html = '<td><a href="https://x.example/{0}">a{0}<br>b{0}</a></td>'
     text = convert_html_to_text(f"<table><tr>{cell_html.format(1)}{cell_html.format(2)}</tr></table>")
     for part in ("a1", "b1", "a2", "b2", "[https://x.example/1]", "[https://x.example/2]"):

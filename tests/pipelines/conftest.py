@@ -42,8 +42,7 @@ class CommandResult:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the command ended with a usage error on stderr, and as one object on stdout if the command writes
-        JSON."""
+        """Whether the command ended with a usage error. Output on stdout must be JSON with the message of stderr."""
         if self.exit_code != 2 or not self.stdout:
             return self.exit_code == 2
         report = self.report
@@ -228,8 +227,8 @@ def build_job(
 ) -> str:
     """Return the text of the job file of a load.
 
-    Each argument is the YAML value of the key with its name, without braces. `subscriber` has further keys of
-    `subscriber`, and `job_lines` are further lines of the file.
+    `job`, `source`, `base`, `fields` and `load` are the values of these keys, without the outer braces. `subscriber`
+    has additional keys of the section `subscriber`, and `job_lines` are additional lines of the file.
     """
     mapping = f"fields: {{{fields}}}, " if fields else ""
     lines = (

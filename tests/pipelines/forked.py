@@ -118,7 +118,7 @@ class ForkedProcess:
 
 @contextmanager
 def serve_programs(programs: Mapping[Path, Callable[[], None]]) -> Iterator[None]:
-    """Write scripts, each of which calls its function in a fork with its arguments, environment and streams."""
+    """Write a script to each path. The script calls the function of its path in a fork that has its streams."""
     with TemporaryDirectory(prefix="connector-commands-") as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         listener.listen()
@@ -251,7 +251,7 @@ def _run_program(
 
 
 def _drop_rights_of_root() -> None:
-    """Let permissions of files bind this process of root (capset(2): no CAP_DAC_OVERRIDE)."""
+    """Make file permissions apply to this process even if root runs the process (capset(2))."""
     header, capability_sets = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
     libc = ctypes.CDLL(None, use_errno=True)
     libc.capget(header, capability_sets)

@@ -1,7 +1,7 @@
 """Runs a command of `connector` in the process of the tests, which takes half as long as a process of the command.
 
-A command that gets a signal, reads its standard input, or is bound by permissions needs a process:
-`forked.ForkedProcess`.
+A command needs its own process (`forked.ForkedProcess`) if it gets a signal, if it reads standard input, or if file
+permissions must apply to it.
 """
 
 import gc

@@ -1,5 +1,6 @@
-"""Runs a command in a fork that kills itself at a kill point. Kill points are before and after each transaction of the
-ledger, before and after receipts are written, and before each statement and each change of the disk meanwhile."""
+"""Runs a command in a fork, which kills itself at a kill point. Kill points are before and after each transaction of
+the ledger, and before and after the run writes receipts. While the run writes receipts, each SQL statement and each
+change of the disk is also a kill point."""
 
 import os
 import signal

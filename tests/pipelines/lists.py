@@ -16,8 +16,8 @@ def write_lists(
     job_lines: Sequence[str] = (),
     **values: str,
 ) -> Path:
-    """Write a job and people.csv with these rows (`email,list`). `base` has the ids of bases by the cells of `list`, or
-    is empty if the cells are ids or names."""
+    """Write a job and people.csv with these rows of `email,list`. `base` maps the cells of the column `list` to ids of
+    bases. If `base` is "", the cells are ids or names."""
     connector.write_people("email,list", *rows)
     return connector.write_job(
         *job_lines, base=f"column: list, values: {{{base}}}" if base else "column: list", **values

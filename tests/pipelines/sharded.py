@@ -20,9 +20,9 @@ ENGINE_FAULTS = {
     "list_lag_ms": 400,
     "duplicates": "accept",
 }
-ODD_ROWS = ("PERSON5@example.com,Ann 5", "person6@example.com,Another", "no address,Ann", ",Ann", "a@x.org,Ann,more")
-"""Two rows that repeat an identity, two invalid rows, and a record with too many cells."""
-ODD_ROW_COUNTS = {"duplicate": 2, "invalid": 3}
+UNUSED_ROWS = ("PERSON5@example.com,Ann 5", "person6@example.com,Another", "no address,Ann", ",Ann", "a@x.org,Ann,more")
+"""Rows without a create: two rows repeat an identity, two rows are invalid, and one row has too many cells."""
+UNUSED_ROW_COUNTS = {"duplicate": 2, "invalid": 3}
 
 
 def write_job(connector: Connector, *job_lines: str, **values: str) -> None:
@@ -34,10 +34,10 @@ def write_job(connector: Connector, *job_lines: str, **values: str) -> None:
 
 
 def write_files(connector: Connector, *job_lines: str, person_count: int = PEOPLE_COUNT, **values: str) -> None:
-    """Write a job, and its file with the people and the odd rows."""
+    """Write a job and people.csv. The file has the people and `UNUSED_ROWS`."""
     write_job(connector, *job_lines, **values)
     people = [f"person{index}@example.com,Ann {index}" for index in range(person_count)]
-    connector.write_people("email,first_name", *people, *ODD_ROWS)
+    connector.write_people("email,first_name", *people, *UNUSED_ROWS)
 
 
 def start_shard(connector: Connector, index: int, shard_count: int, *options: str) -> ForkedProcess:

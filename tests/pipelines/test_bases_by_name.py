@@ -32,7 +32,7 @@ def test_a_base_name_that_the_service_may_confuse_with_another_is_refused(connec
     create_count = count_creates(connector.sandbox)
     result = import_people(connector, people_path, "two", "--base-name", requested_name)
     assert result.is_refused, result.stdout
-    for expected_text in ("Give the base by its id: 1 if ", requested_name, listed_name):
+    for expected_text in (f"Give the base by its id: 1 if {listed_name} is meant", requested_name):
         assert expected_text in result.stderr
     assert count_creates(connector.sandbox) == create_count
     assert import_people(connector, people_path, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}

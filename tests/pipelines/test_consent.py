@@ -48,7 +48,7 @@ NO_ACTIVITY = "an import of these rows is refused: no column fills is_active"
         ),
     ],
 )
-def test_a_sync_without_a_certain_value_of_is_active_is_refused(
+def test_a_sync_without_a_clear_rule_for_is_active_is_refused(
     connector: Connector, tmp_path: Path, header: str, fields: str, expected_message: str, advice: str
 ) -> None:
     connector.write_people(header, "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")

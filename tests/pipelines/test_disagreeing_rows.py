@@ -81,7 +81,7 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
         "cem@x.org,Cem,DE,no",
         "dan@x.org,Dan,DE,perhaps",
         "dan@x.org,Dan,DE,yes",
-        "bob@x.org,Bob,Narnia,yes",  # the rows of bob without an opt-out leave his first row valid
+        "bob@x.org,Bob,Narnia,yes",  # no row of bob says inactive, so his first row is created
         "bob@x.org,Bob,DE,",
     )
     write_job(connector)
@@ -164,7 +164,7 @@ def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector
     assert message == "2 subscribers have rows that disagree on is_active: the inactive row is used (rows 3, 6)"
 
 
-def test_a_run_with_a_limit_reads_no_further_row_without_a_column_of_is_active(connector: Connector) -> None:
+def test_a_run_with_a_limit_reads_no_row_beyond_the_limit_if_no_column_fills_is_active(connector: Connector) -> None:
     write_people(connector, *(f"p{index}@x.org,Pat,DE,yes" for index in range(5)), name="part0.csv")
     write_people(connector, '"never closed', *ROWS, name="part1.csv")
     options = ("--active", "--map", "is_active=", "--base-name", "News", "--quiet-period", "100ms")

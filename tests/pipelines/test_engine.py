@@ -14,8 +14,8 @@ from tests.pipelines.dask_processes import is_alive, list_children, list_workers
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.sharded import (
     FAULTS,
-    ODD_ROW_COUNTS,
     PEOPLE_COUNT,
+    UNUSED_ROW_COUNTS,
     count_each_person_once,
     finish_process,
     has_each_person_once,
@@ -82,7 +82,7 @@ def test_a_shard_waits_for_the_lease_of_a_dead_attempt_on_another_machine(postgr
     insert_sql = """INSERT INTO lease (shard_index, shard_count, holder, process, expires_at)
         VALUES (1, 2, 'another machine', 'boot-id 1 1 1 token', now() + interval '25 s')"""
     run_sql(postgres_connector.environ["CONNECTOR_LEDGER"], insert_sql)
-    finish_process(start_engine(postgres_connector)).expect(1, read=25, created=10, exists=10, **ODD_ROW_COUNTS)
+    finish_process(start_engine(postgres_connector)).expect(1, read=25, created=10, exists=10, **UNUSED_ROW_COUNTS)
 
 
 def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once(postgres_connector: Connector) -> None:
@@ -139,7 +139,7 @@ def test_a_run_with_a_scheduler_ends_with_a_report_if_the_scheduler_ends(
             postgres_connector.sandbox.switch(list_lag_ms=100, **FAULTS)
             result = postgres_connector.run_json(*command)
             postgres_connector.sandbox.switch(list_lag_ms=0, **dict.fromkeys(FAULTS, 0))
-            result.expect(1, read=305, created=300, **ODD_ROW_COUNTS)
+            result.expect(1, read=305, created=300, **UNUSED_ROW_COUNTS)
             check_sums(postgres_connector, result)
             assert scheduler.poll() is None
             write_job(postgres_connector, base="name: Newsletter")

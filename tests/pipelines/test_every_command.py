@@ -60,7 +60,7 @@ ENVIRON_BY_CONDITION = {
     "wrong token": {"CONNECTOR_TOKEN": "another"},
 }
 COMMANDS_BY_CODE: dict[str, dict[int, str]] = {
-    # The ledger has no entries of the account of the closed port, so retry and forget find nothing.
+    # Another base URL is another account. The ledger has no entries of this account, so retry and forget find nothing.
     "no network": {0: "retry", 1: "forget", 3: "import, plan, export of a job, reconcile, check, send, mail"},
     "wrong token": {2: "import, export, reconcile, retry, check, send, mail"},
     "no permission": {2: "import, export, reconcile, retry, check, mail, explain, forget, status, prune"},

@@ -171,11 +171,16 @@ def test_only_the_option_overwrite_replaces_a_workbook_of_another_program(export
     assert exporter.run("export", "people.xlsx", "--overwrite").exit_code == 0
 
 
-def test_too_many_rows_and_control_characters_are_refused_in_a_workbook() -> None:
+def test_a_workbook_refuses_a_character_that_excel_cannot_hold() -> None:
     sheet = SheetFile(io.BytesIO(), ["email"])
     for text in ("a\x1bb", "a\uffffb"):
         with pytest.raises(CellError, match="which a workbook cannot hold"):
             sheet.write_row([text])
+    sheet.discard()
+
+
+def test_a_workbook_refuses_more_rows_than_excel_can_hold() -> None:
+    sheet = SheetFile(io.BytesIO(), ["email"])
     sheet.rows = MAX_ROWS - 1
     sheet.write_row(["ann@example.com"])
     with pytest.raises(CellError, match="1,048,576 rows"):

@@ -64,7 +64,7 @@ def test_a_moved_subscriber_with_a_lost_answer_does_not_count_as_created(connect
     connector.import_file(connector.write_addresses(2)).expect(0, read=2, created=1, exists=1)
 
 
-def test_one_merged_row_does_not_prevent_other_creates(connector: Connector) -> None:
+def test_one_create_that_the_service_merges_does_not_stop_other_creates(connector: Connector) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{index}@example.com,3161234567{max(index, 1)},true" for index in range(20)]
     result = connector.import_file(connector.write_people("email,phone,is_active", *rows))

@@ -106,7 +106,7 @@ def test_status_does_not_list_a_failed_start_of_a_dry_run(jobs_connector: Connec
     assert list_status_runs(jobs_connector) == []
 
 
-def test_status_lists_a_failed_start_of_the_library(jobs_connector: Connector, tmp_path: Path) -> None:
+def test_status_lists_a_run_that_the_library_could_not_start(jobs_connector: Connector, tmp_path: Path) -> None:
     library = Library(
         base_url=jobs_connector.sandbox.base_url, token=jobs_connector.sandbox.token, state_dir=tmp_path / "state"
     )

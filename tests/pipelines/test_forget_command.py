@@ -85,7 +85,7 @@ def import_ann(connector: Connector) -> CommandResult:
     return connector.import_file(path)
 
 
-def test_the_next_run_looks_up_a_forgotten_subscriber_and_creates_an_erased_subscriber(connector: Connector) -> None:
+def test_the_next_run_looks_up_a_forgotten_subscriber(connector: Connector) -> None:
     import_ann(connector)
     requests = connector.sandbox.stats()["requests"]
     assert forget(connector, ANN, "--identity", "client_user_id").exit_code == 1

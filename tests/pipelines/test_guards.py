@@ -125,14 +125,14 @@ def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Con
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def test_rejections_of_few_rows_end_the_run_if_all_rows_are_rejected(connector: Connector) -> None:
+def test_the_guard_of_rejected_rows_ends_a_run_of_ten_rejected_rows(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName")
     connector.write_people("email,name", *(f"p{index}@x.org," for index in range(10)))
     result = connector.sync(write_job(connector, "guard: {max_rejected: 5%}"))
     assert (result.exit_code, result.rows["rejected"]) == (3, 10)
 
 
-def test_an_executed_create_with_a_refusal_is_not_counted_as_rejected(connector: Connector) -> None:
+def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector: Connector) -> None:
     connector.sandbox.switch(created_422=1)
     write_people(connector, 12)
     connector.sync(write_job(connector, "guard: {max_rejected: 10%}")).expect(0, read=12, created=12)
@@ -154,7 +154,7 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
     ("count", "row_count", "is_exceeded"),
     [(9, 9, False), (10, 10, True), (9, 10, False), (98, 99, False), (99, 99, True), (5, 100, False), (6, 100, True)],
 )
-def test_a_small_source_exceeds_a_share_only_if_all_rows_count(count: int, row_count: int, is_exceeded: bool) -> None:
+def test_with_fewer_than_100_rows_only_all_rows_exceed_a_share(count: int, row_count: int, is_exceeded: bool) -> None:
     assert exceeds_share(count, 0.05, row_count) == is_exceeded
 
 
@@ -183,7 +183,7 @@ def test_a_survey_that_cannot_write_its_rejects_ends_the_run(connector: Connecto
     assert count_creates(connector.sandbox) == create_count
 
 
-def test_only_a_run_that_a_guard_ends_reports_uncompared_rows(connector: Connector, tmp_path: Path) -> None:
+def test_uncompared_rows_are_reported_only_if_a_guard_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     write_people(connector, 10)
     create_elsewhere(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
     write_people(connector, 30)

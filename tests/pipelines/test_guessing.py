@@ -70,7 +70,7 @@ def test_a_column_is_mapped_by_its_header_and_its_cells(
         ("empty", ["", ""]),
     ],
 )
-def test_a_column_without_values_of_a_field_is_not_mapped(header: str, cells: list[str]) -> None:
+def test_a_column_whose_header_and_cells_fit_no_field_is_not_mapped(header: str, cells: list[str]) -> None:
     assert guess_field_of_column(header, cells) is None
 
 
@@ -155,7 +155,7 @@ def test_a_drafted_job_with_any_headers_is_read_back_unchanged(
     assert "secret" not in text
 
 
-def test_an_unsure_guess_is_a_comment_and_no_draft_contains_a_cell() -> None:
+def test_an_unsure_guess_is_a_comment_in_the_draft() -> None:
     frame = pd.DataFrame({"email": ["ann@x.org"], "Birthday": ["02/03/1990"], "Phone": ["+49 30 1234567"]}, dtype="str")
     text = write_draft(list(guess_fields(frame, TODAY)), ["Birthday"])
     assert list(load_mapping(text).rules) == ["email", "phone"]

@@ -31,7 +31,7 @@ OPTION_BY_NAME = {
 }
 
 
-def test_each_help_is_ascii_fits_80_columns_and_is_in_the_reference() -> None:
+def test_the_help_of_each_command_fits_80_columns() -> None:
     """tests/docs/test_pages.py compares the reference with the code."""
     page = (ROOT / "docs" / "reference" / "commands.md").read_text("utf-8")
     help_by_path = dict(re.findall(r"^## ([^\n]*)\n\n```text\n(.*?)```$", page, re.M | re.S))

@@ -61,7 +61,7 @@ def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the
     assert connector.run_json("import", path, "--base-id", "7").rows == {"read": 20, "created": 20}
 
 
-def test_options_set_the_mapping_the_zip_rule_and_the_limit_of_an_import(connector: Connector) -> None:
+def test_options_set_the_mapping_and_the_zip_rule_of_an_import(connector: Connector) -> None:
     path = connector.write_people("who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1")
     map_options = ("--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post")
     connector.import_file(path, *map_options, "--zip", "custom_field2", "--limit", "2").expect_rows(read=2, created=2)

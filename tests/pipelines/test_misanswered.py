@@ -23,7 +23,7 @@ def test_the_first_answer_with_another_base_ends_the_run(connector: Connector) -
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def test_held_resend_repeats_a_create_that_was_answered_with_another_base(connector: Connector) -> None:
+def test_a_held_create_is_sent_again_with_the_option_held_resend(connector: Connector) -> None:
     sandbox, path = connector.sandbox, connector.write_addresses(3)
     sandbox.switch(base_alias="News=Other")
     assert connector.import_file(path).exit_code == 3

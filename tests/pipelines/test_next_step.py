@@ -1,4 +1,4 @@
-"""The next steps after a run and of `status`. Their commands work when a person copies them."""
+"""The next steps that a run and `status` show. The commands in the next steps work as printed."""
 
 import shlex
 from itertools import pairwise

@@ -56,10 +56,10 @@ SCHEDULED_RUNS = [
     ScheduledRun("an opt-out", ["ann,no"], 1, ["failure"], 1),
     ScheduledRun("the same opt-out", ["ann,no"], 1, ["reminder"], 1),
     ScheduledRun(
-        "token refused, receiver down", ["ann,no"], 2, [], 1, {"CONNECTOR_TOKEN": "old"}, answers=[500, 502, 503]
+        "the token and the alert are refused", ["ann,no"], 2, [], 1, {"CONNECTOR_TOKEN": "old"}, answers=[500, 502, 503]
     ),
     ScheduledRun(
-        "token refused, receiver back", ["ann,no"], 2, ["another_cause", "reminder"], 1, {"CONNECTOR_TOKEN": "old"}
+        "only the token is refused", ["ann,no"], 2, ["another_cause", "reminder"], 1, {"CONNECTOR_TOKEN": "old"}
     ),
     ScheduledRun("a setting is missing", ["ann,no"], 2, ["another_cause"], 1, {"CRM_URL": None}),
     ScheduledRun(

@@ -23,7 +23,7 @@ def run_sync(connector: Connector, **environ: str | None) -> CommandResult:
     return connector.sync("job.yaml", environ=environ, clock=skip_waits())
 
 
-def test_an_ok_run_sends_an_alert_only_with_the_key_on_always(connector: Connector, webhook: WebhookReceiver) -> None:
+def test_an_ok_run_sends_an_alert_only_if_the_job_asks_for_it(connector: Connector, webhook: WebhookReceiver) -> None:
     write_job(connector, webhook)
     assert run_sync(connector).exit_code == 0
     assert webhook.posts == []

@@ -116,7 +116,7 @@ def test_an_erased_subscriber_ends_the_opt_out(connector: Connector) -> None:
         check_no_opt_out(sync_lines(connector, "bob@x.org,Bob,yes"))
 
 
-def test_an_active_row_ends_the_opt_out_also_for_runs_without_the_row(connector: Connector) -> None:
+def test_a_row_that_says_active_again_ends_the_opt_out(connector: Connector) -> None:
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     result = sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes")
     assert list_opt_outs(result) == ["ann@x.org"]
@@ -188,7 +188,7 @@ def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again
     check_no_opt_out(connector.sync())
 
 
-def test_the_text_report_and_the_page_name_opt_outs_and_the_next_step(connector: Connector) -> None:
+def test_every_report_shows_opt_outs_and_the_next_step(connector: Connector) -> None:
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes")
     write_files(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")
     result = connector.run("sync", "job.yaml", "--report", "run.html", "--metrics", "run.prom")

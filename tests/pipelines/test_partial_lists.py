@@ -16,7 +16,7 @@ from tests.pipelines.reconciled import create_in_service
 
 FIRST_ID = 100_001  # the first id of the sandbox
 MANY_OTHER_PEOPLE = 1_500
-"""A number of subscribers in another base for which filters need fewer requests than a sweep, if pages are small."""
+"""The number of subscribers in another base. On pages of 50, a sweep of them needs more requests than filters."""
 
 NEWS_BASE = "--base-name News"
 MIXED_ROWS = [
@@ -51,14 +51,14 @@ def fill_base(connector: Connector, rows: Sequence[str], base: str = "--base-id 
 
 
 def add_other_people(connector: Connector, count: int) -> None:
-    """Add subscribers to base 50. Use small pages for many subscribers."""
+    """Add `count` subscribers to base 50. A page has 50 subscribers if `count` is `MANY_OTHER_PEOPLE`, else 1,000."""
     if count:
         connector.sandbox.seed(count, base_id=50)
     connector.sandbox.switch(filters="icase", max_limit=50 if count == MANY_OTHER_PEOPLE else 1000)
 
 
 def list_create_counts(connector: Connector) -> set[int]:
-    """Return the set of the numbers of creates of all addresses."""
+    """Return the numbers of creates that an address has: {1} if each address was created once."""
     return set(connector.count_creates_by_email().values())
 
 
@@ -131,7 +131,7 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
 def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_class(
     connector: Connector, switches: Mapping[str, str], is_active: bool, base_of_others: int
 ) -> None:
-    """The first two runs find existing subscribers, and lost creates of the same class."""
+    """The first import must find existing subscribers. The second must find its own creates, whose answers are lost."""
     people = build_rows("male", is_active, 2)
     fill_base(connector, people)
     connector.sandbox.switch(**switches, max_limit=5, filters="icase")  # filters take fewer requests than a sweep
@@ -188,7 +188,7 @@ def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector
 @pytest.mark.parametrize(
     ("switches", "base", "other_person_count", "expected_text"),
     [
-        ({"base_in_rows": "id"}, NEWS_BASE, 0, "the name of a subscriber's base, so the connector"),
+        ({"base_in_rows": "id"}, NEWS_BASE, 0, "does not show the name of a subscriber's base"),
         ({"base_in_rows": "id"}, NEWS_BASE, MANY_OTHER_PEOPLE, "Give the base by its id"),
         ({"base_in_rows": "name"}, "--base-id 1", MANY_OTHER_PEOPLE, "does not show the Id of a subscriber's base"),
         ({"emails_in_rows": "masked"}, NEWS_BASE, MANY_OTHER_PEOPLE, "The list shows no email of its"),

@@ -54,7 +54,7 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people_path: 
     assert (exit_code, "[y/N]" in output) == (1, False), output
 
 
-def test_a_file_with_an_unused_column_of_opt_outs_is_refused_without_a_question(connector: Connector) -> None:
+def test_an_unmapped_column_of_opt_outs_is_refused_before_the_question(connector: Connector) -> None:
     people_path = connector.write_csv("people.csv", "email,unsubscribed", "ann@x.org,no", "bob@x.org,yes")
     exit_code, output = import_on_terminal(connector, people_path, "y", "--active")
     assert (exit_code, "[y/N]" in output, "unsubscribed" in output) == (2, False, True), output
@@ -67,7 +67,7 @@ def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Conne
     assert connector.list_created_subscribers() == {}
 
 
-def test_a_yes_creates_the_shown_subscribers_of_a_changed_file(connector: Connector, people_path: Path) -> None:
+def test_a_file_that_changes_after_the_preview_changes_no_create(connector: Connector, people_path: Path) -> None:
     change_source = partial(write_csv, people_path, *(f"late{index}@x.org,Eve,yes,Bonn" for index in range(50)))
     exit_code, output = import_on_terminal(connector, people_path, "y", before_answer=change_source)
     assert exit_code == 1, output

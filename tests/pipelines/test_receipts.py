@@ -137,7 +137,7 @@ def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector:
     assert read_receipt(destination, repeated_result, "person7@x.org") == expected_receipt
 
 
-def test_an_executed_create_with_a_429_has_the_receipt_of_a_create(connector: Connector) -> None:
+def test_a_create_that_took_effect_despite_a_429_has_the_receipt_of_a_create(connector: Connector) -> None:
     destination = Destination("sqlite", connector.folder, "")
     connector.sandbox.switch(created_429=1.0)
     result = sync_lines(connector, destination.to, "ann@x.org,Ann,")

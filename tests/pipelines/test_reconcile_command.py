@@ -155,7 +155,7 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
     assert "connector retry" in ledger_states["lost0@x.org"][1]
 
 
-def test_invalid_duplicate_and_suppressed_rows_count_as_present(connector: Connector) -> None:
+def test_a_row_that_is_invalid_or_a_duplicate_or_suppressed_counts_as_present(connector: Connector) -> None:
     fields = "email: email, first_name: name, gender: sex, is_active: {value: true}"
     write_job(connector, "suppress: {file: {path: gone.csv, column: address}}", base="id: 7", fields=fields)
     connector.write_csv("gone.csv", "address", "gone@x.org", "never@x.org")
@@ -284,7 +284,7 @@ def test_each_base_is_compared_separately(connector: Connector) -> None:
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
     write_lists(connector, *rows)
     result = reconcile(connector)
-    # The bound counts the listing, the evidence and the erasing.
+    # 6 requests read the list and erase a subscriber. MAX_REQUESTS is the largest number of requests for evidence.
     assert count_requests(connector.sandbox, "list") <= list_request_count + 6 + MAX_REQUESTS
     assert {f"{line['difference']} {line['base']} {line['identity']}" for line in read_lines(connector.folder)} == {
         "missing Base 7 (id 7) cem@x.org", "extra Base 7 (id 7) bob@x.org", "duplicated Base 9 (id 9) ann@x.org",

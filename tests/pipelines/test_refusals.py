@@ -18,7 +18,7 @@ from tests.pipelines.lists import write_lists
 from tests.pipelines.reconciled import list_by_email
 
 
-def test_a_corrected_row_with_an_executed_create_is_not_created_again(connector: Connector) -> None:
+def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(connector: Connector) -> None:
     """The list shows the refused subscribers only after the look-up of the first run."""
     sandbox, path = connector.sandbox, connector.write_addresses(50)
     sandbox.switch(created_422=0.2, list_lag_ms=2000)
@@ -66,7 +66,7 @@ def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_peri
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def test_an_executed_first_create_with_a_429_is_sent_once_while_the_list_lags(connector: Connector) -> None:
+def test_a_create_that_took_effect_despite_a_429_is_not_sent_again(connector: Connector) -> None:
     sandbox, path = connector.sandbox, connector.write_addresses(60)
     sandbox.seed(3000, base_name="News")
     sandbox.switch(created_429=1, list_lag_ms=3_000, duplicates="accept", retry_after="none")
@@ -119,7 +119,7 @@ def test_the_rejects_file_has_the_order_of_the_source(connector: Connector) -> N
     assert [int(row["_row"]) for row in read_rejects(result)] == list(range(9, 2502, 20))
 
 
-def test_an_executed_create_with_a_refusal_counts_as_existing_in_the_next_run(connector: Connector) -> None:
+def test_a_later_run_finds_the_subscriber_of_a_refused_create_that_took_effect(connector: Connector) -> None:
     """The look-up of the first run is earlier than the moment when the list shows the subscribers."""
     sandbox, path = connector.sandbox, connector.write_addresses(5)
     sandbox.switch(executed_status=1, executed_statuses=["422"], list_lag_ms=2000)
@@ -179,7 +179,7 @@ def test_a_run_sends_all_refused_rows_only_after_the_service_accepts_one(connect
     assert has_created_each_once(sandbox, 50)
 
 
-def test_a_retry_counts_every_refused_row_that_it_creates_as_read(connector: Connector) -> None:
+def test_every_refused_row_that_a_retry_creates_counts_as_read(connector: Connector) -> None:
     """The retry has three unknown rows. The retry also sends one refused row and, when this row is accepted, the other
     refused rows."""
     connector.sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
@@ -204,7 +204,7 @@ def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector:
     assert (second_result.rows, count_creates(second_result)) == ({"read": 120, "exists": 59, "rejected": 61}, 0)
 
 
-def test_a_refused_row_is_created_by_the_next_run_even_without_rows_of_its_base(connector: Connector) -> None:
+def test_a_refused_create_is_sent_again_by_a_run_that_does_not_read_its_row(connector: Connector) -> None:
     connector.sandbox.switch(blocked_from=3, blocked_creates=1, blocked_status=404, **SLOW_SWITCHES)
     write_lists(connector, "a@x.org,news", "b@x.org,shop", "c@x.org,shop")
     connector.sync().expect(1, read=3, created=2, rejected=1)

@@ -65,7 +65,7 @@ def test_the_guessed_encoding_and_the_skipped_lines_are_reported(connector: Conn
     assert len(result.find_messages("titles above its header were left out")) == 1
 
 
-def test_numbers_of_a_workbook_in_a_template_are_reported(connector: Connector) -> None:
+def test_number_cells_of_a_workbook_that_a_template_uses_are_reported(connector: Connector) -> None:
     rule = "{template: \"{{ code }} {{ row['line'] }}\"}"
     rows: list[list[object]] = [["email", "code", "line"], ["ann@x.org", 31, "06"], ["bob@x.org", 49, 30123]]
     write_file(connector.folder, "people.xlsx", build_xlsx(rows))

@@ -48,7 +48,7 @@ def read_text(page: str) -> str:
     return re.sub(r"\s+", " ", PageReader(page).text.partition("\n}\n\n")[2])
 
 
-def test_the_page_of_an_import_shows_the_run_its_problems_and_the_next_step(connector: Connector) -> None:
+def test_the_page_of_an_import_shows_its_problems_and_the_next_step(connector: Connector) -> None:
     rows = [f"person{index}@example.com,Ann" for index in range(20)]
     invalid_rows = ["secret.lady@hidden,Ann", "another.lady@hidden,Ann", "one,cell,too many"]
     path = connector.write_csv("<b>people & co.csv", "email,first_name", *rows, *invalid_rows)
@@ -96,7 +96,7 @@ def test_the_page_of_an_export_shows_the_certificate_without_filter_values(conne
     assert "person1" not in page_text + json.dumps({**report, "certificate": None})
 
 
-def test_the_health_page_shows_each_job_its_open_entries_and_the_report_of_each_run(connector: Connector) -> None:
+def test_the_health_page_shows_each_job_and_the_report_of_each_run(connector: Connector) -> None:
     people_path = connector.write_addresses(3)
     for path in (people_path, people_path, connector.write_csv("later.csv", "email", "no address")):
         connector.import_file(path)

@@ -31,11 +31,17 @@ def test_a_row_file_on_a_full_disk_reports_a_failure(tmp_path: Path) -> None:
     assert "cannot be written to its end (File too large), so not all of the rows that need attention" in file.failure
 
 
-def test_a_file_of_differences_replaces_the_file_of_a_killed_run_and_guards_formulas(tmp_path: Path) -> None:
+def test_a_file_of_differences_replaces_the_partial_file_of_a_killed_run(tmp_path: Path) -> None:
     path = tmp_path / "differences.csv"
     (tmp_path / ".differences.csv.partial").write_text("ann@example.com", encoding="utf-8")
     with DifferenceFile(path) as file:
-        file.write("missing", "News", "=ann@example.com", [1, 2])
         assert file.publish() == str(path)
     assert ([file_path.name for file_path in tmp_path.iterdir()], path.stat().st_mode & 0o777) == ([path.name], 0o600)
+
+
+def test_a_file_of_differences_contains_no_formula(tmp_path: Path) -> None:
+    path = tmp_path / "differences.csv"
+    with DifferenceFile(path) as file:
+        file.write("missing", "News", "=ann@example.com", [1, 2])
+        file.publish()
     assert path.read_text(encoding="utf-8").splitlines()[1] == "missing,News,'=ann@example.com,1; 2,,,,,"

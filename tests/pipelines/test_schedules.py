@@ -106,7 +106,7 @@ def test_the_dockerfile_copies_and_installs_existing_files() -> None:
     assert f"Programming Language :: Python :: 3.{minor_version}" in project["project"]["classifiers"]
 
 
-def test_the_commands_of_the_page_mount_the_paths_and_pass_the_settings_of_the_image() -> None:
+def test_the_docker_commands_of_the_page_on_nightly_runs_fit_the_dockerfile() -> None:
     image_text = (CONFIGS_FOLDER / "Dockerfile").read_text()
     settings = dict(re.findall(r"(CONNECTOR_\w+)=(\S+)", image_text))
     page_blocks = [block.text for block in read_blocks(ROOT / "docs/how-to/unattended.md")]
@@ -121,7 +121,7 @@ def test_the_commands_of_the_page_mount_the_paths_and_pass_the_settings_of_the_i
         assert has_token_file is not {"CONNECTOR_TOKEN", "CONNECTOR_TOKEN_FILE="}.issubset(variables)
 
 
-def test_the_workflow_that_tests_a_job_runs_the_commands_of_its_page() -> None:
+def test_the_workflow_for_tests_has_the_commands_of_the_page_on_testing() -> None:
     """The commands of the page run in tests/docs/test_pages.py."""
     steps = yaml.safe_load((CONFIGS_FOLDER / "github-actions-test.yml").read_text())["jobs"]["test"]["steps"]
     page_blocks = read_blocks(ROOT / "docs/how-to/testing.md")

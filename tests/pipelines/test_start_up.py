@@ -52,8 +52,8 @@ def test_help_and_usage_errors_import_no_library(connector: Connector) -> None:
     assert run_commands(connector, argument_lists) == ([*([0, 2] * len(command_lines)), 2], [])
 
 
-def test_an_export_without_a_ledger_needs_no_library_of_ledgers(connector: Connector) -> None:
-    """JSON needs no library that draws reports."""
+def test_an_export_imports_no_library_of_the_ledger(connector: Connector) -> None:
+    """With the option --output json, the command also imports no library for the text report."""
     connector.sandbox.seed(12_000, base_name="News")  # for a list of this length, the export gathers evidence
     exit_code, libraries = run_and_list_libraries(connector, "export", "out.parquet", "--output", "json")
     assert (exit_code, libraries) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])

@@ -215,7 +215,7 @@ def test_two_runs_that_begin_at_the_same_moment_have_a_record_each(tmp_path: Pat
 @pytest.mark.parametrize("jump_hours", [-2000, 2000])
 def test_a_jump_of_the_clock_loses_no_row_and_creates_nobody_twice(connector: Connector, jump_hours: int) -> None:
     path = connector.write_addresses(20)
-    connector.sandbox.switch(drop_after=0.3)  # the run must look lost creates up
+    connector.sandbox.switch(drop_after=0.3)  # the run must look up the creates without an answer
     machine_clock, clock_read_numbers = system_clock(), count()
 
     def read_clock_with_jump() -> datetime:
@@ -233,7 +233,7 @@ def test_a_jump_of_the_clock_loses_no_row_and_creates_nobody_twice(connector: Co
 
 
 @pytest.mark.parametrize(("arguments", "exit_code"), [(["-vv"], 0), (["--no"], 2)])
-def test_a_full_standard_error_changes_no_exit_code(connector: Connector, arguments: list[str], exit_code: int) -> None:
+def test_an_unwritable_stderr_changes_no_exit_code(connector: Connector, arguments: list[str], exit_code: int) -> None:
     path = connector.write_people("email", "ann@x.org")
     command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--active", *arguments]
     with Path("/dev/full").open("w") as full_device:

@@ -138,7 +138,7 @@ def read_suppression_list(folder: Path, cell: str) -> Suppression:
         "ann@x.org (unsubscribed)", "ann@x.org (moved)", "ann@x.org\u00a0", "ann@x.org:",
     ],
 )  # fmt: skip
-def test_an_address_as_other_programs_write_it_is_read(tmp_path: Path, cell: str) -> None:
+def test_a_suppression_list_accepts_an_address_in_the_spelling_of_another_program(tmp_path: Path, cell: str) -> None:
     suppression = read_suppression_list(tmp_path, cell)
     emails = [f"{name}@x.org" for name in ("ann", "zoe", "bob")]
     assert [suppression.has_subscriber({"email": email}) for email in emails] == [True, True, False]

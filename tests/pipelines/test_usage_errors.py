@@ -44,7 +44,7 @@ CONTENT_BY_FILE_NAME: dict[str, str | bytes] = {
     "from: a@example.com, subject: Hi, text: {content: Hi}}\n",
     "cursor.yaml": build_cursor_job("2000-01-01T00:00:00"),
     "number.yaml": build_cursor_job("0"),
-    "lists.yaml": build_job(base="column: names"),
+    "lists.yaml": build_job(base="column: nmae"),
     "no-list.yaml": build_job("suppress: {file: {path: nowhere.csv, column: email}}"),
     "other-list.yaml": build_job("suppress: {file: {path: people.csv, column: emial}}"),
     "notify-http.yaml": build_job("notify: {webhook: {url: 'http://example.com/hook/hunter2'}}"),
@@ -115,7 +115,7 @@ CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
     ("sync cursor.yaml --since yesterday", "--since must be a timestamp"),
     (f"sync number.yaml --since {DATE}", "--since must be a whole number"),
     ("sync job.yaml --since 1", "has no source.sql.cursor"),
-    ("sync lists.yaml", "the base is mapped to the column names, which does not exist (did you mean name?)"),
+    ("sync lists.yaml", "the base is mapped to the column nmae, which does not exist (did you mean name?)"),
     ("sync no-list.yaml", "the suppression list cannot be read"),
     ("sync other-list.yaml", "no column emial (did you mean email?)"),
     ("sync notify-http.yaml", "https"),
@@ -202,7 +202,8 @@ def test_a_usage_error_is_refused(
 ) -> None:
     arguments, expected_text, *environs = case
 
-    def read_files() -> dict[str, bytes]:  # a run may open the ledger to look for a base or to refuse an argument
+    def read_files() -> dict[str, bytes]:
+        # A refused command may open the ledger in state/, for example to look for a base.
         ignored_prefix = "no file" if "ledger" in arguments else "state/"
         files = {name: content for name, (content, _) in read_file_states(folder).items() if not name.endswith(".lock")}
         return {name: content for name, content in files.items() if not name.startswith(ignored_prefix)}

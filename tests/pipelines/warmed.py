@@ -1,4 +1,4 @@
-"""Imports for the process that is forked for each command: the whole program, and the caches of one validation."""
+"""Prepares the process that is forked for each command: imports the program, and fills the caches of a validation."""
 
 import atexit
 import gc

@@ -100,7 +100,7 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 40, "suppressed": 30, "sent": 10}
 
 
-def test_invalid_duplicate_and_suppressed_rows_get_no_email(mailer: Connector) -> None:
+def test_a_row_that_is_invalid_or_a_duplicate_or_suppressed_gets_no_email(mailer: Connector) -> None:
     rows = ["ann@example.net,Ann,1", "nobody,Bob,1", "ANN@example.net ,Ann again,1"]
     rows += ('eve@example.net,"Eve\nBcc: x@y.org",1', "gone@example.net,Gone,1")
     mailer.write_people("email,first,order", *rows)
@@ -163,7 +163,7 @@ def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(maile
     assert "sent them again" in result.stderr
 
 
-def test_an_email_with_a_429_that_was_not_sent_again_is_unsent(mailer: Connector) -> None:
+def test_an_email_is_unsent_if_its_only_attempt_was_refused_with_429(mailer: Connector) -> None:
     write_job(mailer.folder, {"retry_limited": True})
     mailer.sandbox.switch(refuse=1, refuse_retry_after_s=86_400)
     result = mailer.run_json("mail", "mail.yaml").expect(3, read=3, unsent=3)

@@ -74,7 +74,7 @@ def test_send_transmits_every_field_of_the_interface(mailer: Connector) -> None:
     assert "dan@example.net" in json.dumps(sent_email.outbox_entry), "Bcc"
 
 
-def test_a_dry_run_of_send_only_writes_the_email(mailer: Connector) -> None:
+def test_send_with_dry_run_sends_no_email(mailer: Connector) -> None:
     (mailer.folder / "a.bin").write_bytes(PNG_BYTES)
     result = mailer.run_json("send", *ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
     assert (result.exit_code, mailer.sandbox.outbox()) == (0, [])
