@@ -237,8 +237,8 @@ class _Comparison:
         return True
 
     async def _may_miss_opt_outs(self) -> bool:
-        """Return whether look-ups by Id did not show the subscribers of some inactive rows. Then the list must be read:
-        the list may show such a subscriber as active, or prove that an opt-out is over.
+        """Return whether the list must be read for inactive rows whose subscribers the look-ups by Id did not show.
+        This is the case if such a row has an opt-out on record, or if the list hides a class.
         """
         unseen_row_indexes = [
             index

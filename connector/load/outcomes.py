@@ -38,7 +38,7 @@ class _PostponedRow:
     row: LoadRow
     is_of_this_run: bool = False
     is_unchecked: bool = False  # whether the subscriber has not been looked up after the refusal
-    # Time of the refusal (monotonic); None: this run did not send the create, or the service did not refuse it.
+    # Time of the refusal (monotonic); None: the service has refused no create of this run.
     refused_at: float | None = None
     valid_until: float = -inf
 

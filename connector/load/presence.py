@@ -39,6 +39,7 @@ from connector.subscribers.identity import digest_identity
 from connector.texts import agree, count
 
 _ALREADY_EXPIRED, _NEVER_EXPIRES = float("-inf"), float("inf")
+
 _ABSENCE_CHECK_COUNT = 5
 """A check of a listing looks up this number of identities that the listing lacks, by filters. If the filters show
 exactly one of them, the check looks up the same number of other identities."""
