@@ -13,7 +13,7 @@ from connector.outcomes import Outcome
 from connector.rows import Chunk, Omission, Row
 
 MIN_ROWS_FOR_SHARE = 100  # the least number of rows for which the share of a guard is computed
-_MIN_ROWS_IF_ALL_COUNT = 10  # with 10 to 99 rows, a guard ends a run only if all rows have the fault
+_MIN_ROWS_IF_ALL_HAVE_FAULT = 10  # with 10 to 99 rows, a guard ends a run only if all rows have the fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class RowRecorder:
     def write_change(self, change: Change) -> None:
         """Record a changed row."""
 
-    def write_omission(self, omission: Omission) -> None:
+    def write_omitted_zip_code(self, omission: Omission) -> None:
         """Record a zip code that a create omits."""
 
     def write_opt_out(self, opt_out: OptOut) -> None:
@@ -144,7 +144,7 @@ class Tally:
         self.started_count += row_count
         self.outcomes[outcome] += row_count
 
-    def count_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
+    def count_rows_at_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
         """Add the rows at these positions of a chunk, which have this outcome."""
         self.count_rows(outcome, len(positions))
         if self.recorder.needs_all_rows and len(positions):
@@ -202,7 +202,7 @@ class Tally:
         if len(self.samples) < SAMPLE_COUNT:
             self.samples.append(dict(sent_values))
         if omission is not None:
-            self.recorder.write_omission(omission)
+            self.recorder.write_omitted_zip_code(omission)
 
     def add_message(self, message: str) -> None:
         """Add a message to the report, unless the report has it already."""
@@ -228,7 +228,7 @@ def exceeds_share(count: int, allowed_share: float | None, row_count: int) -> bo
     With fewer than 100 rows, the share is exceeded only if `count` is equal to `row_count` and at least 10.
     """
     if allowed_share is None or (
-        row_count < MIN_ROWS_FOR_SHARE and not (row_count >= _MIN_ROWS_IF_ALL_COUNT and count == row_count)
+        row_count < MIN_ROWS_FOR_SHARE and not (row_count >= _MIN_ROWS_IF_ALL_HAVE_FAULT and count == row_count)
     ):
         return False
     return count > allowed_share * row_count

@@ -42,7 +42,7 @@ from connector.runs.report import (
     describe_requested_base,
     drop_empty_values,
 )
-from connector.runs.row_files import build_invalid_problems, build_malformed_problem, build_unused_problem
+from connector.runs.row_files import build_invalid_problems, build_malformed_problem, build_problem_of_unused_row
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk
@@ -360,11 +360,11 @@ class _LoadRun:
             tally.report_problem(build_malformed_problem(malformed_row, prepared_chunk.chunk.name))
         for problem in build_invalid_problems(prepared_chunk.chunk, prepared_chunk.faults):
             tally.report_problem(problem)
-        tally.count_positions(Outcome.DUPLICATE, prepared_chunk.chunk, prepared_chunk.repeated_positions)
-        tally.count_positions(Outcome.SUPPRESSED, prepared_chunk.chunk, prepared_chunk.suppressed_positions)
+        tally.count_rows_at_positions(Outcome.DUPLICATE, prepared_chunk.chunk, prepared_chunk.repeated_positions)
+        tally.count_rows_at_positions(Outcome.SUPPRESSED, prepared_chunk.chunk, prepared_chunk.suppressed_positions)
         for difference in prepared_chunk.differences:
             run.rows.write_problem(
-                build_unused_problem(prepared_chunk.chunk, difference, self._plan.rows.rules.identity)
+                build_problem_of_unused_row(prepared_chunk.chunk, difference, self._plan.rows.rules.identity)
             )
 
     def _list_messages(self, loads: BaseLoads, obstacle_messages: Sequence[str]) -> Iterator[str]:

@@ -275,7 +275,7 @@ class Loader:
         tally = self._session.tally
         if tally.recorder.needs_all_rows:
             positions = planned_chunk.subscribers.index[list(indexes)].to_numpy()
-            tally.count_positions(outcome, planned_chunk.chunk, positions)
+            tally.count_rows_at_positions(outcome, planned_chunk.chunk, positions)
         else:
             tally.count_rows(outcome, len(indexes))
 

@@ -24,7 +24,7 @@ AlertReason = Literal["failure", "another_cause", "new_problems", "reminder", "r
 
 _ALERTS_FOLDER = "alerts"
 _REMINDER_INTERVAL_S = 23 * 3600.0  # less than a day, because nightly runs do not always end at the same time
-_MAX_UNDELIVERED = 10  # alerts that are stored while the receiver is down; `status` shows every report
+_MAX_UNDELIVERED_ALERTS = 10  # alerts that are stored while the receiver is down; `status` shows every report
 _MAX_MESSAGE_LENGTH = 500  # characters of the text; the report has the whole message
 _WORD_WITH_DIGIT = re.compile(r"\w*\d\w*")
 _ROW_PROBLEMS_CAUSE = "partial"  # the cause if the run finished and only rows have problems
@@ -183,8 +183,8 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
             f"{count(opt_out_count, 'subscriber')} opted out in the source and {agree(opt_out_count, 'is', 'are')} "
             f"still active in the service. Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there."
         )
-    is_explained = status == "ok" or (status == "partial" and last_run.problems)
-    if report["messages"] and not is_explained:
+    needs_message = status != "ok" and not (status == "partial" and last_run.problems)
+    if report["messages"] and needs_message:
         lines.append(_cut_message(report["messages"][0]))
     lines.append(f"More: connector status {report['run_id']}")
     text = "\n".join(map(_escape_line, lines))
@@ -195,11 +195,11 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
 def _describe_problems(problems: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line with the numbers of new and open problems, if a problem is open. Opt-outs have a separate line."""
     counts_by_kind = {kind: counts for kind, counts in problems["kinds"].items() if kind != OPT_OUT_KIND}
-    if open_count := sum(counts["open"] for counts in counts_by_kind.values()):
+    if open_problem_count := sum(counts["open"] for counts in counts_by_kind.values()):
         new_counts_text = (
             ", ".join(f"{counts['new']:,} {kind}" for kind, counts in counts_by_kind.items() if counts["new"]) or "none"
         )
-        yield f"New problems: {new_counts_text}. Open problems: {open_count:,}."
+        yield f"New problems: {new_counts_text}. Open problems: {open_problem_count:,}."
 
 
 def _cut_message(message: str) -> str:
@@ -235,7 +235,7 @@ def read_alert_record(path: Path) -> AlertRecord:
 def write_alert_record(path: Path, last_run: LastRun, undelivered_alerts: Sequence[Alert]) -> None:
     """Write the record, which only its owner can read. If the record cannot be written, log a warning, and do not fail
     the run."""
-    alert_record = AlertRecord(last_run, tuple(undelivered_alerts[-_MAX_UNDELIVERED:]))
+    alert_record = AlertRecord(last_run, tuple(undelivered_alerts[-_MAX_UNDELIVERED_ALERTS:]))
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_content(path, json.dumps(asdict(alert_record)).encode())

@@ -505,5 +505,6 @@ def _needs_person(run: Run) -> bool:
         return True
     if run.problems.fails_only_on_new_problems:
         return bool(run.problems.count_new_problems().total())
-    has_outcome = any(row_count and needs_person(outcome) for outcome, row_count in tally.outcomes.items())
-    return has_outcome or bool(tally.opt_out_count)
+    if any(row_count and needs_person(outcome) for outcome, row_count in tally.outcomes.items()):
+        return True
+    return bool(tally.opt_out_count)

@@ -16,7 +16,7 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.fields import normalise_identity
 from connector.outcomes import Outcome
 from connector.rows import CloseableResource, Row
-from connector.runs.row_files import OPT_OUT_FIELD, RowFindings
+from connector.runs.row_files import OPT_OUT_DIFFERENCE, RowFindings
 from connector.spool import SpooledValues
 from connector.subscribers.preparation import PreparedChunk
 from connector.tally import Change, OptOut, Problem, RowRecorder
@@ -98,7 +98,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         message = "as an earlier run reported" if change.is_reported_before else change.reason
         service_values = {name: value for name, value, _ in change.fields}
         source_values = {name: value for name, _, value in change.fields}
-        code = "not_compared" if change.reason else "opted_out" if OPT_OUT_FIELD in change.fields else ""
+        code = "not_compared" if change.reason else "opted_out" if OPT_OUT_DIFFERENCE in change.fields else ""
         cells: list[object] = [Outcome.CHANGED, "", code, message]
         field_names_text, row_key = "; ".join(service_values), (change.row.file, change.row.number)
         self._add_line(row_key, cells, field_names_text, _format_values(service_values), _format_values(source_values))

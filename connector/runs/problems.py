@@ -66,7 +66,7 @@ class ProblemLog:
     def _reset_problems(self) -> None:
         self._problems: dict[ProblemKey, SeenProblem] = {}
         # The row, kind and field of each problem whose identity is not read yet.
-        self._unread_problems: list[tuple[Row, str, str]] = []
+        self._pending_problems: list[tuple[Row, str, str]] = []
         self._unstored_counts: Counter[str] = Counter()  # the number of problems beyond MAX_STORED_PROBLEMS, by kind
         self._valid_rows: set[tuple[bytes, str]] = set()  # digest and base of valid rows with a known problem
         self._corrected_rows: dict[bytes, tuple[bytes, str]] = {}
@@ -99,8 +99,8 @@ class ProblemLog:
             row_position_digest = _digest_row_position(self._run_id, problem.row.file, problem.row.number)
             self._store_problem(ProblemKey(digest, "", kind), SeenProblem(False, "", row_position_digest))
             return
-        self._unread_problems.append((problem.row, kind, problem.field))
-        if len(self._unread_problems) >= _ROWS_READ_TOGETHER:
+        self._pending_problems.append((problem.row, kind, problem.field))
+        if len(self._pending_problems) >= _ROWS_READ_TOGETHER:
             self._read_identities()
 
     def add_opt_out(self, opt_out: OptOut) -> None:
@@ -155,25 +155,28 @@ class ProblemLog:
         }
         end_row_problems(ledger, corrected_row_position_digests)
         if self._scope is not None and self._scope.job:
-            ended_keys = [
+            keys_of_ended_problems = [
                 key
                 for key in self._known_keys
                 if key not in self._problems and self._is_problem_ended(key, seen_identities)
             ]
-            end_problems(ledger, self._scope.account, self._scope.job, ended_keys)
+            end_problems(ledger, self._scope.account, self._scope.job, keys_of_ended_problems)
             record_problems(ledger, self._scope.account, self._scope.job, self._problems, self._run_id, recorded_at)
         end_settled_problems(ledger.connection)
 
     def describe(self, ledger: Ledger) -> dict[str, object]:
         """Return the report's `problems`. Call this method inside a transaction."""
-        new_counts = self.count_new_problems()
-        open_counts = Counter(new_counts)
+        new_problem_counts = self.count_new_problems()
+        open_problem_counts = Counter(new_problem_counts)
         if self._scope is not None and self._scope.job:
-            open_counts = self._unstored_counts + Counter(count_problems(ledger, self._scope.account, self._scope.job))
+            open_problem_counts = self._unstored_counts + Counter(
+                count_problems(ledger, self._scope.account, self._scope.job)
+            )
         counts_by_kind = {
-            kind: {"new": new_counts[kind], "open": open_counts[kind]} for kind in sorted({*new_counts, *open_counts})
+            kind: {"new": new_problem_counts[kind], "open": open_problem_counts[kind]}
+            for kind in sorted({*new_problem_counts, *open_problem_counts})
         }
-        return {"new": new_counts.total(), "open": open_counts.total(), "kinds": counts_by_kind}
+        return {"new": new_problem_counts.total(), "open": open_problem_counts.total(), "kinds": counts_by_kind}
 
     def _is_problem_ended(self, key: ProblemKey, seen_identities: set[tuple[bytes, str]]) -> bool:
         """Return whether a known problem that the run has not seen has ended. An opt-out that the run has not seen has
@@ -189,11 +192,11 @@ class ProblemLog:
 
     def _read_identities(self) -> None:
         """Read the identities of the pending problems, and store the problems."""
-        unread_problems, self._unread_problems, scope = self._unread_problems, [], self._scope
+        pending_problems, self._pending_problems, scope = self._pending_problems, [], self._scope
         if scope is None:
             return
         problems_by_columns: dict[tuple[str, ...], list[tuple[Row, str, str]]] = {}
-        for problem in unread_problems:
+        for problem in pending_problems:
             problems_by_columns.setdefault(problem[0].columns, []).append(problem)
         for columns, problems_of_columns in problems_by_columns.items():
             frame = pd.DataFrame([row.cells for row, _, _ in problems_of_columns], columns=list(columns), dtype="str")

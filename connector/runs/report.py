@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 # The scope of a run
 
 
-_SHOWN_FILTERS = ("id", "is_active", "gender")  # other filters may contain personal data
-_HIDDEN_FILTERS = ("client_user_id", "email", "first_name", "last_name")
+_FILTERS_WITHOUT_PERSONAL_DATA = ("id", "is_active", "gender")
+_FILTERS_WITH_PERSONAL_DATA = ("client_user_id", "email", "first_name", "last_name")
 
 
 def describe_requested_base(base: "BaseRef | BaseColumn") -> str:
@@ -85,8 +85,12 @@ def describe_limit(limit: int | None) -> str:
 def describe_filters(query: "ListQuery") -> str:
     """Return the filters of an export except the base. Filters that may contain personal data are shown without their
     values."""
-    filter_texts = [f"{name}={getattr(query, name)}" for name in _SHOWN_FILTERS if getattr(query, name) is not None]
-    return ", ".join([*filter_texts, *(f"{name}=…" for name in _HIDDEN_FILTERS if getattr(query, name) is not None)])
+    filter_texts = [
+        f"{name}={getattr(query, name)}" for name in _FILTERS_WITHOUT_PERSONAL_DATA if getattr(query, name) is not None
+    ]
+    return ", ".join(
+        [*filter_texts, *(f"{name}=…" for name in _FILTERS_WITH_PERSONAL_DATA if getattr(query, name) is not None)]
+    )
 
 
 def drop_empty_values(settings: dict[str, str]) -> dict[str, str]:
@@ -191,9 +195,9 @@ class Report:
         list[dict[str, object]] | None,
         "Values of the first five subscribers as they would be sent, by field. Only in a plan and in `validate`.",
     ] = None
-    reconciled: Annotated[
-        dict[str, Any] | None, "Further keys of the JSON, if the run compared a source with the list."
-    ] = None
+    reconciled: Annotated[dict[str, Any] | None, "Keys and values that only the JSON of `reconcile` has, or None."] = (
+        None
+    )
     email: Annotated[dict[str, Any] | None, "Answer of the service to `send`.", EmailReport] = None
     signal: Annotated[int | None, "Number of the signal that stopped the run. The JSON does not have this key."] = None
 
@@ -320,10 +324,10 @@ class UncountedRowsError(Exception):
     """The error of a report in which the sum of the outcomes is not the number of rows that were read. This is a bug.
     In `rows`, the rows without an outcome count as unknown, because they may have been sent."""
 
-    def __init__(self, rows: dict[str, int], counted_row_count: int) -> None:
-        uncounted_row_count = max(0, rows["read"] - counted_row_count)
+    def __init__(self, rows: dict[str, int], outcome_sum: int) -> None:
+        uncounted_row_count = max(0, rows["read"] - outcome_sum)
         super().__init__(
-            f"rows read: {rows['read']}, rows with an outcome: {counted_row_count}. The counts of this report are wrong"
+            f"rows read: {rows['read']}, rows with an outcome: {outcome_sum}. The counts of this report are wrong"
             + (
                 f". Rows without an outcome, which count as unknown: {uncounted_row_count}"
                 if uncounted_row_count
@@ -351,8 +355,8 @@ def _build_row_counts(
     read_count: int, outcome_order: Iterable[OutcomeT], outcomes: Mapping[OutcomeT, int]
 ) -> dict[str, int]:
     rows = {"read": read_count} | {str(outcome): outcomes.get(outcome, 0) for outcome in outcome_order}
-    if (counted_row_count := sum(rows.values()) - read_count) != read_count:
-        raise UncountedRowsError(rows, counted_row_count)
+    if (outcome_sum := sum(rows.values()) - read_count) != read_count:
+        raise UncountedRowsError(rows, outcome_sum)
     return rows
 
 

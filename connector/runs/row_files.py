@@ -45,7 +45,7 @@ DRIFT_COLUMNS = {
 }
 
 
-OPT_OUT_FIELD = ("is_active", True, False)
+OPT_OUT_DIFFERENCE = ("is_active", True, False)
 """The changed field of an opt-out: the name of the field, the value in the service, and the value in the source."""
 
 logger = logging.getLogger(__name__)
@@ -293,7 +293,7 @@ def build_invalid_problems(chunk: Chunk, faults: Sequence[Fault]) -> list[Proble
     ]
 
 
-def build_unused_problem(chunk: Chunk, difference: Difference, identity: str) -> Problem:
+def build_problem_of_unused_row(chunk: Chunk, difference: Difference, identity: str) -> Problem:
     """Return the problem of a row that is not used. Either an invalid row of the same `identity` may say inactive, or
     another row of the same identity is used, and has other values."""
     fields_text = f"This row differs in {', '.join(difference.fields)}"
@@ -365,7 +365,7 @@ class LoadFiles(CloseableResource, RowRecorder):
         self._known_change_count += change.is_reported_before
         self.findings.count_change(change)
         for name, service_value, source_value in change.fields:
-            if (name, service_value, source_value) != OPT_OUT_FIELD:  # `write_opt_out` writes the opt-out
+            if (name, service_value, source_value) != OPT_OUT_DIFFERENCE:  # `write_opt_out` writes the opt-out
                 self._write_drift(
                     change.row, change.identity, name, service_value, source_value, Outcome.CHANGED, "changed"
                 )
@@ -373,7 +373,7 @@ class LoadFiles(CloseableResource, RowRecorder):
             self._uncompared_counts[change.reason] += 1
             self._write_drift(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")
 
-    def write_omission(self, omission: Omission) -> None:
+    def write_omitted_zip_code(self, omission: Omission) -> None:
         """Add an omitted zip code to the drift file."""
         row, identity = omission.row, omission.identity
         self._write_drift(row, identity, "address_zip", None, omission.zip_code, Outcome.CREATED, "zip_omitted")

@@ -121,18 +121,16 @@ def _prune_files_at_end(state_dir: Path, now: float, retention_s: float) -> None
 def _find_clock_jump(state_dir: Path, now: float, retention_s: float) -> float:
     """Return the seconds between the newest run that is older than 24 hours and the oldest run of the last 24 hours.
     Return 0 if a schedule can explain this time, for example a monthly schedule."""
-    written_times = []
+    run_times = []  # when the file of each run was last written
     for path in (state_dir / _RUNS_FOLDER).glob("[0-9]*.json"):
         with suppress(OSError):  # another run may have deleted the file
             if _RUN_FILE_NAME.fullmatch(path.name):
-                written_times.append(path.stat().st_mtime)
-    earlier_times = [written_at for written_at in written_times if written_at < now - _DAY_S]
-    if not earlier_times:
+                run_times.append(path.stat().st_mtime)
+    old_run_times = [run_time for run_time in run_times if run_time < now - _DAY_S]
+    if not old_run_times:
         return 0.0
-    first_time_of_day = min(
-        (written_at for written_at in written_times if now - _DAY_S <= written_at <= now), default=now
-    )
-    gap_s = first_time_of_day - max(earlier_times)
+    first_new_run_time = min((run_time for run_time in run_times if now - _DAY_S <= run_time <= now), default=now)
+    gap_s = first_new_run_time - max(old_run_times)
     return gap_s if gap_s > max(2 * _DAY_S, min(_MAX_SCHEDULE_INTERVAL_S, retention_s / 2)) else 0.0
 
 
@@ -141,8 +139,8 @@ def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:
     `killed` if its process is gone. A file that is not a report is left out."""
     paths = sorted((state_dir / _RUNS_FOLDER).glob("[0-9]*.json"), reverse=True)
     run_paths = (path for path in paths if _RUN_FILE_NAME.fullmatch(path.name) and path.is_file())
-    for _, paths_of_second in groupby(run_paths, lambda path: path.name[:_TIME_LENGTH]):
-        runs = (run for path in paths_of_second if (run := _read_run(path)) is not None)
+    for _, paths_of_same_second in groupby(run_paths, lambda path: path.name[:_TIME_LENGTH]):
+        runs = (run for path in paths_of_same_second if (run := _read_run(path)) is not None)
         yield from sorted(runs, key=lambda run: str(run["started_at"]), reverse=True)
 
 
@@ -182,13 +180,13 @@ def delete_old_runs(state_dir: Path, oldest_kept_time: float) -> Sequence[Path]:
     their paths. Files of running runs, and files that no run created, are not deleted. If a file cannot be deleted, log
     a warning."""
     deleted_paths = []
-    running_ids = {run["run_id"] for run in list_runs(state_dir) if run["status"] == "running"}
+    ids_of_running_runs = {run["run_id"] for run in list_runs(state_dir) if run["status"] == "running"}
     for path in (path for folder_name in PRUNED_FOLDERS for path in sorted((state_dir / folder_name).glob("*"))):
         name_match = _RUN_FILE_NAME.fullmatch(path.name)
         try:
             if (
                 name_match
-                and name_match[1] not in running_ids
+                and name_match[1] not in ids_of_running_runs
                 and path.is_file()
                 and path.stat().st_mtime < oldest_kept_time
             ):

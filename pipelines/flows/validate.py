@@ -19,7 +19,12 @@ from connector.load.candidates import read_rows
 from connector.outcomes import Fault
 from connector.rows import PlannedChunk
 from connector.runs.report import Report, Status, end_report, start_report
-from connector.runs.row_files import RejectsFile, build_invalid_problems, build_malformed_problem, build_unused_problem
+from connector.runs.row_files import (
+    RejectsFile,
+    build_invalid_problems,
+    build_malformed_problem,
+    build_problem_of_unused_row,
+)
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.preparation import PreparedChunk
 from connector.tally import SAMPLE_COUNT
@@ -156,7 +161,7 @@ def _check_rows(
                 problems += build_invalid_problems(prepared_chunk.chunk, prepared_chunk.faults)
                 identity = plan.rules.identity
                 problems += [
-                    build_unused_problem(prepared_chunk.chunk, difference, identity)
+                    build_problem_of_unused_row(prepared_chunk.chunk, difference, identity)
                     for difference in prepared_chunk.differences
                 ]
                 for problem in problems:

@@ -98,13 +98,13 @@ def advise_on_runs(
         ):
             yield step
     counts_by_job_option: dict[str, Counter[str]] = {}
-    open_counts = Counter[str]()
+    unresolved_counts = Counter[str]()
     for entry in open_entries:
         if entry["account"] in other_accounts:
             continue
         kind = _choose_step_kind(entry["state"])
         if kind == "unresolved":
-            open_counts[entry["run_id"]] += entry["entries"]
+            unresolved_counts[entry["run_id"]] += entry["entries"]
         job_option = build_job_option(run_by_id.get(entry["run_id"], {}))
         counts_by_job_option.setdefault(job_option, Counter())[kind] += entry["entries"]
     running_run_ids = [run["run_id"] for run in runs if run["command"] in LOAD_COMMANDS and run["status"] == "running"]
@@ -148,7 +148,7 @@ def advise_on_runs(
                 yield _advise_on_unfinished(run)
         elif run["run_id"] in {problem["run_id"] for problem in invalid_problems}:
             continue  # `_advise_on_invalid` has the step for this rejects file
-        elif not _has_rows_to_correct(run, open_counts[run["run_id"]]):
+        elif not _has_rows_to_correct(run, unresolved_counts[run["run_id"]]):
             continue
         elif (
             (rejects_path := run.get("rejects_file"))
@@ -254,15 +254,15 @@ def _name_run(run: Mapping[str, Any]) -> str:
     return f"Run {run['run_id']} ({run['command']} {run['job']})".replace(" )", ")")
 
 
-def _has_rows_to_correct(run: Mapping[str, Any], open_count: int = 0) -> bool:
+def _has_rows_to_correct(run: Mapping[str, Any], unresolved_count: int = 0) -> bool:
     """Return whether a person must correct rows of the rejects file. A later load resolves unknown creates itself.
 
-    `open_count` is the number of the run's creates that a retry sends again. The report may count these creates as
-    rejected.
+    `unresolved_count` is the number of the run's creates that a retry sends again. The report may count these creates
+    as rejected.
     """
     rows = run.get("rows") or {}
     rejected_count = rows.get("rejected", 0) - _count_rows(run, "dropped")
-    return run["command"] not in LOAD_COMMANDS or bool(rows.get("invalid") or rejected_count > open_count)
+    return run["command"] not in LOAD_COMMANDS or bool(rows.get("invalid") or rejected_count > unresolved_count)
 
 
 def _count_rows(run: Mapping[str, Any], code: str) -> int:

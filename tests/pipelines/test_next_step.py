@@ -151,7 +151,7 @@ KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
 
 
 @pytest.mark.parametrize(
-    ("selected_count", "runs", "open_count", "expected_steps"),
+    ("selected_count", "runs", "unresolved_count", "expected_steps"),
     [
         (1, [RUN | {"command": "export", "job": "", "status": "aborted"}], 0, [ABORTED_EXPORT_STEP]),
         (1, [IMPORT_RUN | {"status": "running"}], 1, [RUNNING_STEP]),
@@ -169,7 +169,9 @@ KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
     ],
 )
 def test_the_next_steps_of_status_follow_from_its_runs_and_open_entries(
-    selected_count: int, runs: list[dict[str, Any]], open_count: int, expected_steps: list[str]
+    selected_count: int, runs: list[dict[str, Any]], unresolved_count: int, expected_steps: list[str]
 ) -> None:
-    entries = [{"account": "", "run_id": "R", "state": "unknown", "entries": open_count}] if open_count else []
+    entries = (
+        [{"account": "", "run_id": "R", "state": "unknown", "entries": unresolved_count}] if unresolved_count else []
+    )
     assert list(advise_on_runs(runs[:selected_count], entries, runs)) == expected_steps
