@@ -6,10 +6,10 @@ The values have their own module, so that the help of a command imports no large
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-IDENTITIES = ("email", "client_user_id")
+IDENTITY_FIELDS = ("email", "client_user_id")
 
-ZIP_FIELDS = ("custom_field1", "custom_field2", "custom_field3")
-ZIP_POLICIES = ("omit", "reject", *ZIP_FIELDS)
+CUSTOM_FIELDS_FOR_ZIPS = ("custom_field1", "custom_field2", "custom_field3")
+ZIP_POLICIES = ("omit", "reject", *CUSTOM_FIELDS_FOR_ZIPS)
 
 FileFormat = Literal["csv", "tsv", "excel", "parquet", "jsonl"]
 FILE_FORMATS: tuple[FileFormat, ...] = get_args(FileFormat)

@@ -32,6 +32,6 @@ def system_clock() -> Clock:
     return Clock(monotonic, lambda: datetime.now(UTC), asyncio.sleep)
 
 
-def write_timestamp(seconds: float) -> str:
+def format_timestamp(seconds: float) -> str:
     """Return a time in Unix seconds as ISO 8601 in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

@@ -29,15 +29,15 @@ class Stop:
     """Shows whether a run must stop, and the reason. Also has the activity of the run: its work, or why the run waits.
 
     `event` is set when no new request may leave. `signal` is the signal that stopped the run, and `reason` is the run's
-    own reason. While `is_recording` is true, a second signal does not cancel the work, because the work then only
-    records results.
+    own reason. While `ignores_second_signal` is true, a second signal does not cancel the work, because
+    the work then only records results.
     """
 
     clock: Clock = field(default_factory=system_clock)
     event: asyncio.Event = field(default_factory=asyncio.Event)
     signal: int | None = None
     reason: str | None = None
-    is_recording: bool = False
+    ignores_second_signal: bool = False
     activity: str = "reading"
     wait_ends_at: float | None = None  # time at which the current wait ends (monotonic)
 
@@ -58,13 +58,13 @@ class Stop:
             "every sent request is recorded. Run again to continue"
         )
 
-        def stop_at_limit() -> None:
+        def stop_at_time_limit() -> None:
             if not self.is_stopping:
                 self.request_stop(reason)
 
-        asyncio.get_running_loop().call_later(time_limit_s, stop_at_limit)
+        asyncio.get_running_loop().call_later(time_limit_s, stop_at_time_limit)
 
-    def check(self) -> None:
+    def raise_if_stop_requested(self) -> None:
         """Raise RunAborted with the reason if `request_stop` was called. After a signal, do nothing."""
         if self.reason is not None:
             raise RunAborted(self.reason)
@@ -120,9 +120,9 @@ class Stop:
                 raise
             ignore_cancellation()  # two signals came at once, and the second signal has cancelled this task
         if not task.done():
-            was_recording, self.is_recording = self.is_recording, True
+            previous_value, self.ignores_second_signal = self.ignores_second_signal, True
             await _cancel_task(task, cancel_interval_s)
-            self.is_recording = was_recording
+            self.ignores_second_signal = previous_value
         if task.cancelled():
             raise RunAborted(self.reason or RUN_STOPPED_MESSAGE)
         return task.result()
@@ -169,7 +169,7 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
     def receive_signal(signal_number: int, signal_count: int) -> None:
         if signal_count == 2:  # a third or later signal changes nothing
             loop.call_later(_KILL_AFTER_S, kill_process, signal_number)
-            if task is not None and not stop.is_recording:
+            if task is not None and not stop.ignores_second_signal:
                 task.cancel()
         stop.signal = stop.signal or signal_number
         stop.event.set()
@@ -220,11 +220,11 @@ async def call_in_thread(function: Callable[[], T], stop: Stop) -> T:
     """Run `function` in a thread, and return its result. Signals are received during this time, but do not interrupt
     `function`."""
     # A second signal must not cancel this task, because a thread cannot be cancelled.
-    was_recording, stop.is_recording = stop.is_recording, True
+    previous_value, stop.ignores_second_signal = stop.ignores_second_signal, True
     try:
         return await asyncio.to_thread(function)
     finally:
-        stop.is_recording = was_recording
+        stop.ignores_second_signal = previous_value
 
 
 def ignore_cancellation() -> None:

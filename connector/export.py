@@ -243,7 +243,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
             except ConnectorError as error:
                 end_run(report, stop, "aborted", clock.now(), str(error))
             finally:
-                stop.is_recording = True
+                stop.ignores_second_signal = True
                 report.copy_request_counts(client)
         return report
 

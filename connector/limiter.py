@@ -167,7 +167,7 @@ class RequestLimiter:
         # A refused probe only shows that the service still refuses all requests.
         if not (is_probe and may_be_temporary):
             self._rate.record_refusal(sent_at, now, answer.retry_after_s)
-        if self._breaker.record_rate_limited(now):
+        if self._breaker.record_rate_limited_request(now):
             self._stop.request_stop(
                 f"the service kept refusing {self._noun}s because requests came too fast: run again later"
             )

@@ -58,7 +58,7 @@ async def test_work_is_cancelled_by_a_stop_and_the_first_reason_is_raised() -> N
     with pytest.raises(RunAborted, match="the guard tripped"):
         await stop.wait_until_stopped(asyncio.sleep(60))
     with pytest.raises(RunAborted, match="the guard tripped"):
-        stop.check()
+        stop.raise_if_stop_requested()
 
 
 async def test_the_result_of_work_that_completes_after_its_cancellation_is_returned() -> None:
@@ -136,12 +136,12 @@ async def test_a_second_signal_does_not_cancel_a_clean_up() -> None:
         try:
             await asyncio.sleep(60)
         finally:
-            is_recording_values.append(stop.is_recording)
+            is_recording_values.append(stop.ignores_second_signal)
 
     stop.event.set()
     with pytest.raises(RunAborted):
         await stop.wait_until_stopped(do_work())
-    assert (is_recording_values, stop.is_recording) == ([True], False)
+    assert (is_recording_values, stop.ignores_second_signal) == ([True], False)
 
 
 _DAY_S = 86_400

@@ -304,7 +304,7 @@ class BaseLoads:
             for base_load in self._base_loads:
                 with self._base_context(base_load):
                     await base_load.loader.settler.end_look_up()
-            stop.check()
+            stop.raise_if_stop_requested()
             if not any(base_load.loader.settler.has_unsettled_entries for base_load in self._base_loads):
                 return
 

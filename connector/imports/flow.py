@@ -318,7 +318,7 @@ class _LoadRun:
                     raise ConfigurationError("; ".join(explain_consent(prepared_chunk.consent_columns)))
                 self._count_read_rows()
                 run.estimate_row_count(prepared_chunk.chunk.read_share, plan.rows.limit)
-        run.stop.check()
+        run.stop.raise_if_stop_requested()
         if not self._source_rows.is_read:
             return
         if self._source_rows.source_row_count == 0 and plan.rows.refuses_empty_source:

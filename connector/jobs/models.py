@@ -20,9 +20,9 @@ from pydantic import (
 )
 
 from connector.choices import (
+    CUSTOM_FIELDS_FOR_ZIPS,
     EXPORT_FORMATS,
     GENDERS,
-    ZIP_FIELDS,
     CsvDelimiter,
     CsvDialect,
     ExportFormat,
@@ -137,7 +137,7 @@ class JobSubscriber(BaseModel):
     zip: ZipPolicy = Field(
         default="omit",
         description="What to do with a zip code that is not a number. omit: send the row without the zip code; reject: "
-        f"the row is invalid; {format_choices(ZIP_FIELDS)}: send the zip code in this field.",
+        f"the row is invalid; {format_choices(CUSTOM_FIELDS_FOR_ZIPS)}: send the zip code in this field.",
     )
 
     @property

@@ -53,7 +53,7 @@ def run_in_thread(start_work: Callable[[Stop], Coroutine[Any, Any, T]]) -> T:
     interruptions = list[BaseException]()
 
     def interrupt() -> None:
-        if len(interruptions) > 1 and not stop.is_recording:
+        if len(interruptions) > 1 and not stop.ignores_second_signal:
             task.cancel()
         is_keyboard_interrupt = isinstance(interruptions[-1], KeyboardInterrupt)
         stop.signal = stop.signal or (signal.SIGINT if is_keyboard_interrupt else signal.SIGTERM)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from connector.choices import IDENTITIES
+from connector.choices import IDENTITY_FIELDS
 from connector.clock import Clock
 from connector.control import Stop
 from connector.fields import FIELD_BY_NAME
@@ -88,7 +88,7 @@ class KnownIds:
         self._largest_id = max(self._largest_id, max(ids, default=0))
 
 
-IDENTITY_PATHS = tuple((name, FIELD_BY_NAME[name].path[0]) for name in IDENTITIES)
+IDENTITY_PATHS = tuple((name, FIELD_BY_NAME[name].path[0]) for name in IDENTITY_FIELDS)
 """The identity fields, each with its name in the service's JSON."""
 
 _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of an address

@@ -145,7 +145,7 @@ async def read_list(
     concurrency_limit = ConcurrencyLimit(
         min(max_concurrency, MAX_IN_FLIGHT),
         first_limit=_FIRST_REQUESTS_IN_FLIGHT,
-        min_limit_by_latency=_FIRST_REQUESTS_IN_FLIGHT,
+        min_limit_in_slow_rounds=_FIRST_REQUESTS_IN_FLIGHT,
         min_answers_in_round=_MIN_PAGES_PER_ROUND,
     )
     reader = _SweepReader(

@@ -96,7 +96,7 @@ class Loader:
             session.retried_refusals, self._refusals.find_recently_refused_identities(session.retried_refusals.values())
         )
         await self._record_unresolved_rows()
-        session.stop.check()
+        session.stop.raise_if_stop_requested()
 
     async def _record_unresolved_rows(self) -> None:
         """Record a receipt for each unknown create of an earlier run, because this run settles these creates. Leave out
@@ -155,7 +155,7 @@ class Loader:
             # An answer has shown the Id of the base, so the run must read the entries that the ledger has for this Id.
             if session.journal.base.key != base.key:
                 await self._classify_rows_again(chunk)
-        session.stop.check()
+        session.stop.raise_if_stop_requested()
 
     def postpone_rows(self, chunk: ClassifiedChunk) -> None:
         """Postpone the rows whose entries are HELD or REJECTED. The run reports the outcomes of these rows after its

@@ -162,7 +162,7 @@ class Creator:
             "" if candidate.earlier_refusal is None else build_refusal_kind(*candidate.earlier_refusal)
         )
         if isinstance(answer, Created):
-            temporary_refusals.record_accepted(sent_at, earlier_refusal_kind)
+            temporary_refusals.record_accepted_create(sent_at, earlier_refusal_kind)
         elif is_about_row(answer.status, answer.message, candidate.normal_identity):
             temporary_refusals.end_series()
         elif answer.status != TOO_MANY_REQUESTS:
@@ -281,7 +281,7 @@ class Creator:
                 f"status 401 ({transition.message or 'no message'}). Nothing more was sent. Check the token, then "
                 "run again: the next run sends the refused rows again"
             )
-        if session.temporary_refusals.has_series_lasted(session.clock.monotonic()):
+        if session.temporary_refusals.has_series_lasted_a_minute(session.clock.monotonic()):
             session.stop.request_stop(
                 f"the service accepted creates, then refused the last {refusal_count:,} for the "
                 f"same reason ({transition.status}: {transition.message or 'no message'}). Nothing more was sent, and "

@@ -111,7 +111,7 @@ class Settler:
         if is_loading and not stop.is_stopping:
             await self.refusals.look_up_rows(self.outcomes.list_unchecked_rows())
         await self.outcomes.report_resolved_rows()
-        stop.check()
+        stop.raise_if_stop_requested()
 
     async def reopen_waiting_refusals(self, *, is_resending_all: bool = False) -> bool:
         """Add refused creates of earlier runs to the unresolved creates, if they need not wait any longer. Return

@@ -23,23 +23,23 @@ _GOOD_ROUND_FACTOR = 1.15  # the limit grows if the mean round-trip time is at m
 _SLOW_ROUND_FACTOR = 1.25  # a round is slow if its mean round-trip time is more than this many times the smallest mean
 _TOLERANCE_S = 0.003  # seconds: on loopback, the work of this process changes a round trip by milliseconds
 # The effect of a fall is measured when the limit is below this many times its value before the fall.
-_LARGE_FALL_SHARE = 0.8
+_LIMIT_FACTOR_OF_LARGE_FALL = 0.8
 # The service has become slower if its requests per second after the fall are below this many times the number before.
-_SLOWER_SERVICE_SHARE = 0.85
+_RATE_FACTOR_OF_SLOWER_SERVICE = 0.85
 _GROWTH_SHARE = 0.1
 _MIN_ANSWERS_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
-_MOST_ROUNDS_TO_GROW = 16
+_MAX_ROUNDS_TO_GROW = 16
 
-_EARLY_REDUCTION_FACTOR, _LATE_REDUCTION_FACTOR = 0.5, 0.75
-"""The shares to which a refusal reduces the limit. A refusal after a doubling means that the limit before the doubling
+_REDUCTION_FACTOR_WHILE_DOUBLING, _REDUCTION_FACTOR_AFTER_DOUBLING = 0.5, 0.75
+"""The factors by which a refusal reduces the limit. A refusal after a doubling means that the limit before the doubling
 was right. After growth by a tenth, the limit is nearly right."""
 
 
 class ConcurrencyLimit:
     """A limit of requests in flight: `allowed_count`, which begins at `first_limit` and never exceeds `ceiling`.
 
-    Slow rounds do not reduce the limit below `min_limit_by_latency`, but refusals do. A round has at least
+    Slow rounds do not reduce the limit below `min_limit_in_slow_rounds`, but refusals do. A round has at least
     `min_answers_in_round` answers.
     """
 
@@ -48,17 +48,17 @@ class ConcurrencyLimit:
         ceiling: int,
         *,
         first_limit: float = _FIRST_LIMIT,
-        min_limit_by_latency: float = _LOWEST_LIMIT,
+        min_limit_in_slow_rounds: float = _LOWEST_LIMIT,
         min_answers_in_round: int = _MIN_ANSWERS_IN_ROUND,
     ) -> None:
         self._ceiling = max(float(ceiling), _LOWEST_LIMIT)
         self._limit = min(first_limit, self._ceiling)
-        self._min_limit_by_latency = min(min_limit_by_latency, self._ceiling)
+        self._min_limit_in_slow_rounds = min(min_limit_in_slow_rounds, self._ceiling)
         self._min_answers_in_round = min_answers_in_round
         self._rounds_to_grow = 1  # number of good rounds before the limit grows; a refusal increases it
         self._good_round_count = 0
         self._is_doubling = True
-        self._least_mean_s = inf  # the smallest mean round-trip time of all rounds
+        self._least_mean_round_trip_s = inf  # the smallest mean round-trip time of all rounds
         # The limit and the requests served per second before a fall of the limit.
         self._limit_and_rate_before_fall: tuple[float, float] | None = None
         self._round_began_at = -inf
@@ -91,33 +91,37 @@ class ConcurrencyLimit:
         """
         if sent_at < self._round_began_at:
             return
-        reduced_limit = self._limit * (_EARLY_REDUCTION_FACTOR if self._is_doubling else _LATE_REDUCTION_FACTOR)
+        reduced_limit = self._limit * (
+            _REDUCTION_FACTOR_WHILE_DOUBLING if self._is_doubling else _REDUCTION_FACTOR_AFTER_DOUBLING
+        )
         self._is_doubling, self._limit_and_rate_before_fall = False, None
-        self._rounds_to_grow, self._good_round_count = min(4 * self._rounds_to_grow, _MOST_ROUNDS_TO_GROW), 0
+        self._rounds_to_grow, self._good_round_count = min(4 * self._rounds_to_grow, _MAX_ROUNDS_TO_GROW), 0
         self._limit = max(_LOWEST_LIMIT, min(reduced_limit, self._limit - 1))
         self._begin_round(now)
 
     def _begin_round(self, now: float) -> None:
         self._round_began_at, self._answer_count, self._round_trip_sum_s, self._largest_in_flight_count = now, 0, 0.0, 0
 
-    def _end_round(self, mean_s: float, now: float) -> None:
+    def _end_round(self, mean_round_trip_s: float, now: float) -> None:
         is_limit_used = self._largest_in_flight_count >= 0.9 * int(self._limit)
         served_per_s = (self._answer_count - 1) / max(now - self._first_answered_at, _SHORTEST_ROUND_S / 100)
         self._begin_round(now)
-        self._least_mean_s = min(self._least_mean_s, mean_s)
+        self._least_mean_round_trip_s = min(self._least_mean_round_trip_s, mean_round_trip_s)
         if (
             self._limit_and_rate_before_fall is not None
-            and self._limit < _LARGE_FALL_SHARE * self._limit_and_rate_before_fall[0]
+            and self._limit < _LIMIT_FACTOR_OF_LARGE_FALL * self._limit_and_rate_before_fall[0]
         ):
-            if is_limit_used and served_per_s < _SLOWER_SERVICE_SHARE * self._limit_and_rate_before_fall[1]:
-                self._least_mean_s = mean_s
+            if is_limit_used and served_per_s < _RATE_FACTOR_OF_SLOWER_SERVICE * self._limit_and_rate_before_fall[1]:
+                self._least_mean_round_trip_s = mean_round_trip_s
             self._limit_and_rate_before_fall = None
-        if mean_s > _SLOW_ROUND_FACTOR * self._least_mean_s + _TOLERANCE_S:
+        if mean_round_trip_s > _SLOW_ROUND_FACTOR * self._least_mean_round_trip_s + _TOLERANCE_S:
             self._is_doubling = False
             self._limit_and_rate_before_fall = self._limit_and_rate_before_fall or (self._limit, served_per_s)
-            reduced_limit = self._limit * (_GOOD_ROUND_FACTOR * self._least_mean_s + _TOLERANCE_S) / mean_s
-            self._limit = max(reduced_limit, min(self._min_limit_by_latency, self._limit))
-        elif is_limit_used and mean_s <= _GOOD_ROUND_FACTOR * self._least_mean_s + _TOLERANCE_S:
+            reduced_limit = (
+                self._limit * (_GOOD_ROUND_FACTOR * self._least_mean_round_trip_s + _TOLERANCE_S) / mean_round_trip_s
+            )
+            self._limit = max(reduced_limit, min(self._min_limit_in_slow_rounds, self._limit))
+        elif is_limit_used and mean_round_trip_s <= _GOOD_ROUND_FACTOR * self._least_mean_round_trip_s + _TOLERANCE_S:
             self._grow_limit()
 
     def _grow_limit(self) -> None:

@@ -21,10 +21,10 @@ _MAX_FAILURE_TIME_S = 60.0
 run again."""
 
 
-_MAX_RATE_LIMITED_S = 180.0
+_MAX_TIME_OF_ONLY_429_S = 180.0
 """The run ends if all answers of this many seconds are 429. The windows of rate limits are shorter."""
 
-_MIN_RATE_LIMITED_COUNT = 3  # the run ends only after this many 429s in a row, because two 429s may be minutes apart
+_MIN_429_COUNT = 3  # the run ends only after this many 429s in a row, because two 429s may be minutes apart
 
 
 class Breaker:
@@ -32,15 +32,21 @@ class Breaker:
     a time may leave, and the waits between probes grow."""
 
     __slots__ = (
-        "_failed_at", "_failing_since", "_failures_in_row", "_limited_count", "_limited_since", "_probe_at",
-        "_probe_sent_at", "_wait_s",
+        "_count_of_429",
+        "_failed_at",
+        "_failing_since",
+        "_failures_in_row",
+        "_first_429_at",
+        "_probe_at",
+        "_probe_sent_at",
+        "_wait_s",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._failures_in_row = 0
         self._failing_since = inf
-        self._limited_since = inf  # time of the first 429 in a row, or inf
-        self._limited_count = 0  # number of 429 answers in a row
+        self._first_429_at = inf  # time of the first 429 in a row, or inf
+        self._count_of_429 = 0  # number of 429 answers in a row
         self._failed_at = -inf
         self._wait_s = _FIRST_WAIT_S
         # The time at which the next probe may leave; None while the breaker is closed.
@@ -68,7 +74,7 @@ class Breaker:
     def record_answer(self) -> None:
         """Record that the service answered a request, and did not refuse it because of the rate. Close the breaker."""
         self._failures_in_row, self._failing_since, self._wait_s = 0, inf, _FIRST_WAIT_S
-        self._limited_since, self._limited_count = inf, 0
+        self._first_429_at, self._count_of_429 = inf, 0
         self._probe_at = self._probe_sent_at = None
 
     def record_failure(self, sent_at: float, now: float) -> None:
@@ -91,12 +97,12 @@ class Breaker:
         if self._probe_sent_at is not None and sent_at >= self._probe_sent_at:
             self._probe_sent_at = None
 
-    def record_rate_limited(self, now: float) -> bool:
+    def record_rate_limited_request(self, now: float) -> bool:
         """Record that a request was refused because of the rate (429). Return whether the run must end, because all
         answers of the last three minutes, at least three, were 429."""
-        self._limited_since, self._limited_count = min(self._limited_since, now), self._limited_count + 1
-        is_limited_for_long = now - self._limited_since > _MAX_RATE_LIMITED_S
-        return is_limited_for_long and self._limited_count >= _MIN_RATE_LIMITED_COUNT
+        self._first_429_at, self._count_of_429 = min(self._first_429_at, now), self._count_of_429 + 1
+        is_limited_for_long = now - self._first_429_at > _MAX_TIME_OF_ONLY_429_S
+        return is_limited_for_long and self._count_of_429 >= _MIN_429_COUNT
 
     def has_given_up(self, now: float) -> bool:
         """Return whether the run must end, because requests have failed for a minute."""

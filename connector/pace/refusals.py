@@ -20,7 +20,7 @@ _SAMPLE_REFUSAL_COUNT = 30
 at four times the limit, the service refuses 30 of 40."""
 
 # Seconds until a reduced pace has come down to the limit; until then, the service still refuses most creates.
-_SETTLING_S = 2.0
+_PACE_SETTLING_S = 2.0
 _MAX_REFUSED_RETRIES = 3  # a kind is final after this many refusals of creates that were sent again
 
 _MAX_TRIAL_S = 60.0
@@ -33,12 +33,12 @@ class _ReducedPaceCounts:
     """Counts of the creates at the reduced pace, for one kind of refusal. Creates of the first two seconds after the
     reduction do not count, because the pace is still above the limit."""
 
-    counted_from: float
+    count_begins_at: float
     accepted_count: int = 0
     refused_count: int = 0
 
     @property
-    def are_most_refused(self) -> bool:
+    def are_most_creates_refused(self) -> bool:
         """Whether the service still refuses most creates and accepts others. In this case, the rows cause the
         refusals."""
         return (
@@ -98,11 +98,11 @@ class TemporaryRefusals:
         """Return whether this run has tried this kind long enough, so that its refusals are final."""
         return kind in self._final_kinds
 
-    def record_accepted(self, sent_at: float, earlier_kind: str = "") -> None:
+    def record_accepted_create(self, sent_at: float, earlier_kind: str = "") -> None:
         """Record that a create was accepted. `earlier_kind` is the kind of an earlier refusal of the same create."""
         self._has_accepted_create = True
         for counts in self._reduced_pace_counts.values():
-            counts.accepted_count += sent_at > counts.counted_from
+            counts.accepted_count += sent_at > counts.count_begins_at
         self._latest_kinds.append("")
         self.end_series()
         if earlier_kind:
@@ -135,9 +135,9 @@ class TemporaryRefusals:
             self._long_series_began_at = min(self._long_series_began_at, now)
         if self._series_length >= SERIES_LENGTH or self._latest_kinds.count(kind) >= _SAMPLE_REFUSAL_COUNT:
             self._suspect_kinds.add(kind)
-            self._reduced_pace_counts.setdefault(kind, _ReducedPaceCounts(now + _SETTLING_S))
+            self._reduced_pace_counts.setdefault(kind, _ReducedPaceCounts(now + _PACE_SETTLING_S))
         if kind in self._reduced_pace_counts:
-            self._reduced_pace_counts[kind].refused_count += sent_at > self._reduced_pace_counts[kind].counted_from
+            self._reduced_pace_counts[kind].refused_count += sent_at > self._reduced_pace_counts[kind].count_begins_at
         if kind not in self.accepted_kinds and self._is_kind_final_now(kind, now, is_repeated=is_repeated):
             self._suspect_kinds.discard(kind)
             self._final_kinds.add(kind)
@@ -146,12 +146,12 @@ class TemporaryRefusals:
 
     def _is_kind_final_now(self, kind: str, now: float, *, is_repeated: bool) -> bool:
         if self._series_length >= SERIES_LENGTH:
-            return self.has_series_lasted(now) and (is_repeated or kind in self.earlier_kinds)
+            return self.has_series_lasted_a_minute(now) and (is_repeated or kind in self.earlier_kinds)
         counts = self._reduced_pace_counts.get(kind)
         return self._refused_retry_counts[kind] >= _MAX_REFUSED_RETRIES or (
-            counts is not None and counts.are_most_refused
+            counts is not None and counts.are_most_creates_refused
         )
 
-    def has_series_lasted(self, now: float) -> bool:
+    def has_series_lasted_a_minute(self, now: float) -> bool:
         """Return whether the present series has lasted for a minute since its 20th refusal."""
         return now - self._long_series_began_at >= _MAX_TRIAL_S

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, assert_never
 
-from connector.choices import IDENTITIES
-from connector.clock import write_timestamp
+from connector.choices import IDENTITY_FIELDS
+from connector.clock import format_timestamp
 from connector.databases import format_ledger_location, parse_ledger_location
 from connector.ledger.entries import NOT_FINAL_STATUSES, Ledger
 from connector.ledger.opening import read_ledger
@@ -121,7 +121,7 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
 
     Raises LedgerError if the ledger does not exist or cannot be read. Raises ConfigurationError if its URL is invalid.
     """
-    digests = [digest_identity(field, identity) for field in IDENTITIES]
+    digests = [digest_identity(field, identity) for field in IDENTITY_FIELDS]
 
     def read_entries_and_problems(ledger: Ledger) -> tuple[list[EntryDetails], list[KnownProblem]]:
         return find_details(ledger.connection, digests), find_identity_problems(ledger.connection, digests)
@@ -145,7 +145,7 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
 
 def _describe_problem(problem: KnownProblem) -> ExplainedProblem:
     problem_values = asdict(problem)
-    time_texts = {name: write_timestamp(problem_values[name]) for name in ("first_seen", "last_seen")}
+    time_texts = {name: format_timestamp(problem_values[name]) for name in ("first_seen", "last_seen")}
     return ExplainedProblem(**problem_values | time_texts)
 
 
@@ -262,4 +262,4 @@ def _describe_run(details: EntryDetails, record: Mapping[str, Any]) -> Explained
 
 
 def _format_time(seconds: float | None) -> str | None:
-    return None if seconds is None else write_timestamp(seconds)
+    return None if seconds is None else format_timestamp(seconds)

@@ -245,7 +245,7 @@ class Run:
 
         Raises CancelledError if the task is cancelled and no signal has stopped the run. Raises no other error.
         """
-        self.stop.is_recording = False
+        self.stop.ignores_second_signal = False
         try:
             await work
         except ConfigurationError as error:
@@ -259,7 +259,7 @@ class Run:
                 raise
             # After a second signal, the requests in flight are unknown, and must still be recorded.
             ignore_cancellation()
-        self.stop.is_recording = True
+        self.stop.ignores_second_signal = True
         try:
             await load.close()
         except ConnectorError as error:

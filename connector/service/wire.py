@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from typing_extensions import TypeVar
 
-from connector.choices import IDENTITIES
+from connector.choices import IDENTITY_FIELDS
 from connector.errors import ConfigurationError
 from connector.fields import FIELD_BY_NAME, FIELD_NAMES, FIELDS, FieldKind, normalise_identity
 
@@ -430,7 +430,7 @@ def _is_different(name: str, sent_value: object, listed_value: object) -> bool:
         return not _is_empty_value(sent_value) and not (kind is FieldKind.ZIP and isinstance(sent_value, str))
     if _is_empty_value(sent_value):
         return True
-    if name in IDENTITIES and isinstance(sent_value, str) and isinstance(listed_value, str):
+    if name in IDENTITY_FIELDS and isinstance(sent_value, str) and isinstance(listed_value, str):
         return normalise_identity(name, sent_value) != normalise_identity(name, listed_value)
     return not are_equal_values(kind, sent_value, listed_value)
 

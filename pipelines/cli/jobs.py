@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from connector.choices import IDENTITIES
+from connector.choices import IDENTITY_FIELDS
 from connector.errors import ConfigurationError
 from connector.texts import is_unicode
 from pipelines.cli.help import Command, option
@@ -105,7 +105,7 @@ def init_command(
         ]
     job_name = path.stem if job_path is not None else table or Path(source).stem
     mapped_guesses = [guess for guess in guesses if guess.confidence != "unsure"]
-    identity = next((field for field in IDENTITIES if field in {guess.name for guess in mapped_guesses}), None)
+    identity = next((field for field in IDENTITY_FIELDS if field in {guess.name for guess in mapped_guesses}), None)
     if identity is None:
         raise ConfigurationError(
             "no job was written: no column looks like email addresses or client_user_ids, and a job needs such a "

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, NoReturn, NotRequired, TypedDict
 
 import click
 
-from connector.choices import IDENTITIES
+from connector.choices import IDENTITY_FIELDS
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.texts import count
 from pipelines.cli.help import Command, Group, option
@@ -50,7 +50,7 @@ def explain_command(identity: str, output: Output) -> None:
 @option(
     "--identity",
     "field",
-    type=click.Choice(IDENTITIES),
+    type=click.Choice(IDENTITY_FIELDS),
     metavar="FIELD",
     group=MAPPING_GROUP,
     default_text="either",
@@ -85,7 +85,7 @@ def forget_command(
     service = job.service if job is not None else None
     account = service.account if service is not None else None
     account = account or read_base_url(os.environ, service.base_url if service is not None else None)
-    fields = (field,) if field is not None else IDENTITIES
+    fields = (field,) if field is not None else IDENTITY_FIELDS
     ledger_url = read_state(os.environ).ledger_url
     _exit_with_report(
         run_forget(ledger_url, account, _read_identity(identity), fields, base_id, base_name, wait_s), output

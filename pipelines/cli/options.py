@@ -9,7 +9,7 @@ from typing import Any, TypeGuard, cast
 
 import click
 
-from connector.choices import FILE_FORMATS, IDENTITIES, ZIP_FIELDS, ZIP_POLICIES, format_choices
+from connector.choices import CUSTOM_FIELDS_FOR_ZIPS, FILE_FORMATS, IDENTITY_FIELDS, ZIP_POLICIES, format_choices
 from connector.errors import ConfigurationError
 from connector.shards import Shard
 from connector.units import parse_duration, parse_share
@@ -320,7 +320,7 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
     ),
     option(
         "--identity",
-        type=click.Choice(IDENTITIES),
+        type=click.Choice(IDENTITY_FIELDS),
         metavar="FIELD",
         group=MAPPING_GROUP,
         default_text="email",
@@ -344,7 +344,7 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         default_text="omit",
         help="What to do with a zip code that has a letter, a hyphen or a leading 0, such as SW1A 1AA, 12345-6789 or "
         "01067. omit: leave the zip code empty; reject: count the row as invalid; "
-        f"{format_choices(ZIP_FIELDS)}: put the zip code into this field.",
+        f"{format_choices(CUSTOM_FIELDS_FOR_ZIPS)}: put the zip code into this field.",
     ),
 )
 

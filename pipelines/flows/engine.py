@@ -123,7 +123,7 @@ async def run_sharded(sharded_sync: ShardedSync, options: EngineOptions, stop: S
     report = start_report(plan.command, plan.rows.job, stop.clock.now(), describe_load(plan))
     with record_report(report, settings.state_dir, settings.retention_s, stop.clock.now):
         shard_results = await _run_shards(sharded_sync, options, stop, progress)
-        stop.is_recording = True
+        stop.ignores_second_signal = True
         _write_sharded_report(report, shard_results, stop, is_incremental=plan.increment is not None)
     return report
 

@@ -5,7 +5,7 @@ from contextlib import aclosing, closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from connector.choices import ZIP_FIELDS
+from connector.choices import CUSTOM_FIELDS_FOR_ZIPS
 from connector.control import Stop, enter_in_thread
 from connector.errors import OTHER_ACCOUNT_MESSAGE, ConfigurationError, ConnectorError, RunAborted
 from connector.fields import FIELD_NAMES
@@ -81,7 +81,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
                 try:
                     await stop.wait_until_stopped(reconciliation.execute(ledger, client), is_cancelled_once=True)
                 finally:
-                    stop.is_recording = True
+                    stop.ignores_second_signal = True
                     report.copy_request_counts(client)
             end_report(report, "ok" if reconciliation.differences.is_in_agreement else "partial", clock.now())
         except ConfigurationError:
@@ -222,6 +222,6 @@ def _list_compared_fields(mapping: FieldMapping, rules: ValidationRules) -> tupl
     """Return the fields that a row may send, without the identity, in the order of the field table."""
     filled_fields = {
         *mapping.rules,
-        *([rules.zip] if "address_zip" in mapping.rules and rules.zip in ZIP_FIELDS else []),
+        *([rules.zip] if "address_zip" in mapping.rules and rules.zip in CUSTOM_FIELDS_FOR_ZIPS else []),
     }
     return tuple(name for name in FIELD_NAMES if name in filled_fields and name != rules.identity)

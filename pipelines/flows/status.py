@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated, Any, Literal, TypedDict, assert_never
 
-from connector.clock import write_timestamp
+from connector.clock import format_timestamp
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger.opening import count_open_entries, read_ledger
 from connector.ledger.problems import Backlog, read_backlog
@@ -157,7 +157,7 @@ def _describe_backlog(backlog: Backlog) -> OpenProblemCounts:
         "kind": backlog.kind,
         "field": backlog.field,
         "problems": backlog.problem_count,
-        "first_seen": write_timestamp(backlog.first_seen),
-        "last_seen": write_timestamp(backlog.last_seen),
+        "first_seen": format_timestamp(backlog.first_seen),
+        "last_seen": format_timestamp(backlog.last_seen),
         "run_id": backlog.run_id,
     }

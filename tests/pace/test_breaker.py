@@ -106,6 +106,6 @@ def test_the_minute_without_an_answer_starts_again_after_an_answer() -> None:
 )
 def test_the_run_ends_if_all_answers_of_three_minutes_are_429(refusal_times: list[float], must_end: bool) -> None:
     breaker = Breaker()
-    assert [breaker.record_rate_limited(refusal_time) for refusal_time in refusal_times][-1] is must_end
+    assert [breaker.record_rate_limited_request(refusal_time) for refusal_time in refusal_times][-1] is must_end
     breaker.record_answer()
-    assert not breaker.record_rate_limited(1000.0)
+    assert not breaker.record_rate_limited_request(1000.0)

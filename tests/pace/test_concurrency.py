@@ -105,7 +105,7 @@ def test_the_limit_returns_to_its_ceiling_after_a_service_became_slower() -> Non
 
 def build_page_concurrency_limit() -> ConcurrencyLimit:
     """Return the limit for pages of the list. The limit begins at eight, and a round has at least four answers."""
-    return ConcurrencyLimit(32, first_limit=8, min_limit_by_latency=5, min_answers_in_round=4)
+    return ConcurrencyLimit(32, first_limit=8, min_limit_in_slow_rounds=5, min_answers_in_round=4)
 
 
 @dataclass(slots=True)

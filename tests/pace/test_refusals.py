@@ -12,11 +12,11 @@ def test_a_kind_of_refusal_is_final_after_refusals_at_a_reduced_pace(sent_at: fl
     """In the first two seconds at the reduced pace, the pace is still above the limit of the service. So refusals of
     creates in these seconds do not make a kind final."""
     refusals = TemporaryRefusals()
-    refusals.record_accepted(0.0)
+    refusals.record_accepted_create(0.0)
     for _ in range(SERIES_LENGTH):
         refusals.record_refusal(REFUSAL_KIND, 0.0, 0.1)
     for _ in range(19):
-        refusals.record_accepted(sent_at)
+        refusals.record_accepted_create(sent_at)
         refusals.record_refusal(REFUSAL_KIND, sent_at, sent_at + 0.1)
     for _ in range(4):
         refusals.record_refusal(REFUSAL_KIND, sent_at, sent_at + 0.1)
