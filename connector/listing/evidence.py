@@ -1,11 +1,11 @@
 """Evidence from outside a sweep that the list shows every subscriber (architecture 7, rule 7).
 
 A list that a result window cuts off, or that hides a class of subscribers, looks complete. Its TotalCount, its pages
-and its end leave out the same subscribers. Other questions show these missing subscribers: counts of classes and bases,
+and its end leave out the same subscribers. Other requests show these missing subscribers: counts of classes and bases,
 and look-ups by Id. The looked-up Ids are of subscribers that the ledger has and the sweep lacks, or are Ids that no
 page showed.
 
-`plan_questions` returns the next questions, and `ask_questions_together` asks them. `connector.listing.findings`
+`plan_requests` returns the next requests, and `send_requests_together` sends them. `connector.listing.findings`
 decides what the answers prove. The plan and the decision are pure functions.
 """
 
@@ -22,12 +22,12 @@ from connector.listing.controls import DrawBytes, RequestPage, have_requested_va
 from connector.listing.findings import (
     BEYOND_ID_COUNT,
     CLASS_FIELDS,
+    ID_LOOK_UP_TARGETS,
     PARTITIONS,
-    TOPICS_BY_ID,
     Answer,
+    EvidenceRequest,
     ListReading,
-    Question,
-    Topic,
+    RequestTarget,
     compute_id_step,
     contradicts_reading,
     decide_partition,
@@ -67,62 +67,64 @@ page before the end."""
 
 
 async def gather_answers(request_page: RequestPage, reading: ListReading, concurrency: int) -> list[Answer]:
-    """Ask all questions about the reading, at most `concurrency` at a time, until `plan_questions` returns no question.
+    """Send the requests that `plan_requests` returns, at most `concurrency` at a time, until it returns no request.
     Return the answers."""
     answers: list[Answer] = []
-    while questions := plan_questions(reading, answers):
-        answers += await ask_questions_together(request_page, questions, concurrency)
+    while requests := plan_requests(reading, answers):
+        answers += await send_requests_together(request_page, requests, concurrency)
     return answers
 
 
-async def ask_unlisted_entries(
+async def look_up_unlisted_entries(
     request_page: RequestPage, unlisted_entry_ids: Sequence[int], answers: Sequence[Answer], concurrency: int
 ) -> list[Answer]:
     """Look up ledger entries that the reading still lacks after the hidden classes were read separately. `answers` are
     the answers to the earlier requests for evidence. All requests together are at most MAX_REQUESTS."""
-    requested_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
-    questions = [
-        _build_id_question(Topic.UNLISTED_ENTRY, subscriber_id)
+    requested_ids = {
+        answer.request.value for answer in answers if answer.request.target is RequestTarget.UNLISTED_ENTRY
+    }
+    requests = [
+        _build_id_request(RequestTarget.UNLISTED_ENTRY, subscriber_id)
         for subscriber_id in unlisted_entry_ids
         if subscriber_id not in requested_ids
     ]
-    return await ask_questions_together(request_page, questions[: max(0, MAX_REQUESTS - len(answers))], concurrency)
+    return await send_requests_together(request_page, requests[: max(0, MAX_REQUESTS - len(answers))], concurrency)
 
 
-async def ask_questions_together(
-    request_page: RequestPage, questions: Sequence[Question], concurrency: int
+async def send_requests_together(
+    request_page: RequestPage, requests: Sequence[EvidenceRequest], concurrency: int
 ) -> list[Answer]:
-    """Ask the questions, at most `concurrency` at a time, and return the answers in the order of the questions."""
+    """Send the requests, at most `concurrency` at a time, and return the answers in the order of the requests."""
     semaphore = asyncio.Semaphore(max(1, concurrency))
 
-    async def ask_question(question: Question) -> Answer:
+    async def send_request(request: EvidenceRequest) -> Answer:
         async with semaphore:
-            return Answer(question, await request_page(question.query))
+            return Answer(request, await request_page(request.query))
 
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(ask_question(question)) for question in questions]
+            tasks = [group.create_task(send_request(request)) for request in requests]
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
 
 
-async def ask_combinations(
+async def request_combinations(
     request_page: RequestPage, combinations: Sequence[Sequence[HiddenClass]], concurrency: int
 ) -> dict[tuple[HiddenClass, ...], Sequence[dict[str, Any]]]:
-    """Ask for each combination of classes, `concurrency` questions at a time. Return the subscribers of the answers, by
-    combination, without combinations that show no subscriber."""
-    questions = [
-        Question(
-            Topic.COMBINATION,
+    """Request each combination of classes, at most `concurrency` at a time. Return the subscribers of the answers, by
+    combination. Leave out combinations that show no subscriber."""
+    requests = [
+        EvidenceRequest(
+            RequestTarget.COMBINATION,
             ListQuery(limit=_SAMPLE_ROW_COUNT, **dict(combination)),  # type: ignore[arg-type] # each value has its field's type
             classes=tuple(combination),
         )
         for combination in combinations
     ]
-    answers = await ask_questions_together(request_page, questions, concurrency)
+    answers = await send_requests_together(request_page, requests, concurrency)
     rows_by_combination = {
-        answer.question.classes: () if answer.page is None else answer.page.subscribers for answer in answers
+        answer.request.classes: () if answer.page is None else answer.page.subscribers for answer in answers
     }
     return {
         classes: rows
@@ -137,51 +139,51 @@ def draw_absent_values(filters: Collection[str], draw_bytes: DrawBytes) -> dict[
     return {field_name: value for field_name, value in absent_values.items() if value is not None}
 
 
-def plan_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
-    """Return the next questions, or no question if the answers decide. Return no more questions than MAX_REQUESTS
+def plan_requests(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:
+    """Return the next requests, or no request if the answers decide. Return no more requests than MAX_REQUESTS
     allows.
 
-    The order of the questions is: counts, repeated counts if the counts contradict the list, look-ups by Id, second
+    The order of the requests is: counts, repeated counts if the counts contradict the list, look-ups by Id, second
     look-ups of ids that exist, combinations of classes, and look-ups of more ledger entries. If the list changes,
     counts may have to be repeated twice, so look-ups come after the counts.
     """
     if not answers:
-        questions = _plan_count_questions(reading)
+        requests = _plan_count_requests(reading)
         # If TotalCount is ignored, only the rows of the answers are evidence.
         if reading.is_list_quiet or not reading.is_total_checked:
-            questions += _plan_look_ups(reading, len(questions))
-        return questions
-    questions = _plan_recount_questions(reading, answers)
-    has_looked_up = any(answer.question.topic in TOPICS_BY_ID for answer in answers)
-    if not questions and not has_looked_up and not contradicts_reading(reading, answers):
-        questions = _plan_look_ups(reading, len(answers))
-    if not questions:
-        questions = _plan_second_look_ups(reading, answers)
-    if not questions or len(answers) + len(questions) > MAX_REQUESTS:
-        questions = _plan_combination_questions(reading, answers) or _plan_entry_look_ups(reading, answers)
-    return questions[: MAX_REQUESTS - len(answers)]
+            requests += _plan_look_ups(reading, len(requests))
+        return requests
+    requests = _plan_recount_requests(reading, answers)
+    has_looked_up = any(answer.request.target in ID_LOOK_UP_TARGETS for answer in answers)
+    if not requests and not has_looked_up and not contradicts_reading(reading, answers):
+        requests = _plan_look_ups(reading, len(answers))
+    if not requests:
+        requests = _plan_second_look_ups(reading, answers)
+    if not requests or len(answers) + len(requests) > MAX_REQUESTS:
+        requests = _plan_combination_requests(reading, answers) or _plan_entry_look_ups(reading, answers)
+    return requests[: MAX_REQUESTS - len(answers)]
 
 
-def _plan_count_questions(reading: ListReading) -> list[Question]:
+def _plan_count_requests(reading: ListReading) -> list[EvidenceRequest]:
     field_names = [
         field_name for field_name in PARTITIONS if field_name not in {*reading.filters, *reading.skipped_partitions}
     ]
-    questions = [_build_whole_list_question(reading, 0)]
+    requests = [_build_whole_list_request(reading, 0)]
     for field_name in field_names:
-        questions += [
-            Question(
-                Topic.FILTER_PAIR,
+        requests += [
+            EvidenceRequest(
+                RequestTarget.FILTER_PAIR,
                 _build_part_query(reading, {other_field_name: value, field_name: PARTITIONS[field_name][0]}),
                 field_name,
                 other_field_name,
             )
             for other_field_name, value in reading.absent_values.items()
         ]
-        questions += _build_part_questions(reading, field_name, PARTITIONS[field_name], 0)
+        requests += _build_part_requests(reading, field_name, PARTITIONS[field_name], 0)
     return [
-        *questions,
-        *_build_part_questions(reading, "base_id", _choose_bases(reading), 0),
-        _build_whole_list_question(reading, 0),
+        *requests,
+        *_build_part_requests(reading, "base_id", _choose_bases(reading), 0),
+        _build_whole_list_request(reading, 0),
     ]
 
 
@@ -197,9 +199,9 @@ def _choose_bases(reading: ListReading) -> list[int]:
     return bases if len(bases) > 1 or not listed_bases else []
 
 
-def _plan_recount_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
-    """Return questions that count the parts of one partition again, in the opposite order. This is the first
-    partition whose counts must be repeated. Return no question if no partition needs another count.
+def _plan_recount_requests(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:
+    """Return requests that count the parts of one partition again, in the opposite order. The partition is the first
+    whose counts must be repeated. Return no request if no partition needs another count.
     """
     for field_name in CLASS_FIELDS:
         rounds = read_rounds(reading, field_name, answers)
@@ -208,20 +210,20 @@ def _plan_recount_questions(reading: ListReading, answers: Sequence[Answer]) -> 
             round_index = len(rounds)
             ordered_values = class_values if round_index % 2 == 0 else class_values[::-1]
             return [
-                *_build_part_questions(reading, field_name, ordered_values, round_index),
-                _build_whole_list_question(reading, round_index),
+                *_build_part_requests(reading, field_name, ordered_values, round_index),
+                _build_whole_list_request(reading, round_index),
             ]
     return []
 
 
-def _plan_combination_questions(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
-    """Return questions for the bases of the load that no row shows, and questions for combinations of classes.
+def _plan_combination_requests(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:
+    """Return requests for the bases of the load that no row shows, and requests for combinations of classes.
 
     A subscriber may belong to two hidden classes, for example if it is inactive and has no gender. Only a request for
     both classes shows this subscriber. A class that a request has shown is combined only with bases that no row
     shows."""
-    has_asked_combinations = any(answer.question.topic is Topic.COMBINATION for answer in answers)
-    if has_asked_combinations or contradicts_reading(reading, answers):
+    has_requested_combinations = any(answer.request.target is RequestTarget.COMBINATION for answer in answers)
+    if has_requested_combinations or contradicts_reading(reading, answers):
         return []
     base_ids = () if "base_id" in reading.filters else reading.base_ids or ()
     unshown_classes = list_unshown_classes(reading, answers)
@@ -239,7 +241,7 @@ def _plan_combination_questions(reading: ListReading, answers: Sequence[Answer])
         or (set(unshown_classes).issuperset(combination) and not needs_load_base)
     ]
     return [
-        Question(Topic.COMBINATION, _build_part_query(reading, dict(combination)), classes=combination)
+        EvidenceRequest(RequestTarget.COMBINATION, _build_part_query(reading, dict(combination)), classes=combination)
         for combination in [*((load_base_class,) for load_base_class in load_base_classes), *combinations]
     ]
 
@@ -264,31 +266,33 @@ def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[t
     return sorted((combination for combination in combinations if len(combination) >= min_size), key=len)
 
 
-def _plan_look_ups(reading: ListReading, request_count: int) -> list[Question]:
+def _plan_look_ups(reading: ListReading, request_count: int) -> list[EvidenceRequest]:
     """Return look-ups of ids, and of a few ledger entries. Return no more look-ups than MAX_REQUESTS allows after
     `request_count` requests."""
-    questions = _plan_id_look_ups(reading)[: MAX_REQUESTS - request_count]
-    remaining_count = max(0, MAX_REQUESTS - _RESERVED_REQUEST_COUNT - request_count - len(questions))
+    requests = _plan_id_look_ups(reading)[: MAX_REQUESTS - request_count]
+    remaining_count = max(0, MAX_REQUESTS - _RESERVED_REQUEST_COUNT - request_count - len(requests))
     unlisted_entry_ids = reading.unlisted_entry_ids[: min(remaining_count, _FIRST_ENTRY_COUNT)]
     return [
-        *(_build_id_question(Topic.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids),
-        *questions,
+        *(_build_id_request(RequestTarget.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids),
+        *requests,
     ]
 
 
-def _plan_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
+def _plan_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:
     """Return look-ups of the ledger entries that were not looked up yet. Return no look-up if the answers already
     contradict the list."""
     if contradicts_reading(reading, answers) or find_hidden_classes(reading, answers):
         return []
-    requested_ids = {answer.question.value for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY}
+    requested_ids = {
+        answer.request.value for answer in answers if answer.request.target is RequestTarget.UNLISTED_ENTRY
+    }
     unlisted_entry_ids = [
         subscriber_id for subscriber_id in reading.unlisted_entry_ids if subscriber_id not in requested_ids
     ]
-    return [_build_id_question(Topic.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids]
+    return [_build_id_request(RequestTarget.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids]
 
 
-def _plan_id_look_ups(reading: ListReading) -> list[Question]:
+def _plan_id_look_ups(reading: ListReading) -> list[EvidenceRequest]:
     """Return look-ups of a listed id, of ids beyond both ends, and of ids that are missing between listed ids."""
     ids = reading.ids
     if reading.filters or not len(ids):
@@ -302,10 +306,14 @@ def _plan_id_look_ups(reading: ListReading) -> list[Question]:
         *(smallest_id - id_step * step_number for step_number in range(1, below_id_count + 1)),
     ]
     return [
-        _build_id_question(Topic.KNOWN_SUBSCRIBER, int(ids[len(ids) // 2])),
-        *(_build_id_question(Topic.BEYOND_ID, subscriber_id) for subscriber_id in beyond_ids if subscriber_id > 0),
+        _build_id_request(RequestTarget.KNOWN_SUBSCRIBER, int(ids[len(ids) // 2])),
         *(
-            _build_id_question(Topic.MISSING_ID, subscriber_id)
+            _build_id_request(RequestTarget.BEYOND_ID, subscriber_id)
+            for subscriber_id in beyond_ids
+            if subscriber_id > 0
+        ),
+        *(
+            _build_id_request(RequestTarget.MISSING_ID, subscriber_id)
             for subscriber_id in _choose_missing_ids(ids, id_step, reading.seed)
         ),
     ]
@@ -322,31 +330,32 @@ def _choose_missing_ids(ids: IdArray, id_step: int, seed: bytes) -> list[int]:
     ]
 
 
-def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[Question]:
-    """Return questions that show whether an unlisted id belongs to a newcomer or to a hidden subscriber.
+def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:
+    """Return requests that show whether an unlisted id belongs to a newcomer or to a hidden subscriber.
 
     An id between listed ids is looked up once more. For an id beyond the listed ids, the end of the list is read again.
     If the end shows the id, the subscriber is a newcomer."""
-    asked_questions = [answer.question for answer in answers]
-    questions = []
-    for subscriber_id in sorted(find_present_ids(reading, answers, Topic.MISSING_ID)):
-        question = _build_id_question(Topic.MISSING_ID, subscriber_id, 1)
-        questions += [question] if question not in asked_questions else []
+    sent_requests = [answer.request for answer in answers]
+    requests = []
+    for subscriber_id in sorted(find_present_ids(reading, answers, RequestTarget.MISSING_ID)):
+        request = _build_id_request(RequestTarget.MISSING_ID, subscriber_id, 1)
+        requests += [request] if request not in sent_requests else []
     if reading.certificate.order not in (Order.ID, Order.ID_DESC) and len(reading.ids):
-        return questions
+        return requests
     sides = set[str]()
-    if not any(question.topic is Topic.END for question in asked_questions):
+    if not any(request.target is RequestTarget.END for request in sent_requests):
         sides |= {
-            find_side(reading, subscriber_id) for subscriber_id in find_present_ids(reading, answers, Topic.BEYOND_ID)
+            find_side(reading, subscriber_id)
+            for subscriber_id in find_present_ids(reading, answers, RequestTarget.BEYOND_ID)
         }
         if max(read_totals(answers), default=0) > (reading.certificate.total_last or 0):
             sides.add("above")  # the list has grown, and newcomers have the largest ids
-    end_indexes = [index for index, question in enumerate(asked_questions) if question.topic is Topic.END]
+    end_indexes = [index for index, request in enumerate(sent_requests) if request.target is RequestTarget.END]
     later_answers = answers[max(end_indexes, default=-1) + 1 :]
     hidden_ids = {
         subscriber_id
         for answer in later_answers
-        if answer.question.topic in (Topic.PART, Topic.COMBINATION)
+        if answer.request.target in (RequestTarget.PART, RequestTarget.COMBINATION)
         for subscriber_id in find_hidden_ids(reading, answer, answers).tolist()
     }
     if any(find_side(reading, hidden_id) == "above" for hidden_id in hidden_ids):
@@ -356,12 +365,12 @@ def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> li
         overlap_rows = min(_OVERLAP_ROW_COUNT, reading.page_size // 2)
         offset = max(0, reading.certificate.distinct - overlap_rows) if is_tail else 0
         query = replace(reading.query, offset=offset, limit=MAX_LIMIT - 1)
-        questions += [Question(Topic.END, query, value=side)] * _END_READING_COUNT
-    return questions
+        requests += [EvidenceRequest(RequestTarget.END, query, value=side)] * _END_READING_COUNT
+    return requests
 
 
-def _build_whole_list_question(reading: ListReading, round_index: int) -> Question:
-    """Return the question for the whole list. In round 0, a list of one page is read again. Otherwise, the answer has
+def _build_whole_list_request(reading: ListReading, round_index: int) -> EvidenceRequest:
+    """Return the request for the whole list. In round 0, a list of one page is read again. Otherwise, the answer has
     TotalCount and a few rows. The limit differs from the limit of the reading, so that no cache returns an old
     answer."""
     limit = reading.query.limit
@@ -369,20 +378,24 @@ def _build_whole_list_question(reading: ListReading, round_index: int) -> Questi
     query = replace(
         reading.query, offset=0, limit=max(1, limit - 1) if is_one_page and not round_index else _SAMPLE_ROW_COUNT
     )
-    return Question(Topic.WHOLE_LIST, query, round_index=round_index)
+    return EvidenceRequest(RequestTarget.WHOLE_LIST, query, round_index=round_index)
 
 
-def _build_part_questions(
+def _build_part_requests(
     reading: ListReading, field_name: str, values: Sequence[object], round_index: int
-) -> list[Question]:
+) -> list[EvidenceRequest]:
     return [
-        Question(Topic.PART, _build_part_query(reading, {field_name: value}), field_name, value, round_index)
+        EvidenceRequest(
+            RequestTarget.PART, _build_part_query(reading, {field_name: value}), field_name, value, round_index
+        )
         for value in values
     ]
 
 
-def _build_id_question(topic: Topic, subscriber_id: int, round_index: int = 0) -> Question:
-    return Question(topic, ListQuery(limit=_SAMPLE_ROW_COUNT, id=subscriber_id), "id", subscriber_id, round_index)
+def _build_id_request(target: RequestTarget, subscriber_id: int, round_index: int = 0) -> EvidenceRequest:
+    return EvidenceRequest(
+        target, ListQuery(limit=_SAMPLE_ROW_COUNT, id=subscriber_id), "id", subscriber_id, round_index
+    )
 
 
 def _build_part_query(reading: ListReading, values: Mapping[str, object]) -> ListQuery:

@@ -1,4 +1,4 @@
-"""Questions about a list whose reading seems complete, and decisions about the answers: whether the list shows every
+"""Requests for evidence about a complete reading, and decisions about the answers: whether the list shows every
 subscriber (architecture 7, rule 7).
 
 All functions are pure. The answer to a filter counts only if the rows of the answer match the filter.
@@ -36,8 +36,8 @@ CLASS_FIELDS = (*PARTITIONS, "base_id")
 BEYOND_ID_COUNT = 3  # number of looked-up ids after the last row; a result window would cut off the last rows
 
 
-class Topic(Enum):
-    """The topic of a question."""
+class RequestTarget(Enum):
+    """What a request for evidence asks for."""
 
     WHOLE_LIST = "whole_list"  # TotalCount and the first rows of the whole list, after the reading
     # Whether a filter of the reading's query still works together with a filter of a partition.
@@ -52,18 +52,23 @@ class Topic(Enum):
     END = "end"
 
 
-TOPICS_BY_ID = frozenset({Topic.KNOWN_SUBSCRIBER, Topic.MISSING_ID, Topic.BEYOND_ID, Topic.UNLISTED_ENTRY})
+ID_LOOK_UP_TARGETS = frozenset(
+    {RequestTarget.KNOWN_SUBSCRIBER, RequestTarget.MISSING_ID, RequestTarget.BEYOND_ID, RequestTarget.UNLISTED_ENTRY}
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One request for evidence. `field_name` and `value` are the filter of a question about a part or an id. `classes`
-    are the classes of a question about a combination. In a question about an end of the list, `value` is "above"
-    (larger ids than the listed ids) or "below" (smaller ids). `round_index` is the number of earlier questions for the
-    same count.
+class EvidenceRequest:
+    """A request for evidence.
+
+    - A request for a part or an id has its filter in `field_name` and `value`.
+    - A request for a combination has its classes in `classes`.
+    - A request for an end of the list has the end in `value`: "above" (ids larger than the listed ids) or "below".
+
+    `round_index` is 0 for a first request, 1 for its first repetition, and so on.
     """
 
-    topic: Topic
+    target: RequestTarget
     query: ListQuery
     field_name: str = ""
     value: object = None
@@ -73,9 +78,9 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a question: a page, or None if the service returned no page."""
+    """The answer to a request: a page, or None if the service returned no page."""
 
-    question: Question
+    request: EvidenceRequest
     page: ListPage | None
 
     @property
@@ -86,7 +91,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ListReading:
-    """A reading of the list that seems complete, with the facts that questions and decisions need."""
+    """A reading of the list that seems complete, with the facts that requests and decisions need."""
 
     certificate: Certificate
     query: ListQuery
@@ -142,7 +147,9 @@ def read_unlisted_ids(reading: ListReading, answer: Answer) -> IdArray:
 def find_newcomer_ids(reading: ListReading, answers: Sequence[Answer]) -> IdArray:
     """Return the ids of newcomers, in ascending order. A newcomer has a larger id than all subscribers of the reading,
     and a later request for the first or the last rows of the list shows the newcomer."""
-    unfiltered_answers = [answer for answer in answers if answer.question.topic in (Topic.WHOLE_LIST, Topic.END)]
+    unfiltered_answers = [
+        answer for answer in answers if answer.request.target in (RequestTarget.WHOLE_LIST, RequestTarget.END)
+    ]
     unlisted_ids = [read_unlisted_ids(reading, answer) for answer in unfiltered_answers]
     ids: IdArray = np.unique(np.concatenate([np.empty(0, np.int64), *unlisted_ids]))
     return ids[ids > reading.ids[-1]] if len(reading.ids) else ids
@@ -158,7 +165,7 @@ def find_hidden_ids(reading: ListReading, answer: Answer, answers: Sequence[Answ
 
 def read_totals(answers: Sequence[Answer]) -> list[int]:
     """Return the TotalCounts of the whole list in these answers."""
-    whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE_LIST]
+    whole_answers = [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
     return [answer.total_count for answer in whole_answers if answer.total_count is not None]
 
 
@@ -320,11 +327,13 @@ def _find_unlisted_values(reading: ListReading, field_name: str, answers: Sequen
     """
     listed_count_by_value = reading.class_counts.get(field_name, {})
     part_answers = [
-        answer for answer in answers if answer.question.topic is Topic.PART and answer.question.field_name == field_name
+        answer
+        for answer in answers
+        if answer.request.target is RequestTarget.PART and answer.request.field_name == field_name
     ]
     unlisted_values = list[object]()
-    for value in dict.fromkeys(answer.question.value for answer in part_answers):
-        answers_for_value = [answer for answer in part_answers if answer.question.value == value]
+    for value in dict.fromkeys(answer.request.value for answer in part_answers):
+        answers_for_value = [answer for answer in part_answers if answer.request.value == value]
         is_unlisted = all(
             _read_count(reading, answer) is not None and _shows_only_hidden_classes(reading, answer, answers)
             for answer in answers_for_value
@@ -345,17 +354,19 @@ def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Se
 
 
 def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
-    """Return the counts of a partition, one `RoundCounts` for each round of questions. Return an empty list if any
-    answer is missing or does not match its question."""
+    """Return the counts of a partition, one `RoundCounts` for each round of requests. Return an empty list if any
+    answer is missing or does not match its request."""
     whole_answers = (
-        [answer for answer in answers if answer.question.topic is Topic.WHOLE_LIST] if reading.is_total_checked else []
+        [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
+        if reading.is_total_checked
+        else []
     )
     rounds: list[RoundCounts] = []
     for round_index, count_by_value in enumerate(_read_part_counts(reading, field_name, answers)):
         answered_totals = [
             answer.total_count
             for answer in whole_answers
-            if answer.question.round_index in (round_index - 1, round_index)
+            if answer.request.round_index in (round_index - 1, round_index)
         ]
         totals = [total_count for total_count in answered_totals if total_count is not None]
         if len(totals) < len(answered_totals) or len(totals) < 2:
@@ -372,22 +383,24 @@ def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]
 
 
 def _read_part_counts(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
-    """Return the counts of a partition by value, one mapping for each round of questions. Return an empty list if any
-    answer is missing or does not match its question."""
+    """Return the counts of a partition by value, one mapping for each round of requests. Return an empty list if any
+    answer is missing or does not match its request."""
     pair_answers = [
         answer
         for answer in answers
-        if answer.question.topic is Topic.FILTER_PAIR and answer.question.field_name == field_name
+        if answer.request.target is RequestTarget.FILTER_PAIR and answer.request.field_name == field_name
     ]
     if len(pair_answers) < len(reading.absent_values) or not all(_is_empty_answer(answer) for answer in pair_answers):
         return []
     part_answers = [
-        answer for answer in answers if answer.question.topic is Topic.PART and answer.question.field_name == field_name
+        answer
+        for answer in answers
+        if answer.request.target is RequestTarget.PART and answer.request.field_name == field_name
     ]
     rounds = list[dict[object, int]]()
-    for round_index in sorted({answer.question.round_index for answer in part_answers}):
-        answers_of_round = [answer for answer in part_answers if answer.question.round_index == round_index]
-        count_by_value = {answer.question.value: _read_count(reading, answer) for answer in answers_of_round}
+    for round_index in sorted({answer.request.round_index for answer in part_answers}):
+        answers_of_round = [answer for answer in part_answers if answer.request.round_index == round_index]
+        count_by_value = {answer.request.value: _read_count(reading, answer) for answer in answers_of_round}
         valid_count_by_value = {value: count for value, count in count_by_value.items() if count is not None}
         if len(valid_count_by_value) < len(count_by_value):
             return []
@@ -397,12 +410,12 @@ def _read_part_counts(reading: ListReading, field_name: str, answers: Sequence[A
 
 def _read_count(reading: ListReading, answer: Answer) -> int | None:
     """Return the number of subscribers in a part, from the answer about this part. The number is TotalCount or, if
-    TotalCount is ignored, the number of rows. Return None if the rows do not match the question."""
+    TotalCount is ignored, the number of rows. Return None if the rows do not match the request."""
     page = answer.page
     total_count = None if page is None else page.total_count if reading.is_total_checked else len(page.subscribers)
     if page is None or total_count is None or bool(page.subscribers) != bool(total_count):
         return None
-    requested_values = {**reading.filters, answer.question.field_name: answer.question.value}
+    requested_values = {**reading.filters, answer.request.field_name: answer.request.value}
     return total_count if have_requested_values(requested_values, page.subscribers) else None
 
 
@@ -417,7 +430,7 @@ def _decide_combinations(reading: ListReading, answers: Sequence[Answer]) -> Fin
     the list hides classes. If the list did not change and no class was read separately, one subscriber is enough."""
     combinations, unlisted_count = list[tuple[HiddenClass, ...]](), 0
     for answer in answers:  # requests for fewer classes come first
-        classes, page = answer.question.classes, answer.page
+        classes, page = answer.request.classes, answer.page
         is_combination_covered = any(set(combination) <= set(classes) for combination in combinations)
         if is_combination_covered or not classes or page is None:
             continue
@@ -439,7 +452,7 @@ def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding |
     """
     certificate = reading.certificate
     last_total = certificate.total_last
-    whole_answers = [answer for answer in answers if answer.question.topic is Topic.WHOLE_LIST]
+    whole_answers = [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
     totals = read_totals(answers)
     if last_total is None or not reading.is_total_checked:
         return None
@@ -496,15 +509,15 @@ def _has_grown_at_end(reading: ListReading, answers: Sequence[Answer]) -> bool:
         return False
     largest_id, order, id_count = int(reading.ids[-1]), reading.certificate.order, len(reading.ids)
     for answer in answers:
-        answered_ids, offset = read_ids(answer), answer.question.query.offset
+        answered_ids, offset = read_ids(answer), answer.request.query.offset
         has_newcomers = any(subscriber_id > largest_id for subscriber_id in answered_ids)
         if answer.page is None or answer.total_count is None or not has_newcomers:
             continue
-        if answer.question.topic is Topic.WHOLE_LIST and len(answered_ids) >= answer.total_count:
+        if answer.request.target is RequestTarget.WHOLE_LIST and len(answered_ids) >= answer.total_count:
             older_ids = sorted(subscriber_id for subscriber_id in set(answered_ids) if subscriber_id <= largest_id)
             if np.array_equal(np.array(older_ids, dtype=np.int64), reading.ids):
                 return True
-        if answer.question.topic is Topic.END and largest_id in answered_ids:
+        if answer.request.target is RequestTarget.END and largest_id in answered_ids:
             largest_id_rank = offset + answered_ids.index(largest_id)
             if largest_id_rank == (id_count - 1 if order is Order.ID else answer.total_count - id_count):
                 return True
@@ -525,10 +538,10 @@ def _decide_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | N
         for value in _find_unlisted_values(reading, field_name, answers)
     }
     for answer in answers:
-        question = answer.question
+        request = answer.request
         if (
-            question.topic not in (Topic.WHOLE_LIST, Topic.PART)
-            or (question.field_name, question.value) in hidden_classes
+            request.target not in (RequestTarget.WHOLE_LIST, RequestTarget.PART)
+            or (request.field_name, request.value) in hidden_classes
         ):
             continue
         if answer.page is None or not have_requested_values(reading.filters, answer.page.subscribers):
@@ -553,10 +566,10 @@ def _decide_unlisted_entries(reading: ListReading, answers: Sequence[Answer]) ->
 
     One existing subscriber contradicts the list. If the query has a filter besides the base, two subscribers must
     exist, because the values of one subscriber may have changed."""
-    lookup_answers = [answer for answer in answers if answer.question.topic is Topic.UNLISTED_ENTRY]
+    lookup_answers = [answer for answer in answers if answer.request.target is RequestTarget.UNLISTED_ENTRY]
     if not lookup_answers:
         return None
-    present_ids = find_present_ids(reading, answers, Topic.UNLISTED_ENTRY)
+    present_ids = find_present_ids(reading, answers, RequestTarget.UNLISTED_ENTRY)
     min_present_count = 2 if set(reading.filters) - {"base_id"} else 1
     evidence_result = EvidenceResult.CONTRADICTS if len(present_ids) >= min_present_count else EvidenceResult.NOTHING
     message = f"look-ups by Id find {len(present_ids)} of {len(lookup_answers)} subscribers that the list lacks"
@@ -568,19 +581,21 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
 
     If an id exists, the list leaves a subscriber out, or the subscriber is a newcomer. If the last listed ids have few
     gaps, and the next ids do not exist, the list is not cut off."""
-    lookup_answers = [answer for answer in answers if answer.question.topic in (Topic.MISSING_ID, Topic.BEYOND_ID)]
+    lookup_answers = [
+        answer for answer in answers if answer.request.target in (RequestTarget.MISSING_ID, RequestTarget.BEYOND_ID)
+    ]
     if not lookup_answers:
         return None
-    inside_ids = find_present_ids(reading, answers, Topic.MISSING_ID)
-    outside_ids = find_present_ids(reading, answers, Topic.BEYOND_ID)
-    second_lookup_answers = [answer for answer in lookup_answers if answer.question.round_index]
+    inside_ids = find_present_ids(reading, answers, RequestTarget.MISSING_ID)
+    outside_ids = find_present_ids(reading, answers, RequestTarget.BEYOND_ID)
+    second_lookup_answers = [answer for answer in lookup_answers if answer.request.round_index]
     unlisted_ids = inside_ids.intersection(
-        answer.question.value for answer in second_lookup_answers if _is_present(reading, answer)
+        answer.request.value for answer in second_lookup_answers if _is_present(reading, answer)
     )
     for subscriber_id in outside_ids:
         side = find_side(reading, subscriber_id)
         end_answers = [
-            answer for answer in answers if answer.question.topic is Topic.END and answer.question.value == side
+            answer for answer in answers if answer.request.target is RequestTarget.END and answer.request.value == side
         ]
         id_sets_of_ends = [set(read_ids(answer)) for answer in end_answers if answer.page is not None]
         if id_sets_of_ends and not any(subscriber_id in ids_of_end for ids_of_end in id_sets_of_ends):
@@ -593,12 +608,12 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
     )
     if is_list_cut_off and len(outside_ids) >= _SHORT_GROWTH_ROWS:
         unlisted_ids |= outside_ids  # these subscribers are not newcomers, because TotalCount has not grown
-    asked_count = len({answer.question.value for answer in lookup_answers})
+    asked_count = len({answer.request.value for answer in lookup_answers})
     message = f"look-ups by Id find {len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks"
     if unlisted_ids:
         return Finding("ids", EvidenceResult.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
     has_control = any(
-        answer.question.topic is Topic.KNOWN_SUBSCRIBER and _is_present(reading, answer) for answer in answers
+        answer.request.target is RequestTarget.KNOWN_SUBSCRIBER and _is_present(reading, answer) for answer in answers
     )
     is_proof = (
         has_control
@@ -622,9 +637,9 @@ def _compute_chance_probability(reading: ListReading) -> float:
     return float((1 - density) ** lookup_count)
 
 
-def find_present_ids(reading: ListReading, answers: Sequence[Answer], topic: Topic) -> set[int]:
-    """Return the ids that look-ups of this topic have found, and that the reading lacks."""
-    present_answers = [answer for answer in answers if answer.question.topic is topic and _is_present(reading, answer)]
+def find_present_ids(reading: ListReading, answers: Sequence[Answer], target: RequestTarget) -> set[int]:
+    """Return the ids that requests with this target have found, and that the reading lacks."""
+    present_answers = [answer for answer in answers if answer.request.target is target and _is_present(reading, answer)]
     return {
         subscriber_id for answer in present_answers for subscriber_id in read_unlisted_ids(reading, answer).tolist()
     }
@@ -633,6 +648,6 @@ def find_present_ids(reading: ListReading, answers: Sequence[Answer], topic: Top
 def _is_present(reading: ListReading, answer: Answer) -> bool:
     """Return whether the answer to a look-up by Id has only the subscriber with this Id, and the subscriber matches the
     filters of the reading's query."""
-    if answer.page is None or read_ids(answer) != [answer.question.value]:
+    if answer.page is None or read_ids(answer) != [answer.request.value]:
         return False
     return have_requested_values(reading.filters, answer.page.subscribers)

@@ -16,8 +16,8 @@ from connector.fields import FIELD_BY_NAME
 from connector.listing.access import ListAccess, LookupState
 from connector.listing.base_reader import BaseReader, build_reader
 from connector.listing.controls import RequestPage, have_requested_values
-from connector.listing.evidence import ask_combinations, ask_questions_together, combine_classes
-from connector.listing.findings import PARTITIONS, Question, Topic
+from connector.listing.evidence import combine_classes, request_combinations, send_requests_together
+from connector.listing.findings import PARTITIONS, EvidenceRequest, RequestTarget
 from connector.listing.pages import ListFailed, try_page
 from connector.listing.requests import look_up, read_stats, request_rows, try_unlisted_ids
 from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, decide_counts
@@ -113,7 +113,7 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
         combination for combination in combine_classes([*classes, base_class], min_size=2) if base_class in combination
     ]
     request_first_page = partial(try_page, access.client, access.retrier)
-    rows_by_combination = await ask_combinations(request_first_page, combinations, access.policy.max_concurrency)
+    rows_by_combination = await request_combinations(request_first_page, combinations, access.policy.max_concurrency)
     rows = [
         row
         for combination_rows in rows_by_combination.values()
@@ -167,7 +167,7 @@ async def find_hidden_classes(
                 if count and value not in class_counts.shown_values[field_name]
             ]
             hidden_classes += [(field_name, value) for value in hidden_values]
-    rows_by_combination = await ask_combinations(
+    rows_by_combination = await request_combinations(
         request_page, combine_classes(class_counts.unshown_classes, min_size=2), concurrency
     )
     return list(dict.fromkeys([*hidden_classes, *(class_ for classes in rows_by_combination for class_ in classes)]))
@@ -210,23 +210,28 @@ class ClassCounts:
 async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCounts:
     """Count the subscribers of each class and of the whole list with seven requests, at most `concurrency` at a
     time."""
-    questions = [
-        Question(Topic.WHOLE_LIST, ListQuery(limit=MAX_LIMIT - 1)),
+    requests = [
+        EvidenceRequest(RequestTarget.WHOLE_LIST, ListQuery(limit=MAX_LIMIT - 1)),
         *(
-            Question(Topic.PART, ListQuery(limit=_SAMPLE_ROW_COUNT, **{field_name: value}), field_name, value)  # type: ignore[arg-type]
+            EvidenceRequest(
+                RequestTarget.PART,
+                ListQuery(limit=_SAMPLE_ROW_COUNT, **{field_name: value}),  # type: ignore[arg-type]
+                field_name,
+                value,
+            )
             for field_name, values in PARTITIONS.items()
             for value in values
         ),
-        Question(Topic.WHOLE_LIST, ListQuery(limit=_SAMPLE_ROW_COUNT)),
+        EvidenceRequest(RequestTarget.WHOLE_LIST, ListQuery(limit=_SAMPLE_ROW_COUNT)),
     ]
-    first_whole_list_answer, *part_answers, last_whole_list_answer = await ask_questions_together(
-        request_page, questions, concurrency
+    first_whole_list_answer, *part_answers, last_whole_list_answer = await send_requests_together(
+        request_page, requests, concurrency
     )
     if first_whole_list_answer.page is None:
         return ClassCounts()
     part_totals: dict[str, dict[object, int]] = {field_name: {} for field_name in PARTITIONS}
     for part_answer in part_answers:
-        field_name, value = part_answer.question.field_name, part_answer.question.value
+        field_name, value = part_answer.request.field_name, part_answer.request.value
         if part_answer.page is not None and have_requested_values({field_name: value}, part_answer.page.subscribers):
             part_totals[field_name][value] = (
                 (part_answer.total_count or len(part_answer.page.subscribers)) if part_answer.page.subscribers else 0

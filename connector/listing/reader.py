@@ -24,15 +24,15 @@ from connector.listing.controls import (
 from connector.listing.dispatching import ListProgress, PageDispatcher, PartDispatcher
 from connector.listing.evidence import (
     FindUnlistedEntries,
-    ask_unlisted_entries,
     combine_classes,
     draw_absent_values,
     gather_answers,
+    look_up_unlisted_entries,
 )
 from connector.listing.findings import (
     Answer,
     ListReading,
-    Topic,
+    RequestTarget,
     decide_evidence,
     find_hidden_classes,
     list_unshown_classes,
@@ -199,7 +199,7 @@ async def read_list(
             list_reading, answers, dispatcher.class_counts
         )
         unlisted_entry_ids = [] if find_unlisted_entries is None else await find_unlisted_entries(list_reading.ids)
-        answers += await ask_unlisted_entries(
+        answers += await look_up_unlisted_entries(
             request_page, unlisted_entry_ids, answers, concurrency_limit.allowed_count
         )
     findings = [*decide_evidence(list_reading, answers), *problem_findings]
@@ -211,7 +211,7 @@ async def _has_same_total(request_page: RequestPage, reading: ListReading, answe
     """Request TotalCount once more. Return whether it is still the TotalCount of the reading and of the `answers` for
     the whole list."""
     page = await request_page(replace(reading.query, limit=1))
-    totals = {answer.total_count for answer in answers if answer.question.topic is Topic.WHOLE_LIST}
+    totals = {answer.total_count for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST}
     totals |= {reading.certificate.total_first, None if page is None else page.total_count}
     return totals == {reading.certificate.total_last}
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pytest
 
-from connector.listing.evidence import plan_questions
+from connector.listing.evidence import plan_requests
 from connector.listing.findings import Answer, ListReading, decide_evidence, find_hidden_classes
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, EvidenceResult, Order
 from connector.service.wire import ListPage, ListQuery
@@ -59,9 +59,9 @@ def answer_evidence_requests(
     `added_count_per_answer` is the number of subscribers that are added to base 8 before each answer."""
     answers: list[Answer] = []
     listed_ids, base_8_ids = list(listed_ids), set(base_8_ids)
-    while questions := plan_questions(reading, answers):
-        for question in questions:
-            query = question.query
+    while requests := plan_requests(reading, answers):
+        for request in requests:
+            query = request.query
             added_ids = range(len(listed_ids) + 1, len(listed_ids) + added_count_per_answer + 1)
             is_descending = reading.certificate.order is Order.ID_DESC
             listed_ids = [*added_ids[::-1], *listed_ids] if is_descending else [*listed_ids, *added_ids]
@@ -92,7 +92,7 @@ def answer_evidence_requests(
                 }
                 for subscriber_id in shown_ids[query.offset : query.offset + query.limit]
             ]
-            answers.append(Answer(question, ListPage(rows, len(shown_ids), query.offset, query.limit)))
+            answers.append(Answer(request, ListPage(rows, len(shown_ids), query.offset, query.limit)))
     return answers
 
 
