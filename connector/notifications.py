@@ -10,7 +10,7 @@ from pathlib import Path
 from connector.clock import Clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
-from connector.jobs.mail_models import Notify, Webhook
+from connector.jobs.mail_models import NotificationSettings, Webhook
 from connector.jobs.models import Job
 from connector.jobs.reader import read_job_alert_keys
 from connector.runs.alerts import (
@@ -30,16 +30,18 @@ _MAX_ATTEMPTS = 3
 _RETRY_WAIT_S = 2.0
 
 
-async def send_alert(notify: Notify | None, report: Report, state_dir: Path | None, stop: Stop) -> list[str]:
+async def send_alert(
+    notification_settings: NotificationSettings | None, report: Report, state_dir: Path | None, stop: Stop
+) -> list[str]:
     """Send the alert for this report if the job asks for one, and the alerts of earlier runs that were not delivered.
 
     `state_dir` is None if the state folder cannot be used. Then earlier runs are not known. A signal ends the sending.
     Return messages about a failure.
     """
-    if notify is None or report.is_planned:
+    if notification_settings is None or report.is_planned:
         return []
     try:
-        return await stop.wait_until_stopped(_record_and_send(notify, report, state_dir, stop.clock))
+        return await stop.wait_until_stopped(_record_and_send(notification_settings, report, state_dir, stop.clock))
     except RunAborted:
         return [f"A signal interrupted the job's alert. {_describe_next_attempt(state_dir)}"]
     except Exception as error:  # noqa: BLE001 - a failed alert changes nothing of the run
@@ -54,7 +56,9 @@ async def report_failed_start(
 
     Return the id of the run, and messages about a failed alert.
     """
-    job_name, notify = (job.name, job.notify) if isinstance(job, Job) else read_job_alert_keys(job, environ)
+    job_name, notification_settings = (
+        (job.name, job.notify) if isinstance(job, Job) else read_job_alert_keys(job, environ)
+    )
     report = report_error(command, job_name, error, stop.clock.now())
     path = job.path if isinstance(job, Job) else job
     if path is not None:
@@ -64,14 +68,18 @@ async def report_failed_start(
         state_dir = read_state(environ).state_dir
     if error.run_id is None and state_dir is not None:
         record_error(report, state_dir)
-    return report.run_id, await send_alert(notify, report, state_dir, stop)
+    return report.run_id, await send_alert(notification_settings, report, state_dir, stop)
 
 
-async def _record_and_send(notify: Notify, report: Report, state_dir: Path | None, clock: Clock) -> list[str]:
+async def _record_and_send(
+    notification_settings: NotificationSettings, report: Report, state_dir: Path | None, clock: Clock
+) -> list[str]:
     report_values = report.as_json()
     path = None if state_dir is None else build_alert_record_path(state_dir, report_values)
     alert_record = AlertRecord() if path is None else read_alert_record(path)
-    reason, last_run = decide_alert(notify.on, alert_record.last_run, report_values, clock.now().timestamp())
+    reason, last_run = decide_alert(
+        notification_settings.on, alert_record.last_run, report_values, clock.now().timestamp()
+    )
     alerts = list(alert_record.undelivered)
     if reason is not None:
         alerts.append(write_alert(reason, last_run, report_values))
@@ -79,7 +87,7 @@ async def _record_and_send(notify: Notify, report: Report, state_dir: Path | Non
     if path is not None:
         # The alerts are recorded before they are sent. If this run is killed, the next run sends them.
         write_alert_record(path, last_run, alerts)
-    while alerts and (problem_text := await _post_alert(notify.webhook, alerts[0], clock)) is None:
+    while alerts and (problem_text := await _post_alert(notification_settings.webhook, alerts[0], clock)) is None:
         alerts.pop(0)
         if path is not None:
             write_alert_record(path, last_run, alerts)

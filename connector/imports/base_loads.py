@@ -120,7 +120,8 @@ class BaseLoads:
         continue. Rows that the run has not reached are `unsent`.
         """
         if bases is not None and isinstance(self._base, BaseColumn) and self._base.values is None:
-            refuse_too_many_bases(self._base, len({*self._loads_by_reference, *(base for base, _ in bases.split())}))
+            chunk_bases = (base for base, _ in bases.split_by_base())
+            refuse_too_many_bases(self._base, len({*self._loads_by_reference, *chunk_bases}))
         chunks = list[tuple[_BaseLoad, ClassifiedChunk]]()
         try:
             for base_ref, base_rows in self._split_by_base(planned_chunk, bases):
@@ -239,7 +240,7 @@ class BaseLoads:
         if isinstance(self._base, BaseRef):
             yield self._base, planned_chunk
         elif bases is not None:
-            for base, positions in bases.split():
+            for base, positions in bases.split_by_base():
                 yield base, planned_chunk.select(positions)
 
     async def _begin_base_load(self, base_ref: BaseRef) -> _BaseLoad:

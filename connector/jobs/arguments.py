@@ -67,27 +67,34 @@ def build_import_job(
     An argument that is None is not used. Raises ConfigurationError. The message names the argument.
     """
     value_by_argument = {argument: value for argument, value in arguments.items() if value is not None}
-    base_keys = {key: value_by_argument[f"base_{key}"] for key in ("id", "name") if f"base_{key}" in value_by_argument}
-    if len(base_keys) > 1 or (needs_base and not base_keys):
-        problem_text = "Two bases given" if base_keys else "No base given"
+    base_values = {
+        key: value_by_argument[f"base_{key}"] for key in ("id", "name") if f"base_{key}" in value_by_argument
+    }
+    if len(base_values) > 1 or (needs_base and not base_values):
+        problem_text = "Two bases given" if base_values else "No base given"
         raise ConfigurationError(
             f"{problem_text}. Use either {format_argument('base_id')} or {format_argument('base_name')}"
         )
-    field_keys: dict[str, Any] = {
+    field_values: dict[str, Any] = {
         field: column or None for field, column in value_by_argument.get("mapping", {}).items()
     }
     if "active" in value_by_argument:
-        field_keys["is_active"] = {"value": value_by_argument["active"]}
-    subscriber_keys = {key: value_by_argument[key] for key in ("identity", "zip") if key in value_by_argument}
-    job_keys: dict[str, Any] = {
+        field_values["is_active"] = {"value": value_by_argument["active"]}
+    subscriber_values = {key: value_by_argument[key] for key in ("identity", "zip") if key in value_by_argument}
+    job_values: dict[str, Any] = {
         "job": name,
-        "subscriber": {**subscriber_keys, "base": base_keys or _NO_BASE, "fields": field_keys, "by_headers": True},
+        "subscriber": {
+            **subscriber_values,
+            "base": base_values or _NO_BASE,
+            "fields": field_values,
+            "by_headers": True,
+        },
         "ignore": list(value_by_argument.get("ignore", ())),
         "load": _select_load_keys(value_by_argument),
     }
     if path is not None:
-        job_keys["source"] = {"file": {"path": _convert_path(path), **_select_file_keys(value_by_argument)}}
-    return _validate_arguments(Job, job_keys, format_argument)
+        job_values["source"] = {"file": {"path": _convert_path(path), **_select_file_keys(value_by_argument)}}
+    return _validate_arguments(Job, job_values, format_argument)
 
 
 def build_rows_job(
@@ -105,7 +112,7 @@ def build_rows_job(
     if job is None:
         rows_job = build_import_job(path, name, arguments, format_argument=format_argument, needs_base=needs_base)
     else:
-        refuse_arguments_of_job(arguments, format_argument=format_argument)
+        refuse_job_overrides(arguments, format_argument=format_argument)
         rows_job = override_load(job, arguments, format_argument=format_argument)
         if path is None:
             rows_job = rows_job.model_copy(update={"source": None})
@@ -191,7 +198,7 @@ def _replace_source(
     return job.model_copy(update={"source": JobSource(file=source)})
 
 
-def refuse_arguments_of_job(
+def refuse_job_overrides(
     arguments: Mapping[str, Any],
     *,
     allowed_names: Collection[str] = FILE_ARGUMENTS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from connector.imports.suppression import SuppressionPlan, open_suppression
 from connector.jobs.models import Guard, Job, JobSubscriber, Load
-from connector.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, Suppress
+from connector.jobs.source_models import Cursor, FileSource, JobSource, SqlRows, SqlSource, SuppressionSettings
 from connector.load.session import LoadPolicy
 from connector.rows import Source
 from connector.sources.files import open_file, open_files
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from connector.warehouse.destination import Destination
 
 
-def open_source(source: JobSource | Suppress) -> Source:
+def open_source(source: JobSource | SuppressionSettings) -> Source:
     """Open the file, the files or the query of a source. Raises SourceError and ConfigurationError."""
     if source.file is not None:
         return open_file_source(source.file)
@@ -62,18 +62,17 @@ def build_rules(subscriber: JobSubscriber) -> ValidationRules:
     )
 
 
-def build_policy(load: Load, rules: ValidationRules, suppress: Suppress | None) -> LoadPolicy:
-    """Return the policy of a load. `rules` are the rules of its rows, and `suppress` is the job's section
-    `suppress`."""
+def build_policy(load: Load, rules: ValidationRules, suppression_settings: SuppressionSettings | None) -> LoadPolicy:
+    """Return the policy of a load. `rules` are the rules of its rows."""
     return LoadPolicy(
         identity=rules.identity,
         max_concurrency=load.max_concurrency,
         max_rate=load.max_rate or inf,
         on_unknown=load.on_unknown,
         quiet_period_s=load.quiet_period_s,
-        fresh_s=load.fresh_s,
+        max_lookup_age_s=load.max_lookup_age_s,
         looks_up_first=load.look == "auto",
-        is_suppressing_inactive=suppress is not None and suppress.inactive,
+        is_suppressing_inactive=suppression_settings is not None and suppression_settings.inactive,
         allow_truncated=load.allow_truncated,
         ignores_total_count=load.ignore_total_count,
     )
@@ -90,10 +89,10 @@ def plan_suppression(job: Job) -> SuppressionPlan | None:
     if suppression_list is None:  # the job has only suppress.inactive
         return None
     identity = job.subscriber.identity if job.subscriber is not None else "email"
-    open_list = partial(open_source, job.suppress)
+    open_suppression_list = partial(open_source, job.suppress)
     max_shrink = (job.guard or Guard()).max_shrink
     suppression_plan = SuppressionPlan(
-        job.name, open_list, suppression_list.column, job.suppress.field or identity, max_shrink
+        job.name, open_suppression_list, suppression_list.column, job.suppress.field or identity, max_shrink
     )
     open_suppression(suppression_plan).close()
     return suppression_plan

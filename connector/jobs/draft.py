@@ -18,11 +18,11 @@ from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows
 
-# The smallest share of valid cells for each confidence.
+# The smallest shares of cells that are valid, or match the pattern of a field.
 # The shares are below 1, because a real file has a few wrong cells.
-_MIN_SURE_SHARE = 0.95
-_MIN_LIKELY_SHARE = 0.8
-_MIN_UNSURE_SHARE = 0.5
+_MIN_VALID_SHARE_FOR_SURE = 0.95
+_MIN_MATCHING_SHARE = 0.8
+_MIN_VALID_SHARE_FOR_LIKELY = 0.5
 _MAX_SAMPLE_COUNT = 3
 
 _DATE_FORMATS = (
@@ -70,15 +70,15 @@ class GuessedField:
 
 @dataclass(frozen=True, slots=True)
 class ValidCount:
-    """The number of filled cells of a column (`filled_count`), and how many of them are valid (`valid_count`)."""
+    """The number of valid cells of a column, and the number of its filled cells."""
 
-    valid_count: int
-    filled_count: int
+    valid_cell_count: int
+    filled_cell_count: int
 
     @property
     def valid_share(self) -> float:
         """The share of valid cells, from 0 to 1. The share is 1 if all cells are empty."""
-        return self.valid_count / self.filled_count if self.filled_count else 1.0
+        return self.valid_cell_count / self.filled_cell_count if self.filled_cell_count else 1.0
 
 
 def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
@@ -86,7 +86,9 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     columns = [str(column) for column in frame.columns]
     mapping = guess_mapping(columns)
     rule_by_field = {**mapping.rules, **_guess_consent_rule(frame, mapping)}
-    guess_by_field = {name: _rate_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()}
+    guess_by_field = {
+        name: _build_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()
+    }
     for guess in list(_guess_fields_by_contents(frame, columns, guess_by_field, today)):
         if guess.name not in guess_by_field or guess_by_field[guess.name].confidence == "unsure":
             guess_by_field[guess.name] = guess
@@ -97,9 +99,9 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     if mapping.whole_name_column is None:
         return tuple(ordered_guesses)
     return tuple(
-        listed_guess
+        field_guess
         for guess in ordered_guesses
-        for listed_guess in _add_split_guesses(frame, guess, mapping.whole_name_column, today)
+        for field_guess in _add_split_guesses(frame, guess, mapping.whole_name_column, today)
     )
 
 
@@ -119,12 +121,12 @@ def _add_split_guesses(
     )
     for field, filter_name in (("first_name", "given_name"), ("last_name", "family_name")):
         rule = ColumnRule(template=f"{{{{ {column_expression} | {filter_name} }}}}")
-        split_guess = _rate_guess(frame, field, rule, "its cells", today)
+        template_guess = _build_guess(frame, field, rule, "its cells", today)
         reason = (
             "this line splits names that have only one possible split; use it instead of "
             f"`{guess.name}: {format_rule(guess.rule)}`"
         )
-        yield replace(split_guess, confidence="unsure", reason=reason)
+        yield replace(template_guess, confidence="unsure", reason=reason)
 
 
 def _guess_consent_rule(frame: pd.DataFrame, mapping: FieldMapping) -> dict[str, ColumnRule]:
@@ -154,20 +156,20 @@ def measure_validity(frame: pd.DataFrame, name: str, rule: ColumnRule, today: da
     return ValidCount(len(filled_positions) - len(invalid_positions), len(filled_positions))
 
 
-def _rate_guess(frame: pd.DataFrame, name: str, rule: ColumnRule, evidence: str, today: date) -> GuessedField:
+def _build_guess(frame: pd.DataFrame, name: str, rule: ColumnRule, evidence: str, today: date) -> GuessedField:
     """Return the guess for a field. The cells refine its rule, and the share of valid cells decides its confidence."""
     rule, doubt_text = _refine_rule(frame, name, rule, today)
     validity = measure_validity(frame, name, rule, today)
     reason = (
-        f"{validity.valid_count} of {validity.filled_count} cells fit"
-        if validity.filled_count
+        f"{validity.valid_cell_count} of {validity.filled_cell_count} cells fit"
+        if validity.filled_cell_count
         else "all cells are empty"
     )
     confidence = (
         "sure"
-        if validity.valid_share >= _MIN_SURE_SHARE
+        if validity.valid_share >= _MIN_VALID_SHARE_FOR_SURE
         else "likely"
-        if validity.valid_share >= _MIN_UNSURE_SHARE
+        if validity.valid_share >= _MIN_VALID_SHARE_FOR_LIKELY
         else "unsure"
     )
     if doubt_text:
@@ -195,24 +197,26 @@ def _refine_rule(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) 
         separator = max(cell_count_by_separator, key=lambda separator: cell_count_by_separator[separator])
         return (replace(rule, split=separator) if separator != "," else rule), ""
     if name == "birthday":
-        return _refine_dates(frame, rule, today)
+        return _refine_date_rule(frame, rule, today)
     return rule, ""
 
 
-def _refine_dates(frame: pd.DataFrame, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:
+def _refine_date_rule(frame: pd.DataFrame, rule: ColumnRule, today: date) -> tuple[ColumnRule, str]:
     rules = [
         rule if date_format == "%Y-%m-%d" else replace(rule, format=(date_format,)) for date_format in _DATE_FORMATS
     ]
-    valid_counts = [measure_validity(frame, "birthday", rule, today).valid_count for rule in rules]
-    best_valid_count = max(valid_counts)
+    valid_cell_counts = [measure_validity(frame, "birthday", rule, today).valid_cell_count for rule in rules]
+    best_valid_cell_count = max(valid_cell_counts)
     best_rules = [
-        rule for rule, valid_count in zip(rules, valid_counts, strict=True) if valid_count == best_valid_count
+        rule
+        for rule, valid_cell_count in zip(rules, valid_cell_counts, strict=True)
+        if valid_cell_count == best_valid_cell_count
     ]
     birthday_columns = [
         apply_mapping(frame, FieldMapping({"birthday": rule}), today=today).frame["birthday"].fillna("")
         for rule in best_rules
     ]
-    if best_valid_count and len(set(map(tuple, birthday_columns))) > 1:
+    if best_valid_cell_count and len(set(map(tuple, birthday_columns))) > 1:
         formats_text = " and ".join(rule.format[0] if rule.format else _DATE_FORMATS[0] for rule in best_rules)
         return best_rules[0], f"{formats_text} are equally good: choose one"
     return best_rules[0], ""
@@ -231,31 +235,31 @@ def _guess_fields_by_contents(
             continue
         if (
             _is_common_pattern(cells, "@")
-            and measure_validity(frame, "email", rule, today).valid_share >= _MIN_LIKELY_SHARE
+            and measure_validity(frame, "email", rule, today).valid_share >= _MIN_MATCHING_SHARE
         ):
-            yield _limit_confidence(_rate_guess(frame, "email", rule, "its cells", today))
+            yield _limit_confidence(_build_guess(frame, "email", rule, "its cells", today))
         elif "tags" not in guess_by_field and _is_common_pattern(cells, _LIST_CELL_PATTERN):
-            yield _limit_confidence(_rate_guess(frame, "tags", rule, "its cells", today))
+            yield _limit_confidence(_build_guess(frame, "tags", rule, "its cells", today))
         elif header in _GENDER_HEADERS or set(cells.str.lower()) in ({"m", "f"}, {"male", "female"}):
-            yield _limit_confidence(_rate_guess(frame, "gender", rule, "its cells", today))
+            yield _limit_confidence(_build_guess(frame, "gender", rule, "its cells", today))
         elif header in _BIRTH_HEADERS and _is_common_pattern(cells, _DATE_CELL_PATTERN):
-            guess = _limit_confidence(_rate_guess(frame, "birthday", rule, "its cells", today))
-            if measure_validity(frame, "birthday", guess.rule, today).valid_share >= _MIN_LIKELY_SHARE:
+            guess = _limit_confidence(_build_guess(frame, "birthday", rule, "its cells", today))
+            if measure_validity(frame, "birthday", guess.rule, today).valid_share >= _MIN_MATCHING_SHARE:
                 yield guess
         elif _is_common_pattern(cells, _PHONE_CELL_PATTERN):
             # A number without a + may be a customer number or a zip code, unless the header means a phone.
-            if _PHONE_HEADER_PATTERN.search(header) or cells.str.startswith("+").mean() >= _MIN_UNSURE_SHARE:
-                yield _limit_confidence(_rate_guess(frame, "phone", rule, "its cells", today))
+            if _PHONE_HEADER_PATTERN.search(header) or cells.str.startswith("+").mean() >= _MIN_VALID_SHARE_FOR_LIKELY:
+                yield _limit_confidence(_build_guess(frame, "phone", rule, "its cells", today))
         elif (
             header in _COUNTRY_HEADERS
-            and measure_validity(frame, "address_country", rule, today).valid_share >= _MIN_UNSURE_SHARE
+            and measure_validity(frame, "address_country", rule, today).valid_share >= _MIN_VALID_SHARE_FOR_LIKELY
         ):
-            yield _limit_confidence(_rate_guess(frame, "address_country", rule, "its cells", today))
+            yield _limit_confidence(_build_guess(frame, "address_country", rule, "its cells", today))
 
 
 def _is_common_pattern(cells: "pd.Series[str]", pattern: str) -> bool:
     """Return whether most cells match the pattern. This test is fast. A validation would take 30 ms."""
-    return bool(cells.str.contains(pattern, regex=True).mean() >= _MIN_LIKELY_SHARE)
+    return bool(cells.str.contains(pattern, regex=True).mean() >= _MIN_MATCHING_SHARE)
 
 
 def _limit_confidence(guess: GuessedField) -> GuessedField:

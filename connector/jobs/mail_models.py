@@ -26,7 +26,7 @@ _TRACKING_DESCRIPTION = "Actions of recipients that the service tracks. Without 
 _SETTINGS_DESCRIPTION = (
     "How the service sends the email. Without this key, the email is signed with DKIM, and external images stay links."
 )
-_MAX_ATTACHED_DESCRIPTION = "Largest size of an attached or inline file, such as 500kB."
+_ATTACHMENT_LIMIT_DESCRIPTION = "Largest size of an attached or inline file, such as 500kB."
 
 _TIME_ERROR = (
     "must be a time with an offset, such as 2026-12-24T09:00+01:00 or 2026-12-24T08:00Z, or a Unix timestamp in "
@@ -151,7 +151,7 @@ class SendSettings(BaseModel):
     )
 
 
-def collect_set_values(*groups: BaseModel | None) -> SettingValues:
+def collect_setting_values(*groups: BaseModel | None) -> SettingValues:
     """Return the values that are set in these groups. Defaults are not included."""
     return {name: getattr(group, name) for group in groups if group is not None for name in group.model_fields_set}
 
@@ -206,7 +206,7 @@ class MessageFile(BaseModel):
     at: SendTime | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
     tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING_DESCRIPTION)
     settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS_DESCRIPTION)
-    max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_MAX_ATTACHED_DESCRIPTION)
+    max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_ATTACHMENT_LIMIT_DESCRIPTION)
 
 
 class RecipientColumns(BaseModel):
@@ -258,7 +258,7 @@ class Mail(BaseModel):
     at: SendTime | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
     tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING_DESCRIPTION)
     settings: SendSettings = Field(default_factory=SendSettings, description=_SETTINGS_DESCRIPTION)
-    max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_MAX_ATTACHED_DESCRIPTION)
+    max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_ATTACHMENT_LIMIT_DESCRIPTION)
     retry_limited: bool = Field(
         default=False,
         description="Send an email again after the service refused it with 429 (too many requests). Set true only if "
@@ -298,7 +298,7 @@ class Webhook(BaseModel):
     )
 
 
-class Notify(BaseModel):
+class NotificationSettings(BaseModel):
     """The webhook that receives alerts. A failed alert never changes the outcome of a run."""
 
     model_config = STRICT_CONFIG

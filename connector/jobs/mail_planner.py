@@ -7,7 +7,7 @@ from math import inf
 from connector.errors import ConfigurationError
 from connector.imports.plan import refuse_unknown_columns
 from connector.jobs.build import open_source, plan_suppression
-from connector.jobs.mail_models import EmailText, Mail, MessageFile, collect_set_values
+from connector.jobs.mail_models import EmailText, Mail, MessageFile, collect_setting_values
 from connector.jobs.models import Job
 from connector.jobs.reader import read_text
 from connector.mail.campaign import MailPolicy
@@ -104,7 +104,7 @@ def read_mail_texts(mail: Mail) -> MailTexts:
         sender=mail.from_,
         reply_to=mail.reply_to,
         attachments=_read_attachments(mail),
-        settings=collect_set_values(mail.tracking, mail.settings),
+        settings=collect_setting_values(mail.tracking, mail.settings),
         send_at=mail.at,
         address_column=mail.to.email,
         name_column=mail.to.name,
@@ -147,7 +147,7 @@ def compose_file(file: MessageFile, now: datetime) -> Message:
         html=read_body(file.html) if file.html else None,
         plain_text=read_body(file.text) if file.text else None,
         headers=tuple(Header(name, value) for name, value in file.headers.items()),
-        settings=collect_set_values(file.tracking, file.settings),
+        settings=collect_setting_values(file.tracking, file.settings),
         send_at=file.at,
     )
 

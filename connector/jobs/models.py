@@ -30,8 +30,8 @@ from connector.choices import (
     format_choices,
 )
 from connector.jobs.key_types import STRICT_CONFIG, Identity, Name, find_job_folder
-from connector.jobs.mail_models import Mail, Notify
-from connector.jobs.source_models import JobSource, Suppress
+from connector.jobs.mail_models import Mail, NotificationSettings
+from connector.jobs.source_models import JobSource, SuppressionSettings
 from connector.jobs.subscriber_models import BaseKeys, FieldName, MappedField, ZipPolicy, find_rule_faults
 from connector.settings import RETENTION_S
 from connector.subscribers.rules import find_mapping_faults
@@ -184,7 +184,7 @@ class Load(BaseModel):
         description="Longest time that the service needs to list a new subscriber. A subscriber counts as absent only "
         "if a look-up after this time does not find the subscriber.",
     )
-    fresh_s: Duration = Field(
+    max_lookup_age_s: Duration = Field(
         default=900.0,
         ge=0,
         alias="fresh",
@@ -401,7 +401,7 @@ class Job(BaseModel):
         description="Base of the subscribers, and the columns that fill their fields. "
         "Without this key, the job is an export or a campaign.",
     )
-    suppress: Suppress | None = Field(
+    suppress: SuppressionSettings | None = Field(
         default=None,
         description="List of people who are never created or mailed. Each run reads the list again. Without this key, "
         "no list.",
@@ -441,7 +441,7 @@ class Job(BaseModel):
         description="Email to send for each row. A job with `mail` must not have the key `subscriber`. "
         "Without this key, the job sends no emails.",
     )
-    notify: Notify | None = Field(
+    notify: NotificationSettings | None = Field(
         default=None, description="Webhook that receives alerts. Without this key, no alerts."
     )
     ledger: Literal["may_be_new", "must_exist"] = Field(

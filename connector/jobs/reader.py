@@ -22,7 +22,7 @@ from pydantic_core import ErrorDetails
 import connector.settings
 from connector.errors import ConfigurationError
 from connector.jobs.key_types import find_model
-from connector.jobs.mail_models import Notify
+from connector.jobs.mail_models import NotificationSettings
 from connector.jobs.models import Job
 from connector.settings import Settings
 
@@ -280,7 +280,7 @@ def load_job(path: Path, environ: Mapping[str, str]) -> Job:
     return load_model(path, Job, environ, "job file").set_path(path)
 
 
-def read_job_alert_keys(path: Path, environ: Mapping[str, str]) -> tuple[str, Notify | None]:
+def read_job_alert_keys(path: Path, environ: Mapping[str, str]) -> tuple[str, NotificationSettings | None]:
     """Return the name and the `notify` section of a job, even if the job file cannot be loaded. If the name cannot be
     read, return the name of the file instead. If `notify` cannot be read, return None instead."""
     try:
@@ -288,8 +288,10 @@ def read_job_alert_keys(path: Path, environ: Mapping[str, str]) -> tuple[str, No
     except ConfigurationError:
         return path.stem, None
     job_name, notify = values.get("job"), values.get("notify")
-    notify_model = validate_values(Notify, notify, notify, {}, None)[0] if isinstance(notify, dict) else None
-    return job_name if isinstance(job_name, str) and job_name else path.stem, notify_model
+    notification_settings = (
+        validate_values(NotificationSettings, notify, notify, {}, None)[0] if isinstance(notify, dict) else None
+    )
+    return job_name if isinstance(job_name, str) and job_name else path.stem, notification_settings
 
 
 def load_model(path: Path, model: type[Model], environ: Mapping[str, str], file_kind: str) -> Model:

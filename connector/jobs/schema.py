@@ -66,8 +66,12 @@ def build_schema() -> dict[str, Any]:
             )
             mail_properties[name] = {"description": mail_properties[name]["description"], **key_schema}
     subscriber_properties["required"]["items"] = {"enum": [field.name for field in SENT_FIELDS]}
-    loose_schema: dict[str, Any] = _accept_texts(schema)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **loose_schema, "title": "A job of connector"}
+    permissive_schema: dict[str, Any] = _accept_texts(schema)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **permissive_schema,
+        "title": "A job of connector",
+    }
 
 
 def _accept_texts(node: Any) -> Any:
@@ -77,18 +81,18 @@ def _accept_texts(node: Any) -> Any:
     if not isinstance(node, dict):
         return node
     # `default` and `enum` hold values and not schemas. But a key of a job may also have the name `default`.
-    loose_node = {
+    permissive_node = {
         key: value if key in ("default", "enum") and not isinstance(value, dict) else _accept_texts(value)
         for key, value in node.items()
     }
     annotations = {key: node[key] for key in ("description", "default") if key in node}
     if "enum" in node or "const" in node:
-        return {"anyOf": [loose_node, _VARIABLE_SCHEMA], **annotations}
+        return {"anyOf": [permissive_node, _VARIABLE_SCHEMA], **annotations}
     if str(node.get("$ref", "")).rpartition("/")[2] in _MODELS_WITH_SHORT_FORM:
         return {"anyOf": [_SHORT_FORM_SCHEMA, {"$ref": node["$ref"]}], **annotations}
     if isinstance(node.get("type"), str):
-        loose_node |= _SCHEMA_BY_SCALAR_TYPE.get(node["type"], {})
-    return loose_node
+        permissive_node |= _SCHEMA_BY_SCALAR_TYPE.get(node["type"], {})
+    return permissive_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,16 +132,16 @@ _NAME_BY_TYPE: dict[object, str] = {
 
 
 def _describe_type(field_info: FieldInfo) -> str:
-    """Return the type of a key as a text, with the allowed values or the bounds."""
+    """Return the type of a key as a text, with the allowed values or the limits."""
     inner_type, metadata = _unwrap_annotation(field_info.annotation, list(field_info.metadata))
-    unit_type_names = [
+    type_names_with_unit = [
         _TYPE_NAME_BY_PARSER[annotation.func]
         for annotation in metadata
         if isinstance(annotation, BeforeValidator) and annotation.func in _TYPE_NAME_BY_PARSER
     ]
     origin = get_origin(inner_type)
-    if unit_type_names:
-        type_name = unit_type_names[0]
+    if type_names_with_unit:
+        type_name = type_names_with_unit[0]
     elif origin is Literal:
         type_name = ", ".join(f"`{value}`" for value in get_args(inner_type))
     elif inner_type in _NAME_BY_TYPE:
@@ -150,7 +154,7 @@ def _describe_type(field_info: FieldInfo) -> str:
         type_name = "keys"
     else:
         raise TypeError(f"a key of a job has a type that the reference cannot name: {inner_type}")
-    return f"{type_name}{_describe_bounds(metadata) if inner_type in (int, float) and not unit_type_names else ''}"
+    return f"{type_name}{_describe_limits(metadata) if inner_type in (int, float) and not type_names_with_unit else ''}"
 
 
 def _unwrap_annotation(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
@@ -168,18 +172,18 @@ def _unwrap_annotation(annotation: Any, metadata: list[Any]) -> tuple[Any, list[
             return annotation, metadata
 
 
-def _describe_bounds(metadata: Sequence[Any]) -> str:
-    bound_names = ("ge", "gt", "le")
-    bound_by_name = {
-        bound_name: value
+def _describe_limits(metadata: Sequence[Any]) -> str:
+    limit_names = ("ge", "gt", "le")
+    limit_by_name = {
+        limit_name: value
         for annotation in metadata
-        for bound_name in bound_names
-        if (value := getattr(annotation, bound_name, None)) is not None
+        for limit_name in limit_names
+        if (value := getattr(annotation, limit_name, None)) is not None
     }
-    bound_texts = [f", {bound_by_name['ge']:,} or more"] if "ge" in bound_by_name else []
-    bound_texts += [f", more than {bound_by_name['gt']:,}"] if "gt" in bound_by_name else []
-    bound_texts += [f", at most {bound_by_name['le']:,}"] if "le" in bound_by_name else []
-    return "".join(bound_texts)
+    limit_texts = [f", {limit_by_name['ge']:,} or more"] if "ge" in limit_by_name else []
+    limit_texts += [f", more than {limit_by_name['gt']:,}"] if "gt" in limit_by_name else []
+    limit_texts += [f", at most {limit_by_name['le']:,}"] if "le" in limit_by_name else []
+    return "".join(limit_texts)
 
 
 def _format_default(field_info: FieldInfo) -> str:

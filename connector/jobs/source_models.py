@@ -193,7 +193,7 @@ class ListSql(SqlRows):
     column: str = Field(min_length=1, description="Column that holds the identities.")
 
 
-class Suppress(BaseModel):
+class SuppressionSettings(BaseModel):
     """The subscribers that are never created: subscribers on a list, and subscribers that are inactive in the
     service."""
 
@@ -217,11 +217,11 @@ class Suppress(BaseModel):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        has_list = self.file is not None or self.sql is not None
+        has_suppression_list = self.file is not None or self.sql is not None
         if self.file is not None and self.sql is not None:
             raise ValueError("has both file and sql: remove one of them")
-        if not has_list and not self.inactive:
+        if not has_suppression_list and not self.inactive:
             raise ValueError("needs file, sql or inactive: true")
-        if self.field is not None and not has_list:
+        if self.field is not None and not has_suppression_list:
             raise ValueError("field describes a suppression list: add file or sql, or remove field")
         return self

@@ -177,7 +177,7 @@ def _check_base(value: str) -> str:
     return value
 
 
-NamedBase = Annotated[str, AfterValidator(_check_base)]
+BaseText = Annotated[str, AfterValidator(_check_base)]
 
 
 class BaseKeys(BaseModel):
@@ -191,7 +191,7 @@ class BaseKeys(BaseModel):
         default=None,
         description="Column that holds the base of each row. Set one of id, name and column.",
     )
-    values: dict[str, NamedBase] | None = Field(
+    values: dict[str, BaseText] | None = Field(
         default=None,
         description="Base for each cell of the column, as pairs cell: base. A whole number is an id, any other text a "
         "name. Without this key, the cells are ids or names.",

@@ -202,16 +202,16 @@ class StoredSweep:
         stamped_rows = add_run_columns(rows, run_id=self._run_id, exported_at=self._exported_at)
         self._stage.add(narrow_table(stamped_rows, self.schema))
 
-    def read(self, chunk_rows: int) -> Iterator[pa.Table]:
-        """Yield all rows in their order, in tables of at most `chunk_rows` rows. If there are no rows, yield one empty
-        table. Call this method only once."""
+    def read(self, max_table_rows: int) -> Iterator[pa.Table]:
+        """Yield all rows in their order, in tables of at most `max_table_rows` rows. If there are no rows, yield one
+        empty table. Call this method only once."""
         try:
             remaining_rows = self.schema.empty_table()
             for batch in self._stage.close_rows().read():
                 remaining_rows = pa.concat_tables([remaining_rows, pa.Table.from_batches([batch])])
-                while len(remaining_rows) > chunk_rows:
-                    yield remaining_rows.slice(0, chunk_rows)
-                    remaining_rows = remaining_rows.slice(chunk_rows)
+                while len(remaining_rows) > max_table_rows:
+                    yield remaining_rows.slice(0, max_table_rows)
+                    remaining_rows = remaining_rows.slice(max_table_rows)
             yield remaining_rows
         finally:
             self.close()

@@ -311,7 +311,8 @@ class ListPolicy:
     max_concurrency: int = 512  # enough for 1,000 creates/s at a round trip of half a second
     # An estimate, because the interface document shows no lag. The runs measure the lag.
     quiet_period_s: float = 30.0
-    fresh_s: float = 900.0  # an estimate: the longer the time, the more subscribers other programs may create meanwhile
+    # An estimate: the longer the time, the more subscribers other programs may create meanwhile.
+    max_lookup_age_s: float = 900.0
     allow_truncated: bool = False  # whether the run accepts a list that may be cut off (architecture 7, rule 7)
     # Whether the run accepts a list whose TotalCount disagrees (architecture 7, rule 4).
     ignores_total_count: bool = False

@@ -297,7 +297,7 @@ async def _read_shared_list(
     """Read the list. If the reading is incomplete and the TotalCount is 0, read the list once more."""
     access, stats = accesses[0], accesses[0].state.stats
     earlier_total = None  # TotalCount shortly before this reading
-    if stats is not None and sink.stats.read_at <= stats.read_at + access.policy.fresh_s:
+    if stats is not None and sink.stats.read_at <= stats.read_at + access.policy.max_lookup_age_s:
         earlier_total = stats.total_count
     read_whole_list = partial(
         read_list,

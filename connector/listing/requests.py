@@ -166,10 +166,10 @@ async def _run_round(
 
 
 async def read_stats(access: ListAccess) -> ListStats:
-    """Return the stats of the list. If the known stats are older than `policy.fresh_s`, read one page first. Raises
-    ListFailed."""
+    """Return the stats of the list. If the known stats are older than `policy.max_lookup_age_s`, read one page first.
+    Raises ListFailed."""
     state, now = access.state, access.clock.monotonic()
-    if state.stats is not None and now < state.stats.read_at + access.policy.fresh_s:
+    if state.stats is not None and now < state.stats.read_at + access.policy.max_lookup_age_s:
         return state.stats
     page = await access.stop.wait_until_stopped(
         fetch_page(access.client, access.retrier, ListQuery(base_id=state.base_id))

@@ -412,8 +412,9 @@ class AccountPresence:
         if self._listing_duration_s is not None:
             return (
                 f"reading the list took {self._listing_duration_s:,.0f} s, longer than load.fresh "
-                f"({session.policy.fresh_s:g} s) allows. The list's filters do not show whether {subscribers_text}, so "
-                "no more rows were sent. Set load.fresh longer than a listing takes, then run again"
+                f"({session.policy.max_lookup_age_s:g} s) allows. The list's filters do not show whether "
+                f"{subscribers_text}, so no more rows were sent. Set load.fresh longer than a listing takes, then run "
+                "again"
             )
         reason = session.access.state.unreadable_reason or "the list could not be read whole"
         return (

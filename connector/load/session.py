@@ -122,7 +122,7 @@ class LoadPolicy(ListPolicy):
 
     def compute_expiry(self, started_at: float) -> float:
         """Return the time (monotonic) until which a create may rely on a look-up that started at `started_at`."""
-        return started_at + max(self.fresh_s, _MIN_FRESH_S) if self.looks_up_first else inf
+        return started_at + max(self.max_lookup_age_s, _MIN_FRESH_S) if self.looks_up_first else inf
 
     def compute_valid_until(self, started_at: float, ended_at: float) -> float:
         """Return the time (monotonic) until which a row may be created after a look-up that did not find its
@@ -134,8 +134,8 @@ class LoadPolicy(ListPolicy):
         if expires_at <= ended_at:
             raise RunAborted(
                 f"a look-up of all subscribers took {ended_at - started_at:,.0f} s, longer than load.fresh "
-                f"({self.fresh_s:g} s) allows, and no faster look-up exists. No row was sent after the look-up. "
-                "Set load.fresh longer than a look-up takes, then run again"
+                f"({self.max_lookup_age_s:g} s) allows, and no faster look-up exists. No row was sent after the "
+                "look-up. Set load.fresh longer than a look-up takes, then run again"
             )
         return expires_at
 

@@ -316,7 +316,7 @@ class RowBases:
         """Return the bases of the rows at these positions, or of the rows of a mask."""
         return RowBases(self.indices[rows], self.bases)
 
-    def split(self) -> Iterator[tuple[BaseRef, Indices]]:
+    def split_by_base(self) -> Iterator[tuple[BaseRef, Indices]]:
         """Yield each base with the positions of its rows. The bases are in the order of their first rows."""
         import numpy as np
 

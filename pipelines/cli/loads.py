@@ -224,10 +224,10 @@ def build_file_job(file: Path | str, arguments: Mapping[str, Any], *, needs_base
 
 def load_job_argument(job_path: Path, row_options: Mapping[str, Any]) -> Job:
     """Return the job in the job file that is the argument of the command. Raises ConfigurationError."""
-    from connector.jobs.arguments import refuse_arguments_of_job
+    from connector.jobs.arguments import refuse_job_overrides
     from connector.jobs.reader import load_job
 
-    refuse_arguments_of_job(row_options, allowed_names=())
+    refuse_job_overrides(row_options, allowed_names=())
     return load_job(job_path, os.environ)
 
 

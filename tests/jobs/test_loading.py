@@ -88,7 +88,7 @@ def test_a_missing_key_has_its_default(tmp_path: Path) -> None:
     assert job.subscriber.fields_ is None
     assert (job.subscriber.identity, job.subscriber.zip, job.subscriber.required) == ("email", "omit", ())
     assert (job.load.max_concurrency, job.load.on_unknown, job.load.look) == (512, "resend", "auto")
-    assert (job.load.quiet_period_s, job.load.fresh_s) == (30.0, 900.0)
+    assert (job.load.quiet_period_s, job.load.max_lookup_age_s) == (30.0, 900.0)
     assert job.service.base_url is None
 
 

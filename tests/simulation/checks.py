@@ -68,7 +68,7 @@ def no_create_is_sent_for_a_person_whom_the_list_has_shown_for_longer_than_fresh
 
     The exception is the exception of `no_create_is_sent_for_a_person_whom_the_list_showed_before`.
     """
-    fresh_s = facts.simulation.scenario.policy.fresh_s
+    max_lookup_age_s = facts.simulation.scenario.policy.max_lookup_age_s
     for run_result in facts.simulation.run_results:
         for person_number in facts.person_numbers:
             shown_at = min(
@@ -79,7 +79,7 @@ def no_create_is_sent_for_a_person_whom_the_list_has_shown_for_longer_than_fresh
                 continue
             for call in facts.find_calls(person_number, run_result.number):
                 listed_duration_s = call.sent_at - shown_at
-                if listed_duration_s > max(fresh_s, 1.0) + _RETRY_S:
+                if listed_duration_s > max(max_lookup_age_s, 1.0) + _RETRY_S:
                     yield (
                         f"the list had shown person {person_number} for {listed_duration_s:.0f} s when request "
                         f"{call.number} left"

@@ -335,7 +335,7 @@ class _ScenarioBuilder:
             max_concurrency=rng.randint(1, 8),
             on_unknown="hold" if rng.random() < 0.25 else "resend",
             quiet_period_s=rng.choice((30.0, 30.0, 5.0)),
-            fresh_s=rng.choice((900.0, 900.0, 40 * rng.uniform(0.5, 5.0))),
+            max_lookup_age_s=rng.choice((900.0, 900.0, 40 * rng.uniform(0.5, 5.0))),
         )
 
     def _draw_lag(self) -> float:

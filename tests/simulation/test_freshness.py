@@ -23,7 +23,11 @@ FOREIGN_CREATES_AT_S = 150.0
 
 
 def build_scenario(
-    person_count: int, job_runs: Sequence[JobRun], latency_ms: int, max_concurrency: int, fresh_s: float = FRESH_S
+    person_count: int,
+    job_runs: Sequence[JobRun],
+    latency_ms: int,
+    max_concurrency: int,
+    max_lookup_age_s: float = FRESH_S,
 ) -> Scenario:
     """Return a scenario with `person_count` people. The service stores duplicates."""
     people = People("email")
@@ -39,7 +43,7 @@ def build_scenario(
         seed=3,
         settings={"latency_ms": latency_ms, "duplicates": "accept"},
         people=people,
-        policy=LoadPolicy(max_concurrency=max_concurrency, quiet_period_s=10.0, fresh_s=fresh_s),
+        policy=LoadPolicy(max_concurrency=max_concurrency, quiet_period_s=10.0, max_lookup_age_s=max_lookup_age_s),
         job_runs=tuple(
             replace(job_run, prepared_chunks=() if job_run.retry else prepared_chunks)
             for job_run, prepared_chunks in zip(job_runs, prepared_runs, strict=True)
@@ -123,7 +127,7 @@ def test_an_absent_subscriber_is_looked_up_again_if_sending_takes_long() -> None
 def test_an_unsent_row_is_looked_up_again_after_an_outage() -> None:
     fault_period = FaultPeriod(network_faults=NetworkFaults(refused_share=1.0), starts_after_s=1.2, ends_after_s=45.0)
     job_runs = [JobRun((), 1.0, fault_period=fault_period), JobRun((), 100.0)]
-    scenario = build_scenario(60, job_runs, latency_ms=60, max_concurrency=4, fresh_s=20.0)
+    scenario = build_scenario(60, job_runs, latency_ms=60, max_concurrency=4, max_lookup_age_s=20.0)
     result, foreign_create_count = simulate_with_foreign_creates(scenario, 0, created_at_s=5.0, waiting_s=35.0)
     assert foreign_create_count >= 20
     assert (result.contradictions, find_late_creates(result, 21.0)) == ([], [])

@@ -121,7 +121,7 @@ def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> N
         assert read_recorded_ids(shop_presence.session.journal, "new1@x.org") == [60_000]
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org") == [None]
 
-    run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, fresh_s=60.0)
+    run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, max_lookup_age_s=60.0)
 
 
 def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_a_list_that_has_grown_before_its_end_is_read_again_in_full(tmp_path: Pa
         assert news_presence.covers_chunk(task.planned_chunk)
         assert read_recorded_ids(news_presence.session.journal, "new1@x.org", "new2@x.org") == [60_000, 5]
 
-    run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, fresh_s=60.0)
+    run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, max_lookup_age_s=60.0)
 
 
 @pytest.mark.parametrize("is_verified", [True, False])
@@ -161,7 +161,7 @@ def test_an_incomplete_listing_is_recorded_only_if_the_account_is_verified(tmp_p
 
 
 def test_the_freshness_of_a_look_up_counts_from_its_beginning() -> None:
-    policy = LoadPolicy(fresh_s=60.0)
+    policy = LoadPolicy(max_lookup_age_s=60.0)
     assert policy.compute_valid_until(100.0, 159.0) == 160.0
     with pytest.raises(RunAborted, match=r"longer than load\.fresh"):
         policy.compute_valid_until(100.0, 160.0)
