@@ -51,7 +51,7 @@ class _RecordedRows:
 
 class Conflicts:
     """Decides which row of a subscriber is used if rows of the subscriber differ. Call `add` with each chunk of a
-    source, then `find_used_rows` with all chunks, and then `resolve` with each chunk."""
+    source, then `choose_used_rows` with all chunks, and then `resolve` with each chunk."""
 
     def __init__(self, identity: str) -> None:
         self._field_names = tuple(field.name for field in SENT_FIELDS if field.name != identity)
@@ -59,10 +59,10 @@ class Conflicts:
         # For each chunk: the identities, file indices and record numbers of invalid rows.
         self._invalid_records: list[tuple[Digests, Positions, Positions]] = []
         self._file_indices: dict[str, int] = {}  # the index of each file, by the name of the file
-        self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `find_used_rows`
+        self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `choose_used_rows`
         # Blocked identities, sorted: an invalid row may say inactive, so no active row of the identity is used.
         self._blocked_identities: Digests = self._recorded_subscribers
-        # The used row of each recorded subscriber, sorted by subscriber; set by `find_used_rows`.
+        # The used row of each recorded subscriber, sorted by subscriber; set by `choose_used_rows`.
         # A subscriber with a blocked identity has a used row only if a valid row says inactive.
         self._used_rows: _RecordedRows
         self.messages: list[str] = []
@@ -71,16 +71,16 @@ class Conflicts:
         """Record the subscribers of this chunk whose rows differ, and the identities of invalid rows. Invalid rows that
         say active are left out.
         """
-        if prepared_chunk.different_mask.any():
-            self._differing_subscribers.append(prepared_chunk.subscriber_digests[prepared_chunk.different_mask])
+        if prepared_chunk.different_row_mask.any():
+            self._differing_subscribers.append(prepared_chunk.subscriber_digests[prepared_chunk.different_row_mask])
         if len(prepared_chunk.blocking_records[0]):
             identities, record_numbers = prepared_chunk.blocking_records
             self._invalid_records.append(
-                (identities, np.full(len(identities), self._index_file(prepared_chunk)), record_numbers)
+                (identities, np.full(len(identities), self._find_file_index(prepared_chunk)), record_numbers)
             )
 
-    def find_used_rows(self, chunks: Iterable[PreparedChunk]) -> None:
-        """Find the used row of each recorded subscriber. Read the chunks only if `add` has recorded a subscriber."""
+    def choose_used_rows(self, chunks: Iterable[PreparedChunk]) -> None:
+        """Choose the used row of each recorded subscriber. Read the chunks only if `add` has recorded a subscriber."""
         if not self._differing_subscribers and not self._invalid_records:
             return
         self._recorded_subscribers = np.unique(
@@ -108,10 +108,10 @@ class Conflicts:
         subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.inactive_mask])
         overruling_row_mask = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
         unused_mask = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
-        blocking_mask = np.isin(blocked_identities, rows.identities[unused_mask])
+        blocking_record_mask = np.isin(blocked_identities, rows.identities[unused_mask])
         used_records = np.stack([used_rows.file_indices, used_rows.row_numbers], axis=1)
         self.messages += self._describe_conflicts(
-            used_records[overruling_row_mask].tolist(), invalid_records[blocking_mask].tolist()
+            used_records[overruling_row_mask].tolist(), invalid_records[blocking_record_mask].tolist()
         )
 
     def resolve(self, prepared_chunk: PreparedChunk) -> PreparedChunk:
@@ -126,20 +126,22 @@ class Conflicts:
         used_row_mask = np.zeros(len(indices), dtype=bool)
         if len(used_rows.subscriber_digests):
             used_row_mask = used_rows.subscriber_digests[used_indices] == rows.subscriber_digests
-        overruled_mask = ~rows.inactive_mask
-        overruled_mask[used_row_mask] &= used_rows.inactive_mask[used_indices[used_row_mask]]
+        overruled_row_mask = ~rows.inactive_mask
+        overruled_row_mask[used_row_mask] &= used_rows.inactive_mask[used_indices[used_row_mask]]
         duplicate_mask = prepared_chunk.duplicate_mask.copy()
-        duplicate_mask[indices] |= overruled_mask & ~prepared_chunk.suppressed_mask[indices]
+        duplicate_mask[indices] |= overruled_row_mask & ~prepared_chunk.suppressed_mask[indices]
         positions, differences = prepared_chunk.valid_chunk.subscribers.index.to_numpy()[indices], list[Difference]()
         for index in np.flatnonzero(duplicate_mask[indices]).tolist():
             fields: tuple[str, ...] = ()
             if used_row_mask[index]:
-                different_mask = rows.digests[index] != used_rows.digests[used_indices[index]]
+                different_field_mask = rows.digests[index] != used_rows.digests[used_indices[index]]
                 fields = tuple(
-                    name for name, is_different in zip(self._field_names, different_mask, strict=True) if is_different
+                    name
+                    for name, is_different in zip(self._field_names, different_field_mask, strict=True)
+                    if is_different
                 )
             if fields or not used_row_mask[index]:
-                differences.append(Difference(int(positions[index]), fields, bool(overruled_mask[index])))
+                differences.append(Difference(int(positions[index]), fields, bool(overruled_row_mask[index])))
         return replace(prepared_chunk, duplicate_mask=duplicate_mask, differences=tuple(differences))
 
     def _select_rows(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _RecordedRows]:
@@ -155,14 +157,14 @@ class Conflicts:
         return indices, _RecordedRows(
             prepared_chunk.subscriber_digests[indices],
             identities[indices],
-            np.full(len(indices), self._index_file(prepared_chunk)),
+            np.full(len(indices), self._find_file_index(prepared_chunk)),
             row_numbers,
             build_inactive_mask(rows),
             prepared_chunk.duplicate_mask[indices],
             digests,
         )
 
-    def _index_file(self, prepared_chunk: PreparedChunk) -> int:
+    def _find_file_index(self, prepared_chunk: PreparedChunk) -> int:
         return self._file_indices.setdefault(prepared_chunk.chunk.name, len(self._file_indices))
 
     def _describe_conflicts(
@@ -171,19 +173,19 @@ class Conflicts:
         """Yield messages about records. Each record is a list of two numbers: the index of its file, and its number in
         the file.
         """
-        if overruled_count := len(overruling_records):
-            verb = agree(overruled_count, "has", "have")
+        if disagreeing_subscriber_count := len(overruling_records):
+            verb = agree(disagreeing_subscriber_count, "has", "have")
             yield (
-                f"{count(overruled_count, 'subscriber')} {verb} rows that disagree on is_active: the "
+                f"{count(disagreeing_subscriber_count, 'subscriber')} {verb} rows that disagree on is_active: the "
                 f"inactive row is used ({self._format_row_numbers(overruling_records)})"
             )
-        if blocked_count := len(blocking_records):
-            verb = agree(blocked_count, "has", "have")
+        if blocked_subscriber_count := len(blocking_records):
+            verb = agree(blocked_subscriber_count, "has", "have")
             yield (
-                f"{count(blocked_count, 'subscriber')} {verb} an invalid row that says inactive, or "
+                f"{count(blocked_subscriber_count, 'subscriber')} {verb} an invalid row that says inactive, or "
                 f"that cannot be read ({self._format_row_numbers(blocking_records)}), so no other row of "
-                f"{agree(blocked_count, 'this subscriber', 'these subscribers')} is used. Correct the invalid "
-                f"{agree(blocked_count, 'row', 'rows')}"
+                f"{agree(blocked_subscriber_count, 'this subscriber', 'these subscribers')} is used. Correct the "
+                f"{agree(blocked_subscriber_count, 'invalid row', 'invalid rows')}"
             )
 
     def _format_row_numbers(self, records: list[list[int]]) -> str:
@@ -273,7 +275,7 @@ class SpooledRows(CloseableResource):
 
     def _finish_reading(self) -> None:
         self._source.close()
-        self._conflicts.find_used_rows(self._spool.read())
+        self._conflicts.choose_used_rows(self._spool.read())
         self.is_read = True
 
     def read(self, limit: int | None = None) -> Iterator[PreparedChunk]:

@@ -84,13 +84,13 @@ def mark_not_matching(cells: pa.Array, pattern: str, characters: bytes = b"") ->
     return pc.invert(pc.match_substring_regex(cells, pattern))
 
 
-def _mark_other_texts(cells: pa.Array, texts: list[str]) -> pa.Array:
-    return pc.invert(pc.is_in(cells, pa.array(texts, cells.type)))
+def _mark_texts_not_in(cells: pa.Array, excluded_texts: list[str]) -> pa.Array:
+    return pc.invert(pc.is_in(cells, pa.array(excluded_texts, cells.type)))
 
 
 # Texts
 
-CONTROL_PATTERN = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
+CONTROL_CHARACTER_PATTERN = r"[\x00-\x08\x0b\x0c\x0e-\x1f]"
 CONTROL_CHARACTERS = bytes(code for code in range(32) if code not in b"\t\n\r")
 """The ASCII control characters except tabs and line ends. Control characters break terminals and CSV readers."""
 
@@ -117,16 +117,16 @@ def mark_valid_lists(lists: pa.Array, mark_valid_texts: Callable[[pa.Array], pa.
     return pc.invert(pc.is_in(pa.array(range(len(lists)), failed_indices.type), failed_indices))
 
 
-SPOILED_PATTERN = (
+SPOILED_NUMBER_PATTERN = (
     r"^([+-]?[0-9]([.,][0-9]+[eE][+-]?|[eE][+-])[0-9]{1,3}|[+-]?[0-9]{1,3}(,[0-9]{3})+(\.0+)?"
     r"|(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]00:00(:00)?)?)$"
 )
-SPOILED_CHARACTERS = b"eE,-"
+SPOILED_NUMBER_CHARACTERS = b"eE,-"
 """The pattern of a number as spreadsheets show it (`4.9E+11`, `1,234`) or as Java writes it (`4.91512E11`). The pattern
 also matches a date that a spreadsheet made from a number. A text such as `12e4` does not match, because it may be an
 id."""
 
-CONVERTED_PATTERN = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
+CONVERTED_NAME_PATTERN = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
 """The pattern of a boolean or a date as programs write them. `True` does not match, because it may be a name."""
 
 DECIMAL_ID_PATTERN = r"^[0-9]+\.0+$"
@@ -136,7 +136,7 @@ NEEDLESS_DECIMALS_MESSAGE = (
 )
 
 
-_CODE_PATTERNS = (
+_PROGRAM_CODE_PATTERNS = (
     r"\\u[0-9a-fA-F]{4}", r"\\x[0-9a-fA-F]{2}",  # Python, JSON
     r"^(array|Series|Index)\(\[", r"^\[ *-?[0-9.]+( +-?[0-9.]+)+ *\]$",  # NumPy and pandas
     r"=\?[A-Za-z0-9-]+\?[BbQq]\?[^?]*\?=", r"=[C-F][0-9A-F]=[89AB][0-9A-F]",  # mail
@@ -146,22 +146,23 @@ _CODE_PATTERNS = (
     r"^=[A-Za-z.]+\(.*\)$", r"^=[A-Z]{1,3}[0-9]{1,7}([-+*/&].*)?$",  # formulas of Excel
     r"^\{\{.*\}\}$", r"^\$\{.*\}$", r"^\*\|.*\|\*$",  # templates without values
 )  # fmt: skip
-_CODE_PATTERN = "|".join(f"(?:{code})" for code in _CODE_PATTERNS)
-_CODE_CHARACTERS = b"\\=%{[_|"
+_PROGRAM_CODE_PATTERN = "|".join(f"(?:{code})" for code in _PROGRAM_CODE_PATTERNS)
+_PROGRAM_CODE_CHARACTERS = b"\\=%{[_|"
 _PLACEHOLDER_PATTERN = (
     r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""  # Python's bytes; an array in PHP; an unfinished Google Sheet
 )
 
 
-def mark_free_of_code(cells: pa.Array) -> pa.Array:
+def mark_texts_without_program_code(cells: pa.Array) -> pa.Array:
     """Return a boolean for each text: false if the text contains code of a program, such as the escape in
     `M\\u00fcller` or the formula `=PROPER(B2)`."""
     return pc.and_(
-        mark_not_matching(cells, _PLACEHOLDER_PATTERN), mark_not_matching(cells, _CODE_PATTERN, _CODE_CHARACTERS)
+        mark_not_matching(cells, _PLACEHOLDER_PATTERN),
+        mark_not_matching(cells, _PROGRAM_CODE_PATTERN, _PROGRAM_CODE_CHARACTERS),
     )
 
 
-ERROR_PATTERN = (
+SPREADSHEET_ERROR_PATTERN = (
     r"^#("
     r"[¡¿]?(REF|NAME|VALUE|DIV/0|NULL|NUM|SPILL|CALC|FIELD|BLOCKED|CONNECT|UNKNOWN|BUSY|PYTHON|ERROR"
     r"|BEZUG|WERT|ZAHL|ÜBERLAUF|KALK|FELD|VALEUR|NOM|NOMBRE|NUL|PROPAGATION|VALOR|NULO|DESBORDAMIENTO|CÁLC"
@@ -187,7 +188,7 @@ def mark_well_decoded(cells: pa.Array) -> pa.Array:
     suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, _MISREAD_LETTERS_PATTERN))).to_pylist()
     misread_texts = [text for text in suspect_texts if text and _is_misread(text)]
     return pc.and_(
-        pc.invert(pc.match_substring_regex(cells, _LOST_LETTER_PATTERN)), _mark_other_texts(cells, misread_texts)
+        pc.invert(pc.match_substring_regex(cells, _LOST_LETTER_PATTERN)), _mark_texts_not_in(cells, misread_texts)
     )
 
 
@@ -203,12 +204,12 @@ def _is_misread(text: str) -> bool:
 def mark_single_values(cells: pa.Array) -> pa.Array:
     """Return whether each text is not a list or an object in JSON."""
     suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, r"^(\[.*\]|\{.*\})$"))).to_pylist()
-    container_texts = []
+    json_texts = []
     for text in suspect_texts:
         with suppress(orjson.JSONDecodeError):
             orjson.loads(text)
-            container_texts.append(text)
-    return _mark_other_texts(cells, container_texts)
+            json_texts.append(text)
+    return _mark_texts_not_in(cells, json_texts)
 
 
 # Dates
@@ -241,7 +242,7 @@ def mark_dates(cells: pa.Array) -> pa.Array:
     return pc.if_else(pc.is_valid(cells), pa.array(date_mask), None)
 
 
-def mark_in_lifetime(cells: pa.Array, today: date) -> pa.Array:
+def mark_plausible_birthdays(cells: pa.Array, today: date) -> pa.Array:
     """Return whether each date is between 1900 and `today`. The result for a text that is not a date is true."""
     too_early_mask = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form can be compared as texts
     future_mask = pc.greater(cells, today.isoformat())
@@ -278,18 +279,18 @@ def mark_emails(cells: pa.Array) -> pa.Array:
 
     A regular expression accepts plain addresses, and email-validator checks the others.
     """
-    plain_mask = pc.and_(
+    plain_address_mask = pc.and_(
         pc.match_substring_regex(cells, _PLAIN_ADDRESS_PATTERN),
         pc.less_equal(pc.binary_length(cells), _MAX_PLAIN_ADDRESS_LENGTH),
     )
-    plain_mask = pc.and_not(plain_mask, pc.match_substring_regex(cells, _SPECIAL_DOMAIN_PATTERN))
+    plain_address_mask = pc.and_not(plain_address_mask, pc.match_substring_regex(cells, _SPECIAL_DOMAIN_PATTERN))
     suspect_texts = [
         text
-        for text in pc.unique(cells.filter(pc.invert(plain_mask))).to_pylist()
+        for text in pc.unique(cells.filter(pc.invert(plain_address_mask))).to_pylist()
         if text and _DOMAIN_OTHER_THAN_TEST_PATTERN.search(text)
     ]
     if not suspect_texts:
-        return plain_mask
+        return plain_address_mask
     # Imported here, because most lists have only plain addresses.
     from email_validator import EmailNotValidError, validate_email
 
@@ -299,7 +300,7 @@ def mark_emails(cells: pa.Array) -> pa.Array:
             validate_email(text, check_deliverability=False, allow_smtputf8=True, test_environment=True, strict=True)
             valid_addresses.append(text)
     return pc.if_else(
-        pc.is_valid(cells), pc.or_(plain_mask, pc.is_in(cells, pa.array(valid_addresses, cells.type))), None
+        pc.is_valid(cells), pc.or_(plain_address_mask, pc.is_in(cells, pa.array(valid_addresses, cells.type))), None
     )
 
 
@@ -364,13 +365,13 @@ def translate_cells(cells: pa.Array, value_by_text: Mapping[str, object]) -> pa.
 
 
 _ZIP_PATTERN = r"^(0|[1-9][0-9]{0,15})(\.0+)?$"  # 10115.0: a program read the column as numbers with decimals
-_LARGEST_ZIP = 2**53 - 1  # a JSON reader that uses doubles would change a larger number
+_MAX_ZIP_CODE = 2**53 - 1  # a JSON reader that uses doubles would change a larger number
 
 
 def mark_sendable_zips(cells: pa.Array) -> pa.Array:
     """Return whether each text is a number without a leading zero: not `02134`, `SW1A 1AA` or `12345-6789`."""
     zip_form_mask = pc.match_substring_regex(cells, _ZIP_PATTERN)
-    return pc.and_(zip_form_mask, pc.less_equal(_remove_decimals(pc.if_else(zip_form_mask, cells, "0")), _LARGEST_ZIP))
+    return pc.and_(zip_form_mask, pc.less_equal(_remove_decimals(pc.if_else(zip_form_mask, cells, "0")), _MAX_ZIP_CODE))
 
 
 def read_zips(cells: pa.Array) -> pa.Array:

@@ -48,7 +48,7 @@ _REFUSAL_PATTERN = re.compile(  # these words count only with a word for news or
     "|disattiv|sperre|rifiut|rechaz|recus|geweiger|odmow|sprzeciw|^stop"
 )
 # These words count only in a header with a word for news. Next to "mail", "cancel" may have another meaning.
-_ENDING_PATTERN = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")
+_ENDED_CONSENT_PATTERN = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")
 
 # Headers as `split_header` writes them.
 _MAIL_NOUNS = (
@@ -101,7 +101,7 @@ def is_unsubscribed_header(column: str) -> bool:
     if (has_newsletter_word or _MAIL_PATTERN.search(header)) and _REFUSAL_PATTERN.search(header):
         return True
     header_words = split_header(column)
-    return (has_newsletter_word and bool(_ENDING_PATTERN.search(header))) or bool(
+    return (has_newsletter_word and bool(_ENDED_CONSENT_PATTERN.search(header))) or bool(
         _NEGATED_HEADER_PATTERN.search(header_words) and not _YES_WORD_PATTERN.search(header_words)
     )
 
@@ -133,8 +133,8 @@ def find_unread_columns(mapping: FieldMapping, columns: Sequence[str], ignored_c
     if activity_rule is not None and activity_rule.value == "false":
         return []
     rules = (activity_rule, mapping.rules.get("email"))
-    read_columns = {column for rule in rules if rule is not None for column in rule.columns}
-    return [column for column in columns if column not in read_columns and column not in ignored_columns]
+    rule_columns = {column for rule in rules if rule is not None for column in rule.columns}
+    return [column for column in columns if column not in rule_columns and column not in ignored_columns]
 
 
 def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_columns: Collection[str]) -> list[str]:

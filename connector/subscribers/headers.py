@@ -255,8 +255,8 @@ def override_mapping(
         if not override:
             rules.pop(field, None)
             continue
-        read_columns = (override,) if isinstance(override, str) else override.columns
-        missing_columns = [column for column in read_columns if column not in columns]
+        rule_columns = (override,) if isinstance(override, str) else override.columns
+        missing_columns = [column for column in rule_columns if column not in columns]
         if missing_columns:
             raise ConfigurationError(explain_missing_name("column", missing_columns[0], columns))
         rules[field] = build_column_rule(field, override, columns) if isinstance(override, str) else override

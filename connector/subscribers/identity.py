@@ -94,13 +94,13 @@ def _digest_texts(texts: Iterable[bytes], digest_size: int, purpose: bytes) -> D
     return join_digests(digests, digest_size)
 
 
-def separate_digests(digests: Digests, group_digests: Digests) -> Digests:
+def combine_digests(digests: Digests, group_digests: Digests) -> Digests:
     """Return each digest (S16) combined with the digest of its group, so that equal digests in two groups differ."""
     size = digests.dtype.itemsize
-    digest_bytes, group_bytes = (
+    digest_bytes, group_digest_bytes = (
         np.ascontiguousarray(array).view(np.uint8).reshape(-1, size) for array in (digests, group_digests)
     )
-    return np.ascontiguousarray(digest_bytes ^ group_bytes).reshape(-1).view(digests.dtype)
+    return np.ascontiguousarray(digest_bytes ^ group_digest_bytes).reshape(-1).view(digests.dtype)
 
 
 def digest_text(text: str) -> bytes:
@@ -171,12 +171,14 @@ class SeenIdentities:
         identities, fingerprints = identities.astype(_IDENTITY_TYPE), fingerprints.astype(_FINGERPRINT_TYPE)
         sort_order = np.argsort(identities, kind="stable")
         sorted_identities, sorted_inactive_mask = identities[sort_order], inactive_mask[sort_order]
-        first_mask = np.ones(len(sorted_identities), dtype=bool)
-        first_mask[1:] = sorted_identities[1:] != sorted_identities[:-1]
-        group_starts = np.flatnonzero(first_mask)
-        group_indices = np.cumsum(first_mask) - 1
+        group_start_mask = np.ones(len(sorted_identities), dtype=bool)
+        group_start_mask[1:] = sorted_identities[1:] != sorted_identities[:-1]
+        group_starts = np.flatnonzero(group_start_mask)
+        group_indices = np.cumsum(group_start_mask) - 1
         chunk_identities = _KnownIdentities(
-            sorted_identities[first_mask], fingerprints[sort_order[first_mask]], sorted_inactive_mask[first_mask]
+            sorted_identities[group_start_mask],
+            fingerprints[sort_order[group_start_mask]],
+            sorted_inactive_mask[group_start_mask],
         )
         known_mask = np.zeros(len(group_starts), dtype=bool)
         for known_array in self._arrays:
@@ -184,8 +186,8 @@ class SeenIdentities:
             known_mask |= found_mask
             chunk_identities.fingerprints[found_mask] = known_array.fingerprints[known_indices[found_mask]]
             chunk_identities.inactive_mask[found_mask] = known_array.inactive_mask[known_indices[found_mask]]
-        repeat_mask = ~first_mask | known_mask[group_indices]
-        different_mask = repeat_mask & (fingerprints[sort_order] != chunk_identities.fingerprints[group_indices])
+        repeat_mask = ~group_start_mask | known_mask[group_indices]
+        different_row_mask = repeat_mask & (fingerprints[sort_order] != chunk_identities.fingerprints[group_indices])
         overruling_indices = np.flatnonzero(
             sorted_inactive_mask & repeat_mask & ~chunk_identities.inactive_mask[group_indices]
         )
@@ -200,7 +202,7 @@ class SeenIdentities:
         self._append_identities(chunk_identities.select(~known_mask))
         repeat_mask[overruling_indices] = False
         masks = np.empty((2, len(sort_order)), dtype=bool)
-        masks[:, sort_order] = repeat_mask, different_mask
+        masks[:, sort_order] = repeat_mask, different_row_mask
         return masks[0], masks[1]
 
     def _append_identities(self, known_array: "_KnownIdentities") -> None:

@@ -93,19 +93,23 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
         reinterpreted_cells |= reinterpreted_field_cells
         if (
             FIELD_BY_NAME[name].content is FieldContent.NAME
-            and (unclear_positions := reinterpreted_field_cells.get(Reinterpretation(name, _NAME_OR_NULL))) is not None
+            and (none_text_positions := reinterpreted_field_cells.get(Reinterpretation(name, _NONE_TEXT))) is not None
         ):
-            lone_null_positions = _find_lone_null_cells(frame, rule.columns, unclear_positions)
+            lone_null_positions = _find_lone_null_cells(frame, rule.columns, none_text_positions)
             faults += [
-                Fault(position, name, "null", f"{find_wire_name(FIELD_BY_NAME[name])} {_UNCLEAR_MESSAGE}")
+                Fault(position, name, "null", f"{find_wire_name(FIELD_BY_NAME[name])} {_NONE_TEXT_MESSAGE}")
                 for position in lone_null_positions.tolist()
             ]
         if FIELD_BY_NAME[name].kind is FieldKind.TAGS:
             tags, unreadable_positions = build_tags(cells, rule.split or DEFAULT_SPLIT)
-            if rule.split is None and rule.value is None and (undivided_positions := _find_undivided_cells(cells)):
+            if (
+                rule.split is None
+                and rule.value is None
+                and (other_separator_positions := _find_cells_with_other_separator(cells))
+            ):
                 faults += [
-                    Fault(position, name, "split", f"{find_wire_name(FIELD_BY_NAME[name])} {_UNDIVIDED_MESSAGE}")
-                    for position in undivided_positions
+                    Fault(position, name, "split", f"{find_wire_name(FIELD_BY_NAME[name])} {_OTHER_SEPARATOR_MESSAGE}")
+                    for position in other_separator_positions
                     if position not in unreadable_positions
                 ]
             column_by_field[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
@@ -148,11 +152,11 @@ def _fill_template(frame: pd.DataFrame, template_text: str, *, is_trimmed: bool)
 
 
 _CASE_FUNCTION_BY_NAME = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
-_GUARDED_DIGITS_PATTERN = "^'('*[=+@\t\r\n-]|[0-9])"
+_DIGITS_AFTER_APOSTROPHE_PATTERN = "^'('*[=+@\t\r\n-]|[0-9])"
 """The pattern GUARDED_PATTERN, or an apostrophe before a digit. Shopify and Excel write an apostrophe before digits to
 keep the digits as text."""
 
-_GUARDED_EMAIL_PATTERN = "^'([^@]*[^'@]@.*?)'?$"
+_EMAIL_AFTER_APOSTROPHE_PATTERN = "^'([^@]*[^'@]@.*?)'?$"
 """An apostrophe before an address, or two apostrophes around an address, as Outlook writes them. In `'ann'@example.com`
 the apostrophes are part of the address."""
 
@@ -181,8 +185,9 @@ virama and a joiner, which form one letter with the letter before."""
 _ANY_INVISIBLE_PATTERN = rf"[{_INVISIBLE_CHARACTERS}\x{{200c}}\x{{200d}}]"
 
 
-def _holds_code_values(kind: FieldKind) -> bool:
-    """Return whether the values of this kind of field are codes. Codes contain no invisible characters."""
+def _has_fixed_form(kind: FieldKind) -> bool:
+    """Return whether the values of this kind have a fixed form, for example a date. A value with a fixed form contains
+    no invisible characters."""
     match kind:
         case FieldKind.EMAIL | FieldKind.FLAG | FieldKind.GENDER | FieldKind.COUNTRY | FieldKind.ZIP | FieldKind.DATE:
             return True
@@ -200,8 +205,8 @@ _NULL_TEXTS = (
 _ZERO_DATES = ("0000-00-00", "0000-00-00 00:00:00", "0000-00-00T00:00:00")
 """Texts that MySQL writes for a missing date."""
 
-_NAME_OR_NULL = "None"
-_UNCLEAR_MESSAGE = (
+_NONE_TEXT = "None"
+_NONE_TEXT_MESSAGE = (
     "is None, which may be a name, or the word of a program for a missing value. Decide in a job with the field's "
     'values: {"None": ""} for a missing value, or {"None": "None"} for the name'
 )
@@ -225,23 +230,23 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         )
         reinterpreted_cells |= {Reinterpretation(name, ""): decoded_positions} if len(decoded_positions) else {}
     if rule.is_trimmed:
-        cells = _trim_cells(cells, has_codes=_holds_code_values(kind) or content.is_digits)
+        cells = _trim_cells(cells, has_fixed_form=_has_fixed_form(kind) or content.is_digits)
     if pc.any(pc.starts_with(cells, "'")).as_py():
-        guarded_pattern = (
-            _GUARDED_DIGITS_PATTERN
+        apostrophe_pattern = (
+            _DIGITS_AFTER_APOSTROPHE_PATTERN
             if content.is_digits
-            else _GUARDED_EMAIL_PATTERN
+            else _EMAIL_AFTER_APOSTROPHE_PATTERN
             if kind is FieldKind.EMAIL
             else GUARDED_PATTERN
         )
-        cells = pc.replace_substring_regex(cells, guarded_pattern, r"\1")
+        cells = pc.replace_substring_regex(cells, apostrophe_pattern, r"\1")
     if contains_any_character(cells, b'"'):
-        quoted_pattern = (
+        pattern_of_quoted_text = (
             _FORMULA_TEXT_PATTERN
             if content is FieldContent.ANY_TEXT or kind is FieldKind.TAGS
             else _QUOTED_TEXT_PATTERN
         )
-        cells = pc.replace_substring_regex(cells, quoted_pattern, r"\1")
+        cells = pc.replace_substring_regex(cells, pattern_of_quoted_text, r"\1")
     if name == "phone" and contains_any_character(cells, b".,"):
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
     if name in _LABEL_PATTERN_BY_FIELD and contains_any_character(cells, b":"):
@@ -314,13 +319,13 @@ def _decode_html_code(match: re.Match[str]) -> str:
     return html.unescape(match[0]) if html_code_name.startswith("#") or html_code_name in html5 else match[0]
 
 
-def _trim_cells(cells: pa.Array, *, has_codes: bool) -> pa.Array:
-    """Remove white space and invisible characters at both ends. If the texts are codes (`has_codes`), also remove all
-    other invisible characters, and replace full-width characters by plain characters."""
+def _trim_cells(cells: pa.Array, *, has_fixed_form: bool) -> pa.Array:
+    """Remove white space and invisible characters at both ends. If the texts have a fixed form, such as digits, also
+    remove all other invisible characters, and replace full-width characters by plain characters."""
     cells = pc.utf8_trim_whitespace(cells)
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
         return cells
-    if has_codes:
+    if has_fixed_form:
         cells = pc.replace_substring_regex(cells, _ANY_INVISIBLE_PATTERN, "")
         full_width_mask = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
         cells = pc.if_else(full_width_mask, normalize_texts(cells, "NFKC"), cells)
@@ -359,7 +364,7 @@ _UNREADABLE_LIST_MESSAGE = (
 _ARRAY_ITEM_PATTERN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|$)')
 """An item of a PostgreSQL array in text form, with or without quotes, and the comma or the end after the item."""
 
-_UNDIVIDED_MESSAGE = (
+_OTHER_SEPARATOR_MESSAGE = (
     "has a semicolon, a bar (|) or a line break, and only commas divide tags. In the job, set split to the character "
     'that divides the tags, for example split: ";". If the cell is one tag, set split: ","'
 )
@@ -397,13 +402,14 @@ def build_tags(cells: pa.Array, separator: str) -> tuple[pa.Array, list[int]]:
     return pa.array(lists, _TAGS_TYPE).take(encoded_cells.indices), positions
 
 
-def _find_undivided_cells(cells: pa.Array) -> list[int]:
+def _find_cells_with_other_separator(cells: pa.Array) -> list[int]:
     """Return the positions of cells with a character that may separate tags (`;`, `|`, line break). Cells with a list
     are left out."""
     if not contains_any_character(cells, b";|\n"):
         return []
-    undivided_mask = pc.fill_null(pc.match_substring_regex(cells, "[;|\n]"), False)
-    return pc.indices_nonzero(pc.and_not(undivided_mask, pc.match_substring_regex(cells, _LIST_PATTERN))).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
+    other_separator_mask = pc.fill_null(pc.match_substring_regex(cells, "[;|\n]"), False)
+    list_mask = pc.match_substring_regex(cells, _LIST_PATTERN)
+    return pc.indices_nonzero(pc.and_not(other_separator_mask, list_mask)).to_pylist()  # type: ignore[no-any-return] # pyarrow has no types
 
 
 def _read_tags(cell: str, separator: str) -> list[str] | None:

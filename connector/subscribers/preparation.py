@@ -26,11 +26,11 @@ from connector.subscribers.identity import (
     Digests,
     Mask,
     SeenIdentities,
+    combine_digests,
     compute_fingerprints,
     compute_identities,
     digest_text,
     join_digests,
-    separate_digests,
     split_digests,
 )
 from connector.subscribers.identity_lists import Suppression
@@ -67,10 +67,10 @@ def check_mapping(
     - The field that `zip` names for zip codes is already mapped.
     - A constant or default is invalid.
     """
-    read_columns = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
-    read_columns += [] if base is None else [("the base", base.column)]
+    field_columns = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
+    field_columns += [] if base is None else [("the base", base.column)]
     faults = find_mapping_faults(mapping.rules, rules.identity, sorted(rules.required), rules.zip)
-    for name, column in read_columns:
+    for name, column in field_columns:
         if column not in columns:
             similar_columns = get_close_matches(column, columns, n=1)
             hint = f" (did you mean {similar_columns[0]}?)" if similar_columns else ""
@@ -116,36 +116,26 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class PreparedChunk:
-    """One chunk of a source after validation.
-
-    `valid_chunk` has all valid rows, and `valid_bases` the bases of these rows (None: all rows are for one base).
-    `subscriber_digests` has a digest for each row: of the identity, and also of the base if there are several bases.
-    `duplicate_mask`, `suppressed_mask` and `different_mask` are masks of the valid rows. `different_mask` marks rows
-    that differ from an earlier row of the same subscriber. `faults` are the faults of invalid rows. `blocking_records`
-    has the identities and the record numbers of invalid rows that may say inactive. Active rows of these identities are
-    not used. `connector.spooled_rows` adds the `differences` at the end of the source.
-
-    `omitted_zip_positions` are the positions of valid rows whose zip code is left out. `yearless_positions` are the
-    positions of valid rows whose birthday is left out, because it has no year. `reinterpreted_cells` has the positions
-    of cells whose value differs from their text. `source_row_count` counts the records of the source in this chunk,
-    also the records of other shards. `consent_columns` has unmapped consent columns (connector.subscribers.consent).
-    """
+    """One chunk of a source after validation. Each position is the position of a row in `chunk`."""
 
     chunk: Chunk
-    valid_chunk: PlannedChunk
-    valid_bases: RowBases | None
+    valid_chunk: PlannedChunk  # the valid rows
+    valid_bases: RowBases | None  # the bases of the valid rows; None: all rows are for one base
+    # For each valid row, a digest of the identity, and also of the base if there are several bases.
     subscriber_digests: Digests
-    duplicate_mask: Mask
-    suppressed_mask: Mask
-    different_mask: Mask
-    faults: tuple[Fault, ...]
+    duplicate_mask: Mask  # valid rows that are not used, because of another row of the subscriber
+    suppressed_mask: Mask  # valid rows on the suppression list
+    different_row_mask: Mask  # valid rows that differ from an earlier row of the same subscriber
+    faults: tuple[Fault, ...]  # the faults of the invalid rows
+    # The identities and the record numbers of invalid rows that may say inactive.
+    # Active rows of these identities are not used.
     blocking_records: tuple[Digests, Positions]
-    omitted_zip_positions: Positions
-    yearless_positions: Positions
-    reinterpreted_cells: ReinterpretedCells
-    source_row_count: int
-    consent_columns: tuple[str, ...]
-    differences: tuple[Difference, ...] = ()
+    omitted_zip_positions: Positions  # valid rows whose zip code is left out
+    yearless_positions: Positions  # valid rows whose birthday is left out, because the birthday has no year
+    reinterpreted_cells: ReinterpretedCells  # the positions of cells whose value differs from their text
+    source_row_count: int  # the number of records before the records of other shards were left out
+    consent_columns: tuple[str, ...]  # unmapped consent columns (connector.subscribers.consent)
+    differences: tuple[Difference, ...] = ()  # set by connector.spooled_rows at the end of the source
 
     @property
     def planned_chunk(self) -> PlannedChunk:
@@ -188,7 +178,7 @@ class PreparedChunk:
             subscriber_digests=self.subscriber_digests[indices],
             duplicate_mask=self.duplicate_mask[indices],
             suppressed_mask=self.suppressed_mask[indices],
-            different_mask=self.different_mask[indices],
+            different_row_mask=self.different_row_mask[indices],
             faults=tuple(fault for fault in self.faults if fault.position < row_count),
             omitted_zip_positions=self.omitted_zip_positions[self.omitted_zip_positions < row_count],
             yearless_positions=self.yearless_positions[self.yearless_positions < row_count],
@@ -236,10 +226,10 @@ def prepare_chunks(
     """
     seen_identities = SeenIdentities()
     named_bases: dict[BaseRef, None] = {}
-    read_columns = [*list_columns(mapping.columns, base), *extra_columns]
+    columns_to_read = [*list_columns(mapping.columns, base), *extra_columns]
     activity_rule = mapping.rules.get("is_active")
     is_activity_read = activity_rule is not None and bool(activity_rule.columns)
-    for source_chunk in _read_limited_chunks(source, None if is_activity_read else limit, read_columns):
+    for source_chunk in _read_limited_chunks(source, None if is_activity_read else limit, columns_to_read):
         chunk = source_chunk if shard.is_whole else select_shard(source_chunk, mapping, rules, shard, today=today)
         mapped_chunk = apply_mapping(chunk.frame, mapping, today=today)
         bases, base_faults = (None, ()) if base is None else read_bases(chunk.frame, base)
@@ -254,7 +244,7 @@ def prepare_chunks(
         identities = compute_identities(valid_rows[rules.identity], rules.identity)
         fingerprints = compute_fingerprints(valid_rows, rules.identity)
         subscriber_digests = _compute_subscriber_digests(identities, row_bases)
-        duplicate_mask, different_mask = seen_identities.add(
+        duplicate_mask, different_row_mask = seen_identities.add(
             subscriber_digests, fingerprints, build_inactive_mask(valid_rows)
         )
         suppressed_mask = mark_suppressed_rows(suppression, valid_rows, identities, rules.identity) & ~duplicate_mask
@@ -281,7 +271,7 @@ def prepare_chunks(
             subscriber_digests,
             duplicate_mask,
             suppressed_mask,
-            different_mask,
+            different_row_mask,
             validation_result.faults,
             blocking_records,
             validation_result.omitted_zip_positions,
@@ -297,7 +287,7 @@ def _compute_subscriber_digests(identities: Digests, bases: RowBases | None) -> 
     if bases is None or not bases.bases:
         return identities
     base_digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.bases]
-    return separate_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.indices])
+    return combine_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.indices])
 
 
 def _find_blocking_records(
@@ -307,21 +297,21 @@ def _find_blocking_records(
 
     These rows are malformed records, and rows whose is_active is present and is not true. Other faults do not matter.
     """
-    malformed_identities, malformed_numbers = find_possible_identities(chunk.malformed_rows, identity)
+    malformed_identities, malformed_row_numbers = find_possible_identities(chunk.malformed_rows, identity)
     if not len(chunk.frame):
-        return malformed_identities, malformed_numbers
+        return malformed_identities, malformed_row_numbers
     positions, identities = read_identities(chunk.frame, mapping, identity, today=today)
     activity_rules = {"email": ColumnRule(value="nobody@example.com"), "is_active": mapping.rules["is_active"]}
     mapped_chunk = apply_mapping(chunk.frame, FieldMapping(activity_rules), today=today)
     rows_with_activity = validate_rows(
         mapped_chunk.frame, ValidationRules(), today=today, known_faults=mapped_chunk.faults
     ).subscribers
-    not_inactive_mask = mapped_chunk.frame["is_active"].isna().to_numpy(dtype=bool, copy=True)
-    not_inactive_mask[rows_with_activity.index[rows_with_activity["is_active"].eq(True).fillna(False)]] = True
-    inactive_mask = ~not_inactive_mask[positions]
-    positions, identities = positions[inactive_mask], identities[inactive_mask]
+    may_be_inactive_mask = mapped_chunk.frame["is_active"].notna().to_numpy(dtype=bool, copy=True)
+    may_be_inactive_mask[rows_with_activity.index[rows_with_activity["is_active"].eq(True).fillna(False)]] = False
+    blocking_mask = may_be_inactive_mask[positions]
+    positions, identities = positions[blocking_mask], identities[blocking_mask]
     return np.concatenate([malformed_identities, identities]), np.concatenate(
-        [malformed_numbers, chunk.row_numbers[positions]]
+        [malformed_row_numbers, chunk.row_numbers[positions]]
     )
 
 
@@ -375,15 +365,15 @@ def digest_rows(
     """Return a digest for each row of text cells, and whether the row has a valid identity. The digest is computed from
     the identity, or else from the cells that the mapping uses."""
     positions, identities = read_identities(frame, mapping, identity, today=today)
-    digests, identity_flags = [b""] * len(frame), [False] * len(frame)
+    digests, has_identity_flags = [b""] * len(frame), [False] * len(frame)
     for position, digest in zip(positions.tolist(), split_digests(identities), strict=True):
-        digests[position], identity_flags[position] = digest, True
+        digests[position], has_identity_flags[position] = digest, True
     unidentified_rows = frame[[*mapping.columns]].drop(positions)
     for position, cells in zip(
         unidentified_rows.index, unidentified_rows.itertuples(index=False, name=None), strict=True
     ):
         digests[position] = digest_text(repr([None if pd.isna(cell) else str(cell) for cell in cells]))
-    return digests, identity_flags
+    return digests, has_identity_flags
 
 
 def mark_suppressed_rows(

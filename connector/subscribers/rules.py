@@ -263,7 +263,7 @@ def _load_phonenumbers() -> ModuleType:
 # The base of each row
 
 
-_MAX_NAMED_CELLS = 10  # a message lists at most this many of the texts that a cell may have
+_MAX_LISTED_TEXTS = 10  # a message lists at most this many of the texts that a cell may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,9 +375,11 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     if rule.values is None:
         allowed_message = "must hold a base's id (a whole number from 1) or its name"
     else:
-        unnamed_count = len(rule.values) - _MAX_NAMED_CELLS
-        named_cells = ", ".join(list(rule.values)[:_MAX_NAMED_CELLS])
-        allowed_message = f"must hold one of {named_cells}{f' and {unnamed_count} more' if unnamed_count > 0 else ''}"
+        unlisted_text_count = len(rule.values) - _MAX_LISTED_TEXTS
+        listed_texts = ", ".join(list(rule.values)[:_MAX_LISTED_TEXTS])
+        allowed_message = (
+            f"must hold one of {listed_texts}{f' and {unlisted_text_count} more' if unlisted_text_count > 0 else ''}"
+        )
     texts = pa.array(frame[rule.column].tolist(), pa.large_string(), from_pandas=True)
     cells = pc.utf8_trim_whitespace(texts).dictionary_encode()
     cell_texts = [*cells.dictionary.to_pylist(), ""]  # the last text is for missing cells

@@ -42,12 +42,12 @@ from connector.subscribers.checks import (
     convert_distinct_texts,
     mark_dates,
     mark_emails,
-    mark_free_of_code,
-    mark_in_lifetime,
     mark_not_matching,
+    mark_plausible_birthdays,
     mark_sendable_zips,
     mark_short_texts,
     mark_single_values,
+    mark_texts_without_program_code,
     mark_valid_lists,
     mark_well_decoded,
     normalise_emails,
@@ -70,8 +70,8 @@ def _build_text_check(code: str, mark_valid_texts: Callable[[pa.Array], pa.Array
 
     def check(column: pd.Series) -> "pd.Series[bool]":
         cells = read_cells(column)
-        is_item_checked = pa.types.is_list(cells.type) and mark_valid_texts is not mark_short_texts
-        valid_mask = mark_valid_lists(cells, mark_valid_texts) if is_item_checked else mark_valid_texts(cells)
+        must_check_each_tag = pa.types.is_list(cells.type) and mark_valid_texts is not mark_short_texts
+        valid_mask = mark_valid_lists(cells, mark_valid_texts) if must_check_each_tag else mark_valid_texts(cells)
         accepted_mask = pc.fill_null(pc.or_kleene(valid_mask, cells.is_null()), True)
         return pd.Series(accepted_mask.to_numpy(zero_copy_only=False))
 
@@ -91,9 +91,9 @@ def _build_reader_check(code: str, reader: Callable[[pa.Array], pa.Array], messa
 _TRANSLATE_HINT = "a job translates the words of its source by the field's `values:` map"
 
 # No message may contain "; ", because this text separates the faults of a row.
-CONTROL_CHECK = _build_pattern_check(
+CONTROL_CHARACTER_CHECK = _build_pattern_check(
     "control",
-    checks.CONTROL_PATTERN,
+    checks.CONTROL_CHARACTER_PATTERN,
     checks.CONTROL_CHARACTERS,
     "holds a control character, which nobody sees: delete it, or write the value again",
 )
@@ -108,34 +108,34 @@ DECODING_CHECK = _build_text_check(
     "has letters that were lost or misread before (such as Zo\ufffd for Zoë, or MÃ¼ller for Müller): write the file "
     "again as UTF-8 from the program that has the right letters",
 )
-ERROR_CHECK = _build_pattern_check(
+SPREADSHEET_ERROR_CHECK = _build_pattern_check(
     "error",
-    checks.ERROR_PATTERN,
+    checks.SPREADSHEET_ERROR_PATTERN,
     b"#",
     "is an error of a spreadsheet, such as #REF!, or #### for a value in a column that is too narrow: correct the cell "
     "in the spreadsheet, or widen the column, and write the file again",
 )
-CODE_CHECK = _build_text_check(
+PROGRAM_CODE_CHECK = _build_text_check(
     "code",
-    mark_free_of_code,
+    mark_texts_without_program_code,
     "is in the code of another program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
     "{{name}}): let the program write plain text",
 )
 LIST_CHECK = _build_text_check(
     "list", mark_single_values, "holds a list or an object, and takes one text: select a single value in the source"
 )
-CONVERTED_CHECK = _build_pattern_check(
+CONVERTED_NAME_CHECK = _build_pattern_check(
     "converted",
-    checks.CONVERTED_PATTERN,
+    checks.CONVERTED_NAME_PATTERN,
     b"",
     "is TRUE, FALSE or a date such as 2026-05-02, which a program may have made of a name: make the column a text "
     "column, and "
     "write the name again",
 )
-SPOILED_CHECK = _build_pattern_check(
+SPOILED_NUMBER_CHECK = _build_pattern_check(
     "spoiled",
-    checks.SPOILED_PATTERN,
-    checks.SPOILED_CHARACTERS,
+    checks.SPOILED_NUMBER_PATTERN,
+    checks.SPOILED_NUMBER_CHARACTERS,
     "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of a number: "
     "digits or zeros may be lost. Make the column a text column, and write the file again",
 )
@@ -178,14 +178,14 @@ class KindRules:
     """The rules of one kind of field.
 
     `checks` are the checks of the texts. `reader` returns the values of valid texts. If `reader` is None, the text
-    itself is sent. `sent_type` is the type of a column with values to send, and `listed_type` the type of a column of
+    itself is sent. `sent_type` is the type of a column with values to send, and `received_type` the type of a column of
     listed subscribers.
     """
 
-    checks: tuple[pandera.Check, ...] = (CONTROL_CHECK, LENGTH_CHECK, DECODING_CHECK, ERROR_CHECK)
+    checks: tuple[pandera.Check, ...] = (CONTROL_CHARACTER_CHECK, LENGTH_CHECK, DECODING_CHECK, SPREADSHEET_ERROR_CHECK)
     reader: Callable[[pa.Array], pa.Array] | None = None
     sent_type: object = TEXT
-    listed_type: object = TEXT
+    received_type: object = TEXT
 
 
 _COMMON_CHECKS = KindRules().checks
@@ -195,26 +195,26 @@ def find_kind_rules(kind: FieldKind) -> KindRules:
     """Return the rules of a kind of field."""
     match kind:
         case FieldKind.NUMBER:
-            return KindRules(listed_type=_WHOLE_NUMBER_DTYPE)
+            return KindRules(received_type=_WHOLE_NUMBER_DTYPE)
         case FieldKind.FLAG:
             reader = partial(translate_cells, value_by_text=IS_ACTIVE_BY_WORD)
             return KindRules(
-                (*_COMMON_CHECKS, FLAG_CHECK), reader, sent_type=_BOOLEAN_DTYPE, listed_type=_BOOLEAN_DTYPE
+                (*_COMMON_CHECKS, FLAG_CHECK), reader, sent_type=_BOOLEAN_DTYPE, received_type=_BOOLEAN_DTYPE
             )
         case FieldKind.TEXT | FieldKind.NULLABLE_TEXT:
             return KindRules()
         case FieldKind.EMAIL:
-            return KindRules((*_COMMON_CHECKS, CODE_CHECK, EMAIL_CHECK))
+            return KindRules((*_COMMON_CHECKS, PROGRAM_CODE_CHECK, EMAIL_CHECK))
         case FieldKind.GENDER:
             return KindRules((*_COMMON_CHECKS, GENDER_CHECK), partial(translate_cells, value_by_text=GENDER_BY_WORD))
         case FieldKind.TAGS:
-            return KindRules((*_COMMON_CHECKS, CODE_CHECK), sent_type=TAGS, listed_type=TAGS)
+            return KindRules((*_COMMON_CHECKS, PROGRAM_CODE_CHECK), sent_type=TAGS, received_type=TAGS)
         case FieldKind.COUNTRY:
             return KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), partial(convert_distinct_texts, convert=find_country))
         case FieldKind.ZIP:
-            return KindRules((*_COMMON_CHECKS, SPOILED_CHECK), read_zips, sent_type=_WHOLE_NUMBER_DTYPE)
+            return KindRules((*_COMMON_CHECKS, SPOILED_NUMBER_CHECK), read_zips, sent_type=_WHOLE_NUMBER_DTYPE)
         case FieldKind.DATE:
-            return KindRules((*_COMMON_CHECKS, DATE_CHECK), listed_type=pd.ArrowDtype(pa.date32()))
+            return KindRules((*_COMMON_CHECKS, DATE_CHECK), received_type=pd.ArrowDtype(pa.date32()))
     assert_never(kind)
 
 
@@ -226,8 +226,8 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
         case FieldKind.TEXT | FieldKind.NULLABLE_TEXT:
             field_checks += _list_text_checks(field.content, rules)
         case FieldKind.DATE:
-            check_lifetime = partial(mark_in_lifetime, today=today)
-            field_checks.append(_build_text_check("lifetime", check_lifetime, _LIFETIME_MESSAGE))
+            mark_valid_texts = partial(mark_plausible_birthdays, today=today)
+            field_checks.append(_build_text_check("lifetime", mark_valid_texts, _LIFETIME_MESSAGE))
         case FieldKind.ZIP:
             field_checks += [ZIP_CHECK] if rules.zip == "reject" else []
         case (
@@ -248,16 +248,16 @@ def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pan
         case FieldContent.ANY_TEXT:
             return []
         case FieldContent.PLAIN:
-            return [LIST_CHECK, CODE_CHECK]
+            return [LIST_CHECK, PROGRAM_CODE_CHECK]
         case FieldContent.NAME:
-            return [LIST_CHECK, CODE_CHECK, CONVERTED_CHECK]
+            return [LIST_CHECK, PROGRAM_CODE_CHECK, CONVERTED_NAME_CHECK]
         case FieldContent.DIGITS:
-            return [LIST_CHECK, CODE_CHECK, SPOILED_CHECK]
+            return [LIST_CHECK, PROGRAM_CODE_CHECK, SPOILED_NUMBER_CHECK]
         case FieldContent.ID:
             # If client_user_id is the identity, the service may already have a subscriber with the id `1001.0`.
             # So this check does not refuse the id. The load refuses the row if the subscriber is new.
             id_checks = [] if rules.identity == "client_user_id" else [ID_CHECK]
-            return [LIST_CHECK, *id_checks, SPOILED_CHECK]
+            return [LIST_CHECK, *id_checks, SPOILED_NUMBER_CHECK]
     assert_never(content)
 
 
@@ -286,7 +286,7 @@ def build_listed_schema() -> pandera.DataFrameSchema:
     A value of another type is converted if its meaning stays the same. Other columns are allowed.
     """
     columns = {
-        field.name: pandera.Column(find_kind_rules(field.kind).listed_type, nullable=True, coerce=True)
+        field.name: pandera.Column(find_kind_rules(field.kind).received_type, nullable=True, coerce=True)
         for field in FIELDS
     }
     return pandera.DataFrameSchema(columns, name="subscribers as listed")
@@ -350,8 +350,8 @@ def _prepare_rows(mapped_frame: pd.DataFrame, rules: ValidationRules) -> tuple[p
         if field.name in mapped_frame.columns:
             column_by_field[field.name] = mapped_frame[field.name]
         elif field.name in rules.required | {rules.identity}:
-            missing_type = TAGS if field.kind is FieldKind.TAGS else TEXT
-            column_by_field[field.name] = pd.Series([None] * len(mapped_frame), dtype=missing_type)
+            empty_column_type = TAGS if field.kind is FieldKind.TAGS else TEXT
+            column_by_field[field.name] = pd.Series([None] * len(mapped_frame), dtype=empty_column_type)
     if "email" in column_by_field:
         column_by_field["email"] = pd.Series(normalise_emails(read_cells(column_by_field["email"])), dtype=TEXT)
     yearless_positions = np.empty(0, dtype=np.int64)

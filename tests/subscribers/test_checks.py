@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 
 from connector.fields import FIELD_NAMES, FIELDS
 from connector.subscribers.checks import (
+    CONTROL_CHARACTER_PATTERN,
     CONTROL_CHARACTERS,
-    CONTROL_PATTERN,
     LARGEST_TEXT_LENGTH,
     TEXT,
     mark_dates,
@@ -72,7 +72,7 @@ def test_a_control_character_is_found_anywhere_in_a_text(texts: list[str | None]
         for text in texts
     ]
     is_valid_values = mark_not_matching(
-        build_cells(texts).slice(start_index), CONTROL_PATTERN, CONTROL_CHARACTERS
+        build_cells(texts).slice(start_index), CONTROL_CHARACTER_PATTERN, CONTROL_CHARACTERS
     ).to_pylist()
     assert [is_valid is None or is_valid for is_valid in is_valid_values] == expected_values[start_index:]
 

@@ -13,12 +13,12 @@ from hypothesis import given, strategies as st
 from connector.fields import normalise_identity
 from connector.subscribers.identity import (
     SeenIdentities,
+    combine_digests,
     compute_fingerprints,
     compute_identities,
     digest_identity,
     digest_text,
     join_digests,
-    separate_digests,
     split_digests,
 )
 from connector.subscribers.identity_lists import Suppression
@@ -111,11 +111,11 @@ def test_equal_digests_differ_after_they_are_combined_with_different_groups() ->
     digest, other_digest = digest_identity("email", "ann@x.org"), digest_identity("email", "bob@x.org")
     digests = join_digests([digest, other_digest, digest, digest, b"\0" * 16], 16)
     groups = join_digests([digest_text(text) for text in ("7", "7", "9", "7", "9")], 16)
-    combined_digests = split_digests(separate_digests(digests, groups))
+    combined_digests = split_digests(combine_digests(digests, groups))
     assert combined_digests[0] == combined_digests[3]
     assert len(set(combined_digests)) == 4
     assert combined_digests[4] == digest_text("9")
-    assert len(separate_digests(digests[:0], groups[:0])) == 0
+    assert len(combine_digests(digests[:0], groups[:0])) == 0
 
 
 def test_an_identity_is_looked_up_as_sent_and_in_its_normal_spellings() -> None:
@@ -277,6 +277,8 @@ def test_seen_identities_finds_the_duplicates_that_a_dictionary_finds(
     for chunk in chunks:
         identities = join_digests((bytes([identity]) * 15 + b"\0" for identity, _ in chunk), 16)
         fingerprints = join_digests((bytes([fingerprint]) * 8 for _, fingerprint in chunk), 8)
-        duplicate_mask, different_mask = seen_identities.add(identities, fingerprints, np.zeros(len(chunk), dtype=bool))
-        duplicates.append(list(zip(duplicate_mask.tolist(), different_mask.tolist(), strict=True)))
+        duplicate_mask, different_row_mask = seen_identities.add(
+            identities, fingerprints, np.zeros(len(chunk), dtype=bool)
+        )
+        duplicates.append(list(zip(duplicate_mask.tolist(), different_row_mask.tolist(), strict=True)))
     assert duplicates == find_duplicates(chunks)
