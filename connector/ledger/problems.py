@@ -1,7 +1,7 @@
 """Problems of jobs. A problem is a row that needs a person, until a later run reads the row without a fault.
 
-The key of a problem has its job, a digest, the base that its row names, and its kind. The digest is of the identity or,
-if no identity can be read, of the cells. Call every function inside a transaction.
+The key of a problem consists of the job, a digest, the base that the row names, and the kind of the problem. The digest
+is of the identity, or of the cells if no identity can be read. Call every function inside a transaction.
 """
 
 from collections.abc import Collection, Mapping, Sequence

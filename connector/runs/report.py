@@ -306,8 +306,8 @@ def end_report(report: Report, status: Status, ended_at: datetime, reason: str |
 
 
 def end_run(report: Report, stop: "Stop", status: Status, ended_at: datetime, reason: str | None = None) -> Report:
-    """Set the end of a run that may have been stopped. The status is `stopped` after a signal, `aborted` if the run had
-    its own reason to stop, and else `status`."""
+    """Set the end of a run that may have been stopped. After a signal, the status is `stopped`. If the run itself
+    decided to stop, the status is `aborted`. Otherwise the status is `status`."""
     report.signal = stop.signal
     if stop.signal is not None:
         return end_report(report, "stopped", ended_at, reason)

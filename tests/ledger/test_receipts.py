@@ -23,7 +23,7 @@ EXPECTED_RECEIPT_BY_CASE = {
     "refused": ("rejected", None, "answer"),
     "checked by a later run": ("rejected", None, "ledger"),
     "found after a refusal": ("exists", 9, "lookup"),
-    "withheld": ("held", None, "lookup"),
+    "held": ("held", None, "lookup"),
     "misanswered": ("held", 9, "answer"),
 }
 
@@ -43,7 +43,7 @@ def check_receipt(ledger: Ledger, entry_case: str, base_id: int) -> None:
         base = find_or_add_base(connection, "main", base_id, None)
         ledger.mark_intended(base, run_key, [Intent(IDENTITY, b"f" * 8, b"{}")])
         record_pending_receipts(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
-        if entry_case in ("lost", "settled", "withheld"):
+        if entry_case in ("lost", "settled", "held"):
             ledger.mark_lost(base, [IDENTITY])
         if entry_case in ("answered", "shown"):
             ledger.mark_answered(base, [(IDENTITY, 9)])
@@ -53,7 +53,7 @@ def check_receipt(ledger: Ledger, entry_case: str, base_id: int) -> None:
             ledger.record_shown_identities(base, [IDENTITY])
         if entry_case == "settled":
             ledger.mark_found(base, State.UNKNOWN, [(IDENTITY, 9)])
-        if entry_case == "withheld":
+        if entry_case == "held":
             ledger.mark_held(base, [(IDENTITY, None)])
         if entry_case == "misanswered":
             ledger.mark_wrongly_answered(base, [(IDENTITY, 9, "answered as bob@x.org")])
