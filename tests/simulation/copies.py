@@ -1,5 +1,5 @@
-"""Simulates seeds with changed copies of the program. Each copy runs in a fork of a process that has imported the
-libraries of the program, and no module of the program."""
+"""Simulates seeds with changed copies of the program. Each copy runs in a fork of a process that has already imported
+the libraries of the program."""
 
 import json
 import os
@@ -35,13 +35,14 @@ class CopyResult:
 
 
 class CopyRunner:
-    """The process that is forked for each copy."""
+    """A process that is forked for each copy of the program."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
     def simulate_seeds_in_copy(self, folder: Path, first_seed: int, seed_count: int) -> CopyResult:
-        """Simulate `seed_count` seeds from `first_seed` on with the copy in this folder, until a seed fails."""
+        """Simulate up to `seed_count` seeds, from `first_seed` on, with the copy of the program in `folder`. Stop at
+        the first seed that fails."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         arguments = [str(first_seed), str(first_seed + seed_count), "--stop"]

@@ -39,9 +39,9 @@ _LABEL_BY_REQUEST_ENDING = {
     "307": "redirect",
     "time-out": "time-out",
     "not sent": "no connection",
-    "killed": "under way when the process was killed",
+    "killed": "request open when the process was killed",
     MIXED_UP_ENDING: "answers mixed up",
-    "cancelled": "under way at a second signal",
+    "cancelled": "request open when a second signal came",
 }
 _RARE_SETTINGS = (
     "base_alias",

@@ -126,7 +126,7 @@ class Facts:
 
     @property
     def has_unclear_refusals(self) -> bool:
-        """Whether the answer to a refused row shows neither by its status nor by its text that the row was refused."""
+        """Whether the service refuses rows with status 200 and without an error message."""
         settings = self.simulation.scenario.settings
         has_no_message = settings.get("error_status") == 200 and settings.get("error_shape") in ("html", "empty")
         return has_no_message and not all(map(self.is_acceptable, self.person_numbers))
@@ -142,16 +142,15 @@ class Facts:
         return any(name in switches for switches in switches_of_runs for name in _STATUS_SWITCHES)
 
     def is_hidden_by_spelling(self, run_result: RunResult, person_number: int) -> bool:
-        """Return whether the report warns about subscribers in other capitals, and the person has several spellings."""
+        """Return whether look-ups of the run may have missed the person. The email of the person has several spellings,
+        and the report warns that look-ups may miss subscribers with other capitals in the email."""
         has_warning = run_result.report is not None and UNCHECKED_SPELLINGS_MESSAGE in run_result.report.tally.messages
         spellings = self.simulation.scenario.people.person_by_number[person_number].spellings
         return has_warning and len({spelling.strip() for spelling in spellings}) > 1
 
     def find_quiet_start(self, call: Call) -> float:
-        """Return when the quiet period of an attempt begins (architecture 4.5).
-
-        The quiet period begins at the end of the attempt or, if the process was killed, at the start of the next run.
-        """
+        """Return the time at which the quiet period of an attempt begins (architecture 4.5): the end of the attempt. If
+        the process was killed, the quiet period begins at the start of the next run."""
         if call.ending != "killed":
             return call.ended_at if call.ended_at is not None else float("inf")
         later_start_times = [
@@ -160,13 +159,14 @@ class Facts:
         return later_start_times[0] if later_start_times else float("inf")
 
     def is_covered(self, subscriber: StoredSubscriber) -> bool:
-        """Return whether the rule of architecture 4.5 covers a subscriber, so that the create must not be sent again.
+        """Return whether the rule of architecture 4.5 must prevent a second create of this subscriber.
 
-        Two kinds of subscribers are not covered, because no client can wait for them:
+        Waiting cannot help in three cases. All times are counted from the end of the attempt:
 
-        - The service stores the subscriber more than a quiet period after the end of the attempt.
-        - The list shows the subscriber only after two quiet periods, and after twice the largest recorded lag, and no
-          other subscriber lets the run notice that the list lags.
+        - The service stores the subscriber after more than a quiet period.
+        - The service stores the subscriber late, and the list shows the subscriber after more than two quiet periods.
+        - The list shows the subscriber after more than two quiet periods, and after more than twice the lag on record.
+          In addition, no sentinel shows that the list lags.
         """
         if subscriber.call is None:
             return False
@@ -187,15 +187,15 @@ class Facts:
         )
 
     def _read_lag_on_record(self, call: Call, attempt_ended_at: float) -> float:
-        """Return the largest recorded lag at the start of the run that sent the person's next create."""
+        """Return the lag on record (s) when the run began that sent the create again, or 0 if no run did."""
         run_numbers = [
             create.run_number for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at
         ]
         return self.simulation.run_results[run_numbers[0] - 1].largest_lag_s if run_numbers else 0.0
 
     def _has_sentinel(self, call: Call, attempt_ended_at: float) -> bool:
-        """Return whether the run that sent the next create had confirmed another create after the end of the
-        attempt."""
+        """Return whether the run that sent the create again had a sentinel. The sentinel is another create of this run
+        that was confirmed after the end of the attempt."""
         later_creates = [create for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at]
         return bool(later_creates) and any(
             other_call.operation == "create"

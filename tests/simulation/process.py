@@ -19,7 +19,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 _MAX_STEPS = 400_000  # 100 times the steps of the longest run; a process with more steps never ends
-_MAX_CLOSINGS = 100  # a task has one closing for each coroutine, and one for each await in a finally block
+_MAX_CLOSE_CALLS = 100  # a task needs a call of `close` for each coroutine, and for each await in a finally block
 
 
 class KilledError(BaseException):
@@ -72,7 +72,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
         self._failure: BaseException | None = None
 
     def time(self) -> float:
-        """Return the time of the timeline."""
+        """Return the virtual time (s)."""
         return self._timeline.now_s
 
     def call_soon(
@@ -132,7 +132,8 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
                 raise self._failure
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """End the process if a callback has failed. Log the failure of a task that no other task has read."""
+        """End the process if a callback has failed. If a task has failed and no other task awaits the task, log the
+        error."""
         if "handle" in context:
             self._failure = context.get("exception")
         elif not self.process_state.has_ended:
@@ -161,7 +162,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
         self.process_state.has_ended = True
         for task in self._list_tasks():
             task._log_destroy_pending = False  # type: ignore[attr-defined] # asyncio.gather does the same
-            for _ in range(_MAX_CLOSINGS):
+            for _ in range(_MAX_CLOSE_CALLS):
                 open_coroutines = _list_awaited_coroutines(task.get_coro())
                 if not open_coroutines:
                     break

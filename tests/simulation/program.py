@@ -146,12 +146,12 @@ class Program:
         return Clock(self.timeline.read_monotonic_s, self.timeline.read_date, asyncio.sleep)
 
     def stop(self) -> None:
-        """Stop as after the first signal."""
+        """Stop the run as the first signal does."""
         self.report.is_stopped = True
         self.stop_request.event.set()
 
     def stop_at_once(self) -> None:
-        """Stop as after the second signal."""
+        """Stop the run as the second signal does."""
         if self.cancellable_task is not None:
             self.cancellable_task.cancel()
 

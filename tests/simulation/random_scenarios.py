@@ -63,10 +63,10 @@ def _add_switches(fault_period: FaultPeriod, switches: Mapping[str, object]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _ScenarioDraft:
-    """A scenario without the rows of its runs, and the rows of each run in chunks."""
+    """A scenario whose runs have no rows yet, and separately the rows."""
 
     scenario: Scenario
-    chunks: list[list[list[Cells]]]
+    chunks: list[list[list[Cells]]]  # the rows of each chunk of each run
 
 
 class _ScenarioBuilder:
@@ -214,11 +214,11 @@ class _ScenarioBuilder:
         return {"stray_refusal": rng.uniform(0.02, 0.2), "stray_statuses": rng.choice((["404"], ["402", "403"]))}
 
     def _add_rare_behaviour(self, scenario: Scenario) -> Scenario:
-        """In some seeds, let the service behave in a rare way. The rare behaviour is drawn by its own random generator,
-        so that other seeds do not change.
+        """In some seeds, let the service behave in a rare way. A separate random generator draws this behaviour, so
+        that other seeds do not change.
 
-        If the service answers with another base or identity than was sent, the runs have no faults. If an answer were
-        lost, no client could find a subscriber that was stored with other values.
+        If the service stores another base or identity than was sent, the runs have no faults and are not killed. After
+        a lost answer, no client could find a subscriber that was stored with other values.
         """
         rng, settings = Random(f"{self._seed} astray"), dict(scenario.settings)
         random_value, job_runs = rng.random(), scenario.job_runs
@@ -280,8 +280,8 @@ class _ScenarioBuilder:
     def _add_result_window(self, scenario: Scenario, rng: Random, window_sizes: Sequence[int]) -> Scenario:
         """Let a result window cut the list off (architecture 7, rule 7), now or after some creates.
 
-        Many persons exist before the first run, some of them beyond the window. If the size of the window is not
-        typical, the service has filters, which show more subscribers than the window.
+        Many persons exist before the first run, some of them beyond the window. Callers without filters choose only
+        typical sizes of windows, because without filters only the size shows that the list may be cut off.
         """
         result_window, is_homogeneous = rng.choice(window_sizes), rng.random() < 0.3
         additional_count = result_window + rng.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.existing_subscribers)
@@ -447,8 +447,8 @@ class _ScenarioBuilder:
             return RunEnding(kill_at_step=int(10 ** rng.uniform(0.7, 2.7)))
         if random_value < 0.2:
             return RunEnding(kill_at_commit=rng.randint(1, 14), kills_after_commit=rng.random() < 0.5)
-        # The ending begins after 20 ms to 100 s. Early times are drawn more often, because creates are sent then, or
-        # unknown creates are resolved.
+        # The kill or the signal comes 20 ms to 100 s after the start of the run. Early times are drawn more often,
+        # because the run then sends creates or resolves unknown creates.
         ending_at_s = 0.02 * 5000 ** rng.random()
         if random_value < 0.28:
             return RunEnding(kill_at_s=ending_at_s)
@@ -497,8 +497,8 @@ class _ScenarioBuilder:
     def _change_ledger(self, job_runs: list[JobRun]) -> list[JobRun]:
         """In some seeds, lose the ledger or restore an older copy before a run.
 
-        By then, the service has executed all earlier creates and the list shows these creates. No client could know
-        of other creates.
+        The gap before this run is so long that the list shows all earlier creates. Without the ledger, no client could
+        know of a create that the list does not show.
         """
         if self._lag_s or len(job_runs) < 2 or self._rng.random() >= 0.2:
             return job_runs

@@ -58,12 +58,12 @@ def the_created_count_is_the_number_of_new_subscribers(facts: Facts) -> Iterator
 
 
 def the_changed_count_is_the_number_of_different_rows(facts: Facts) -> Iterator[str]:
-    """Check the count of changed rows against the fingerprints of the ledger, and the sum of created, exists and
-    changed.
+    """Check that a row counts as changed if its fingerprint differs from the fingerprint of its entry. Also check that
+    a finished run counts each confirmed row as created, exists or changed.
 
-    In a finished run, every confirmed row is in this sum. A retry also settles entries that it moves from REJECTED to
-    UNKNOWN. A retry compares no values, and its found entries have no fingerprint if the entries were held or rejected.
-    Exception: rows without a fingerprint in a run whose report says that some rows were not compared.
+    - A row whose entry has no fingerprint was not compared. In a retry, this row does not count as changed. If the
+      report says that some rows were not compared, this row may count as changed or not.
+    - A retry may also count entries that the retry moves from REJECTED to UNKNOWN.
     """
     for run_result, report in _list_reports(facts):
         reopened_count = sum(
@@ -172,10 +172,13 @@ def rejected_rows_are_those_of_rejected_entries(facts: Facts) -> Iterator[str]:
 
 
 def no_person_reported_as_rejected_was_created_by_us(facts: Facts) -> Iterator[str]:
-    """Check, in finished runs and for lists that do not lag, that none of our creates of a rejected person was
-    stored.
+    """Check that none of our creates stored a person whom a finished run reports as rejected.
 
-    If the list lags, the next run finds the subscriber. Exception: a held entry that the run dropped.
+    Exceptions:
+
+    - A list that lags, because only the next run finds the subscriber.
+    - An entry that the run dropped (`connector retry --held drop`).
+    - A person whom look-ups may have missed, because the email has several spellings.
     """
     if facts.simulation.scenario.lag_s:
         return
@@ -233,7 +236,8 @@ def no_unsent_row_was_sent(facts: Facts) -> Iterator[str]:
 
 
 def created_subscribers_have_the_values_of_their_rows(facts: Facts) -> Iterator[str]:
-    """Check the first names of the subscribers that a run has created. A retry has no rows."""
+    """Check that each created subscriber has the first name of the row. A retry is not checked, because a retry has no
+    rows."""
     for run_result, report in _list_reports(facts):
         for row, entry in _list_confirmed_rows(facts, run_result, report):
             has_row_values = row.first_name and entry.fingerprint == row.fingerprint

@@ -30,7 +30,7 @@ class SimulationResult:
 
 
 def simulate(scenario: Scenario, ledgers: Ledgers) -> SimulationResult:
-    """Simulate the scenario and check every claim. An exception of the program is a contradiction."""
+    """Simulate the scenario and check every claim. An unexpected exception of the program counts as a false claim."""
     simulation = Simulation(scenario, ledgers)
     try:
         simulation.run_all()

@@ -23,7 +23,8 @@ class SmallScenario:
     killed_run_index: int
 
     def build_killed_scenario(self, ending: RunEnding, *, is_source_kept: bool) -> Scenario:
-        """Return the scenario with this ending. Without the source, the next run is a retry (`connector retry`)."""
+        """Return the scenario in which the killed run ends with `ending`. Without the source, the next run is a retry
+        (`connector retry`)."""
         job_runs = list(self.scenario.job_runs)
         job_runs[self.killed_run_index] = replace(job_runs[self.killed_run_index], ending=ending)
         if not is_source_kept:
@@ -75,11 +76,11 @@ def _build_small_scenario(
     settings: Mapping[str, object] | None = None,
     final_gap_s: float = 1.0,
 ) -> SmallScenario:
-    """Return a scenario with a run for each of `fault_periods` and two runs without faults. The last run with faults
-    is killed.
+    """Return a scenario with a run for each of `fault_periods`, and then two runs without faults.
 
-    Earlier runs are killed while requests are under way. The first `refused_count` people have no last name, so
-    that the service refuses them.
+    `SmallScenario.build_killed_scenario` kills the last run of `fault_periods`. All runs before this run are killed
+    after 0.45 s, while requests are open. The first `refused_count` people have no last name, so the service refuses
+    their creates.
     """
     people, rng = People("email"), Random(seed)
     for index in range(1, 8):
@@ -111,6 +112,7 @@ def _build_small_scenario(
 
 
 def _build_existing_subscriber(subscriber_number: int, *, has_base_name: bool) -> Mapping[str, object]:
-    """Return a subscriber of the base, or of another base if the job must create its base."""
+    """Return a subscriber that exists before the first run. If the job names its base, the subscriber is in another
+    base, so that the job must create its base."""
     letters = "".join(chr(ord("a") + int(digit)) for digit in str(subscriber_number))
     return {"Base": {"Id": 9 if has_base_name else BASE_ID}, "Email": f"{letters}@y.org", "LastName": "Stranger"}

@@ -27,7 +27,7 @@ BUILD_ENDING_BY_KILL_KIND: dict[str, Callable[[int], RunEnding]] = {
 _IS_LONG_RUN = SEED_COUNT > DEFAULT_SEED_COUNT
 # The distances are odd numbers, so that every second kill is at an odd point.
 _DISTANCE_BY_KILL_KIND = {"before commit": 5, "after commit": 5, "before step": 25}
-# The number of points in the smallest run, if the process is killed at each point.
+# The smallest number of points that a run has.
 _MIN_POINT_COUNT_BY_KILL_KIND = {"before commit": 10, "after commit": 10, "before step": 80}
 
 

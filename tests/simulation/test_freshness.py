@@ -55,10 +55,11 @@ def build_scenario(
 def simulate_with_foreign_creates(
     scenario: Scenario, run_index: int, created_at_s: float = FOREIGN_CREATES_AT_S, waiting_s: float = 100.0
 ) -> tuple[SimulationResult, int]:
-    """Return the result of the second simulation, and the number of people whom another program creates.
+    """Simulate the scenario twice. Return the second result, and the number of people whom another program creates.
 
-    The first simulation stored these people more than `waiting_s` seconds after `created_at_s` in the run with the
-    index `run_index`. In the second simulation, another program creates these people at `created_at_s`.
+    The first simulation shows which people the run `run_index` creates late: more than `waiting_s` seconds after
+    `created_at_s`. In the second simulation, another program creates the late people at `created_at_s`, so the run
+    must not create them. `created_at_s` is counted from the start of the run.
     """
     first_result = simulate(scenario, Ledgers())
     assert first_result.contradictions == []
@@ -143,7 +144,7 @@ def build_slow_list(**settings: object) -> Scenario:
     return replace(scenario, settings=all_settings, existing_subscribers=existing_subscribers)
 
 
-def test_a_slow_listing_is_continued_from_its_end() -> None:
+def test_a_run_with_a_slow_list_finds_subscribers_that_appear_meanwhile() -> None:
     result, foreign_create_count = simulate_with_foreign_creates(
         build_slow_list(filters="ignored"), 0, created_at_s=190.0, waiting_s=FRESH_S
     )

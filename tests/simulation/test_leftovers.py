@@ -22,7 +22,7 @@ LOST_PERSON_NUMBERS = frozenset({2, 5})
 
 
 def simulate_runs(job_runs: Sequence[JobRun], person_count: int = 12) -> SimulationResult:
-    """Simulate runs of a job with one row for each person. A retry has no rows."""
+    """Simulate the runs of a job. The source has one row for each person. A retry does not read the source."""
     people = People("email")
     for _ in range(person_count):
         people.add(Random(3))
@@ -56,7 +56,7 @@ def count_creates(result: SimulationResult, run_number: int, person_numbers: fro
 
 
 @pytest.mark.parametrize("is_retry", [False, True], ids=["with the source", "as a retry"])
-def test_an_entry_is_held_after_five_lost_creates_of_the_next_run(is_retry: bool) -> None:
+def test_an_entry_of_a_killed_run_is_held_after_five_lost_creates(is_retry: bool) -> None:
     fault_period = FaultPeriod(network_faults=NetworkFaults(lost_person_numbers=LOST_PERSON_NUMBERS))
     killed_run = JobRun((), 1.0, fault_period=fault_period, ending=RunEnding(kill_at_s=5.0))
     second_run = JobRun((), 100.0, fault_period=fault_period, retry=RetrySelection() if is_retry else None)

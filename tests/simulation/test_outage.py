@@ -92,7 +92,7 @@ def test_only_single_probes_leave_during_an_outage() -> None:
 
 
 @pytest.mark.parametrize("outage", FAULT_PERIOD_BY_OUTAGE)
-def test_a_run_with_a_low_max_rate_ends_in_an_outage(outage: str) -> None:
+def test_an_outage_ends_a_run_with_a_low_max_rate_within_three_minutes(outage: str) -> None:
     fault_period = replace(FAULT_PERIOD_BY_OUTAGE[outage], starts_after_s=15.0)
     result = simulate_runs(fault_period, 60, max_rate=0.2)
     first_run, second_run = result.simulation.run_results

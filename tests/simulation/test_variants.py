@@ -34,7 +34,7 @@ def build_scenarios_with_bases_in_rows(seeds: range) -> Iterator[Scenario]:
     """
 
     def add_base_column(job_run: JobRun) -> JobRun:
-        # Other programs create nobody, because their creates belong to one base.
+        # The creates of other programs are left out: their bases differ from the bases of the rows.
         return replace(job_run, has_base_column=True, base_ids=_BASE_IDS, foreign_creates=())
 
     for scenario in build_scenarios(seeds):
@@ -44,8 +44,10 @@ def build_scenarios_with_bases_in_rows(seeds: range) -> Iterator[Scenario]:
 
 
 def build_sharded_scenarios(seeds: range) -> Iterator[Scenario]:
-    """Yield the scenarios of these seeds in shards, without scenarios whose base has no id yet and scenarios with
-    retries."""
+    """Yield the scenarios of these seeds, with each run divided into shards.
+
+    The function leaves out scenarios with retries, and scenarios whose base has no id or is given by its name.
+    """
     for scenario in build_scenarios(seeds):
         if scenario.has_base and not any(job_run.retry or job_run.has_base_name for job_run in scenario.job_runs):
             shard_counts = (_SHARD_COUNTS[index % len(_SHARD_COUNTS)] for index in range(len(scenario.job_runs)))
