@@ -95,7 +95,7 @@ class RequestLimiter:
 
     def is_pausing(self, now: float) -> bool:
         """Return whether the service has asked for a pause that has not ended at `now` (monotonic)."""
-        return self._client.quiet_until > now
+        return self._client.paused_until > now
 
     async def sleep_before_retry(self, deadline: float, seconds: float) -> bool:
         """Wait for `seconds`, and then until the pace allows a request. Return whether the request may be sent again.
@@ -107,7 +107,7 @@ class RequestLimiter:
         may_continue = await stop.sleep(seconds)
         while may_continue and not self._breaker.is_open:
             now = stop.clock.monotonic()
-            if self._client.quiet_until > now or now > deadline:
+            if self._client.paused_until > now or now > deadline:
                 return False
             if (wait_s := self._rate.admit_or_compute_wait(now)) <= 0:
                 return True
@@ -126,7 +126,7 @@ class RequestLimiter:
     def _admit_or_find_wait(self, now: float) -> float:
         """Return 0 if a request may leave, and count the request as sent. Else return the seconds to wait, or inf if
         the caller must wait for the next answer."""
-        pause_s = self._client.quiet_until - now
+        pause_s = self._client.paused_until - now
         if pause_s > MAX_PAUSE_S:
             pause_ends_at = self._stop.clock.now() + timedelta(seconds=pause_s)
             self._stop.request_stop(

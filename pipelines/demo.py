@@ -227,16 +227,20 @@ def _run_checks(
     export_report: Report,
 ) -> Iterator[DemoCheck]:
     """Yield the five checks of the reports, the service, the ledger and the warehouse."""
-    first_counts = {"created": len(data.file_people), "invalid": data.invalid_count, "duplicate": data.duplicate_count}
-    second_counts = {"created": 0, "unknown": 0, "exists": len(data.file_people)}
+    first_import_counts = {
+        "created": len(data.file_people),
+        "invalid": data.invalid_count,
+        "duplicate": data.duplicate_count,
+    }
+    second_import_counts = {"created": 0, "unknown": 0, "exists": len(data.file_people)}
     row_counts = [
         {name: report.rows[name] for name in expected_counts}
-        for report, expected_counts in ((first_import, first_counts), (second_import, second_counts))
+        for report, expected_counts in ((first_import, first_import_counts), (second_import, second_import_counts))
     ]
     claim = "the first import created each subscriber of the file, and the second import created nobody"
     yield DemoCheck(
         claim,
-        row_counts == [first_counts, second_counts],
+        row_counts == [first_import_counts, second_import_counts],
         f"{row_counts[0]['created']:,} created, then {row_counts[1]['created']}",
     )
 

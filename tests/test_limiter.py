@@ -25,7 +25,7 @@ class SimulatedLimiter:
     def __init__(self, pace: Pace, time: VirtualTime) -> None:
         self.counts = {"create": RequestCounts(), "list": RequestCounts()}
         self.control = Stop(time.clock)
-        client = SimpleNamespace(counts=self.counts, quiet_until=float("-inf"))
+        client = SimpleNamespace(counts=self.counts, paused_until=float("-inf"))
         self.limiter = RequestLimiter(self.control, cast("Any", client), pace, "create")
 
     async def record_answer(self, answer: Answer) -> None:

@@ -23,7 +23,7 @@ import pyarrow.json as arrow_json
 
 from connector.fields import FIELDS, LARGEST_ID, Field, FieldKind
 from connector.paging.overlap import IdArray, Mask
-from connector.service.answers import PAGE_NUMBERS, parse_list_answer, read_whole_number
+from connector.service.answers import NUMBER_KEYS_OF_PAGE, parse_list_answer, read_whole_number
 from connector.service.wire import Ambiguous, ListPage, MaskMessage, Refused
 from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null, find_arrow_type
 from connector.warehouse.runs import INVALID
@@ -64,7 +64,7 @@ def _build_row_type() -> pa.StructType:
 _ROW_TYPE = _build_row_type()
 _PARENT_NAMES = tuple(field_type.name for field_type in _ROW_TYPE if pa.types.is_struct(field_type.type))
 _PAGE_TYPE = pa.struct(
-    [*(pa.field(name, pa.int64()) for name in PAGE_NUMBERS), pa.field("Subscribers", pa.list_(_ROW_TYPE))]
+    [*(pa.field(name, pa.int64()) for name in NUMBER_KEYS_OF_PAGE), pa.field("Subscribers", pa.list_(_ROW_TYPE))]
 )
 _ANSWER_SCHEMA = pa.schema([pa.field("success", pa.bool_()), pa.field("SubscribersList", _PAGE_TYPE)])
 
@@ -169,7 +169,7 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
         columns.validate(full=True)  # a lone surrogate is not valid text, and some versions of RapidJSON accept it
     except pa.ArrowException:
         return None
-    return ListPage(columns, *(read_whole_number(page.field(name)[0].as_py()) for name in PAGE_NUMBERS))
+    return ListPage(columns, *(read_whole_number(page.field(name)[0].as_py()) for name in NUMBER_KEYS_OF_PAGE))
 
 
 def _is_safe_for_arrow(body: bytes) -> bool:

@@ -20,7 +20,7 @@ from connector.paging.certificate import (
     Order,
     RoundCounts,
     TotalCountCheck,
-    decide_counts,
+    compare_counts,
     is_window_size,
 )
 from connector.paging.overlap import IdArray, mark_contained_ids
@@ -211,7 +211,7 @@ def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Fin
             hidden_classes = tuple((field_name, value) for value in hidden_values)
             message = (
                 f"requests for the parts count {part_sum_text}, and TotalCount of the list is "
-                f"{last_round.total_after:,}"
+                f"{last_round.total_count_after_parts:,}"
             )
             findings.append(Finding(field_name, evidence_result, message, hidden_classes))
         elif unlisted_values := _find_unlisted_values(reading, field_name, answers):
@@ -269,14 +269,14 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
         )
     if _find_unlisted_values(reading, field_name, answers):
         return EvidenceResult.CONTRADICTS
-    evidence_result = decide_counts(rounds, reading.is_list_quiet, known_totals)
+    evidence_result = compare_counts(rounds, reading.is_list_quiet, known_totals)
     if field_name != "base_id":
         return evidence_result
     # Only some bases are counted. So equal sums prove nothing, because both may lack a base that no page showed. A
     # small difference proves nothing either, because a base that is not counted may have changed.
     is_sum_clearly_larger = all(
-        sum(counts_of_round.part_counts) - counts_of_round.total_after
-        >= _compute_short_growth(counts_of_round.total_after)
+        sum(counts_of_round.part_counts) - counts_of_round.total_count_after_parts
+        >= _compute_short_growth(counts_of_round.total_count_after_parts)
         for counts_of_round in rounds
     )
     part_rounds = _read_part_counts(reading, field_name, answers)

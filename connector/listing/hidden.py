@@ -20,7 +20,7 @@ from connector.listing.evidence import combine_classes, request_combinations, se
 from connector.listing.findings import PARTITIONS, EvidenceRequest, RequestTarget
 from connector.listing.pages import ListFailed, try_page
 from connector.listing.requests import look_up, read_stats, request_rows, try_unlisted_ids
-from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, decide_counts
+from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, compare_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
 _HIDDEN_SAMPLE_ROW_COUNT = 50  # number of rows that are requested of a base that no listing has shown
@@ -204,7 +204,7 @@ class ClassCounts:
                 self.whole_list_totals[0], list(self.part_totals[field_name].values()), self.whole_list_totals[1]
             )
         ]
-        return decide_counts(rounds, True, ()) or EvidenceResult.CONTRADICTS
+        return compare_counts(rounds, True, ()) or EvidenceResult.CONTRADICTS
 
 
 async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCounts:

@@ -284,7 +284,7 @@ class PageFetcher(Generic[Rows]):
         if reused_request_count < len(self._in_flight) and is_unchanging and reused_request_count == len(pages):
             reused_request_count = len(self._in_flight)  # a lower limit of requests cancels no request in flight
         await self._cancel_from(reused_request_count)
-        for page in pages[reused_request_count:1] if self._client.is_quiet else pages[reused_request_count:]:
+        for page in pages[reused_request_count:1] if self._client.is_paused else pages[reused_request_count:]:
             fetch_page_once = self._try_page_once if self._in_flight else self._fetch_page
             self._in_flight.append((page, asyncio.create_task(fetch_page_once(page))))
 
@@ -324,7 +324,7 @@ class PageFetcher(Generic[Rows]):
     def _measure_request(self) -> Iterator["_RequestResult"]:
         """Pass the time or the failure of one request to the concurrency limit. Do not pass the time of a request that
         waited for the end of a pause."""
-        result, sent_at, is_client_paused = _RequestResult(), self._monotonic(), self._client.is_quiet
+        result, sent_at, is_client_paused = _RequestResult(), self._monotonic(), self._client.is_paused
         self._unanswered_count += 1
         try:
             yield result

@@ -299,7 +299,7 @@ class CampaignSender:
         if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.retries_limited:
             self._limited_digests.add(email.recipient_digest)
             return None
-        return None if isinstance(answer, NotSent) and (self.has_accepted_item or self._client.is_quiet) else answer
+        return None if isinstance(answer, NotSent) and (self.has_accepted_item or self._client.is_paused) else answer
 
     def finish(self, email: CampaignEmail, answer: EmailAnswer) -> None:
         """Report the outcome, and store it for the next commit. End the run if other emails would also fail."""

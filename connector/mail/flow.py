@@ -239,7 +239,7 @@ async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_
         progress_meter = ProgressMeter(run.clock.monotonic)
 
         def describe() -> str:
-            sent_count, pause_s = run.mail_check.outcomes[MailOutcome.SENT], client.quiet_until - run.clock.monotonic()
+            sent_count, pause_s = run.mail_check.outcomes[MailOutcome.SENT], client.paused_until - run.clock.monotonic()
             pause_text = f" (waiting {pause_s:.0f} s: the service has asked for a pause)" if pause_s > 1 else ""
             return f"{sent_count:,} sent; {progress_meter.describe(sent_count, mail_rows.row_count)}{pause_text}"
 

@@ -75,7 +75,7 @@ class EvidenceResult(StrEnum):
 
     AGREES = "agrees"
     CONTRADICTS = "contradicts"
-    NOTHING = "nothing"
+    NOTHING = "nothing"  # the evidence neither agrees with the size of the list nor contradicts the size
 
 
 class Order(StrEnum):
@@ -162,7 +162,7 @@ class Certificate:
 SMALLEST_WINDOW = 1000
 """The smallest size that counts as a result window. Shorter lists have round sizes by chance too often."""
 
-_QUIET_ROUND_COUNT, _ROUND_COUNT = 2, 3
+_ROUND_COUNT_OF_UNCHANGED_LIST, _ROUND_COUNT_OF_CHANGING_LIST = 2, 3
 """The number of rounds in which the counts must contradict the list: 2 for a list that did not change, and 3 for any
 other list. One round is not enough, because a subscriber that moves to another part of the list during a round is
 counted twice in this round."""
@@ -182,24 +182,26 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RoundCounts:
-    """The counts of one round. `total_before` is TotalCount of the whole list. Then `part_counts` has TotalCount of
-    each part of the list. `total_after` is TotalCount of the whole list after the parts."""
+    """The counts of one round. `part_counts` has TotalCount of each part of the list. Before and after the parts, the
+    round counts the whole list."""
 
-    total_before: int
+    total_count_before_parts: int
     part_counts: Sequence[int]
-    total_after: int
+    total_count_after_parts: int
 
     @property
     def is_consistent(self) -> bool:
         """Whether the sum of the parts lies between the two TotalCounts of the whole list."""
         return (
-            min(self.total_before, self.total_after)
+            min(self.total_count_before_parts, self.total_count_after_parts)
             <= sum(self.part_counts)
-            <= max(self.total_before, self.total_after)
+            <= max(self.total_count_before_parts, self.total_count_after_parts)
         )
 
 
-def decide_counts(rounds: Sequence[RoundCounts], is_list_quiet: bool, totals: Collection[int]) -> EvidenceResult | None:
+def compare_counts(
+    rounds: Sequence[RoundCounts], is_list_quiet: bool, totals: Collection[int]
+) -> EvidenceResult | None:
     """Return whether the counts of several rounds contradict the size of the list, or None if another round is needed.
 
     If a result window cuts the list off, or the list hides a class, the parts together have more subscribers than the
@@ -213,21 +215,23 @@ def decide_counts(rounds: Sequence[RoundCounts], is_list_quiet: bool, totals: Co
         return EvidenceResult.NOTHING
     last_round = rounds[-1]
     if sum(1 for part_count in last_round.part_counts if part_count) < 2 and sum(last_round.part_counts) <= max(
-        last_round.total_before, last_round.total_after, *totals
+        last_round.total_count_before_parts, last_round.total_count_after_parts, *totals
     ):
         return EvidenceResult.NOTHING  # a result window cuts the list and its only part to the same size
     if all(round_counts.is_consistent for round_counts in rounds):
         return EvidenceResult.AGREES
     all_totals = [
         *totals,
-        *(round_counts.total_before for round_counts in rounds),
-        *(round_counts.total_after for round_counts in rounds),
+        *(round_counts.total_count_before_parts for round_counts in rounds),
+        *(round_counts.total_count_after_parts for round_counts in rounds),
     ]
     largest_expected_sum = 2 * max(all_totals) - min(all_totals)
     if not all(sum(round_counts.part_counts) > largest_expected_sum for round_counts in rounds):
         return EvidenceResult.NOTHING
     return (
-        EvidenceResult.CONTRADICTS if len(rounds) >= (_QUIET_ROUND_COUNT if is_list_quiet else _ROUND_COUNT) else None
+        EvidenceResult.CONTRADICTS
+        if len(rounds) >= (_ROUND_COUNT_OF_UNCHANGED_LIST if is_list_quiet else _ROUND_COUNT_OF_CHANGING_LIST)
+        else None
     )
 
 

@@ -150,7 +150,7 @@ class OverlapKind(Enum):
 
     MATCHED = "matched"  # the pages share rows in the same order, and few rows appeared or vanished between them
     # The sweep has read most rows of the page already, because many rows were inserted before them meanwhile.
-    BEHIND = "behind"
+    MOSTLY_KNOWN = "mostly known"
     GAP = "gap"  # the pages share no rows: unread rows may lie between them
     MOVED = "moved"  # the pages share rows in another order or far apart: the order is not stable
 
@@ -161,7 +161,7 @@ class PageOverlap:
 
     kind: OverlapKind
     rank_shift: int = 0  # new offset of the first shared row in the list, minus its earlier offset
-    appeared_before_count: int = 0  # number of new rows before the first shared row
+    appeared_count_before_overlap: int = 0  # number of new rows before the first shared row
     appeared_count: int = 0  # number of new rows between the first and the last shared row
     vanished_count: int = 0  # number of vanished rows between the first and the last shared row
 
@@ -173,23 +173,25 @@ def decide_overlap(
     previous_page_indexes = _find_indexes(previous_ids, ids)  # for each id its index in the previous page, or -1
     shared_indexes = np.flatnonzero(previous_page_indexes >= 0)
     if not len(shared_indexes):
-        return PageOverlap(OverlapKind.BEHIND if 2 * np.count_nonzero(new_row_mask) < len(ids) else OverlapKind.GAP)
+        return PageOverlap(
+            OverlapKind.MOSTLY_KNOWN if 2 * np.count_nonzero(new_row_mask) < len(ids) else OverlapKind.GAP
+        )
     first_index, last_index = int(shared_indexes[0]), int(shared_indexes[-1])
     previous_indexes = previous_page_indexes[shared_indexes]
     appeared_count = int(np.count_nonzero(new_row_mask[first_index : last_index + 1]))
     # If the last row of this page is also on the previous page, the rows after this row there have not vanished.
-    compared_end_index = int(previous_indexes[-1]) + 1 if last_index == len(ids) - 1 else len(previous_ids)
-    vanished_count = compared_end_index - int(previous_indexes[0]) - len(shared_indexes)
+    end_index_of_compared_ids = int(previous_indexes[-1]) + 1 if last_index == len(ids) - 1 else len(previous_ids)
+    vanished_count = end_index_of_compared_ids - int(previous_indexes[0]) - len(shared_indexes)
     overlap = PageOverlap(
         OverlapKind.MATCHED,
         rank_shift=(offset + first_index) - (previous_offset + int(previous_indexes[0])),
-        appeared_before_count=int(np.count_nonzero(new_row_mask[:first_index])),
+        appeared_count_before_overlap=int(np.count_nonzero(new_row_mask[:first_index])),
         appeared_count=appeared_count,
         vanished_count=vanished_count,
     )
     # Shared rows prove nothing unless they outnumber the changed rows: the service may sort each page separately.
     is_same_order = bool((np.diff(previous_indexes) > 0).all())
-    change_count = overlap.appeared_before_count + appeared_count + vanished_count
+    change_count = overlap.appeared_count_before_overlap + appeared_count + vanished_count
     return overlap if is_same_order and len(shared_indexes) > change_count else PageOverlap(OverlapKind.MOVED)
 
 
@@ -232,12 +234,12 @@ class Totals:
         self.smallest_total = total_count if self.smallest_total is None else min(self.smallest_total, total_count)
         self.largest_total = total_count if self.largest_total is None else max(self.largest_total, total_count)
 
-    def are_all_equal_to(self, count: int) -> bool:
+    def has_only_total(self, count: int) -> bool:
         """Return whether every answer had a TotalCount, and each TotalCount is `count`."""
         return not self.is_total_missing and self.smallest_total == self.largest_total == count
 
     @property
-    def are_constant(self) -> bool:
+    def has_constant_total(self) -> bool:
         """Whether all TotalCounts are equal. True if no answer had a TotalCount."""
         return self.smallest_total == self.largest_total
 
@@ -256,8 +258,8 @@ class ListChanges:
 
     def record_overlap(self, overlap: PageOverlap, previous_total: int | None, total_count: int | None) -> None:
         """Record a matched overlap between two answers with these TotalCounts."""
-        self._add_net_change(overlap.rank_shift - overlap.appeared_before_count)
-        self.appeared_count += overlap.appeared_before_count + overlap.appeared_count
+        self._add_net_change(overlap.rank_shift - overlap.appeared_count_before_overlap)
+        self.appeared_count += overlap.appeared_count_before_overlap + overlap.appeared_count
         self.vanished_count += overlap.vanished_count
         if total_count is None or previous_total is None:
             self.is_exact = False

@@ -168,30 +168,28 @@ class Pager:
             and previous_sweep.is_whole
             and np.array_equal(ids, self._previous_ids)
         ):
-            if sweep.totals.are_all_equal_to(len(ids)) and previous_sweep.totals.are_all_equal_to(len(ids)):
+            if sweep.totals.has_only_total(len(ids)) and previous_sweep.totals.has_only_total(len(ids)):
                 return CertificateReason.TWO_SWEEPS
-            if sweep.totals.are_constant and previous_sweep.totals.are_constant:
+            if sweep.totals.has_constant_total and previous_sweep.totals.has_constant_total:
                 return self._choose_reason_for_wrong_count(CertificateReason.TWO_SWEEPS)
         if sweep.sweep_end is SweepEnd.STUCK:
-            if not sweep.totals.are_constant:
+            if not sweep.totals.has_constant_total:
                 return CertificateReason.CHANGING
-            return (
-                CertificateReason.PAGING if sweep.totals.are_all_equal_to(len(ids)) else CertificateReason.TOTAL_COUNT
-            )
+            return CertificateReason.PAGING if sweep.totals.has_only_total(len(ids)) else CertificateReason.TOTAL_COUNT
         is_order_unstable = previous_sweep is not None and previous_sweep.is_shuffled and sweep.is_shuffled
         if self._sweep_count < MAX_SWEEPS and not is_order_unstable:
             return None
         if sweep.is_shuffled:
             return CertificateReason.UNSTABLE_ORDER
-        has_wrong_count = sweep.totals.are_constant and not sweep.totals.are_all_equal_to(len(ids))
+        has_wrong_count = sweep.totals.has_constant_total and not sweep.totals.has_only_total(len(ids))
         return CertificateReason.TOTAL_COUNT if has_wrong_count else CertificateReason.CHANGING
 
-    def _choose_reason_for_wrong_count(self, proving_reason: CertificateReason) -> CertificateReason:
-        """Return the certificate's reason if `proving_reason` proves a complete list, but TotalCount disagrees."""
+    def _choose_reason_for_wrong_count(self, reason_without_total_count: CertificateReason) -> CertificateReason:
+        """Return the certificate's reason if the rows prove a complete list, but TotalCount disagrees."""
         if not self._ignores_total_count:
             return CertificateReason.TOTAL_COUNT
         self._total_count_check = TotalCountCheck.IGNORED
-        return proving_reason
+        return reason_without_total_count
 
     def _record_newcomers(self, ids: IdArray) -> None:
         unknown_ids = ids[~mark_contained_ids(self._previous_ids, ids) & ~self._vanished_ids.mark_contained_ids(ids)]
@@ -217,8 +215,8 @@ class Pager:
         )
         if sweep.broken_overlap_count:  # ranks show changes only if the order is stable
             return appeared_count, vanished_count
-        list_changes = sweep.changes
-        return max(appeared_count, list_changes.appeared_count), max(vanished_count, list_changes.vanished_count)
+        changes = sweep.changes
+        return max(appeared_count, changes.appeared_count), max(vanished_count, changes.vanished_count)
 
 
 def _decide_order(sweep: Sweep) -> Order:

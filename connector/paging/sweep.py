@@ -135,13 +135,13 @@ class Sweep:
     @property
     def is_count_right(self) -> bool:
         """Whether TotalCount agrees with the end of the list and with the number of different ids (rule 4)."""
-        is_end_right = (
+        is_end_at_total_count = (
             self.totals.last_total == 0
             if self._end_page is None
             else self._end_page.total_count == self._end_page.end_offset
         )
         return (
-            is_end_right
+            is_end_at_total_count
             and not self.totals.is_total_missing
             and self.changes.is_count_possible(self._row_count_at_end, self.totals)
         )
@@ -249,10 +249,10 @@ class Sweep:
             self.matched_overlap_count += 1
             if self._phase is not _Phase.HEAD:
                 self.changes.record_overlap(overlap, previous_total, total_count)
-                self._inserted_count += max(0, overlap.rank_shift - overlap.appeared_before_count)
+                self._inserted_count += max(0, overlap.rank_shift - overlap.appeared_count_before_overlap)
                 # Appeared and vanished subscribers may cancel out in TotalCount, so the head is read again.
                 self._is_head_known = False
-        elif overlap.kind is OverlapKind.BEHIND:
+        elif overlap.kind is OverlapKind.MOSTLY_KNOWN:
             self.changes.is_exact = False
             self._is_head_known = False
         else:  # the order is not stable (MOVED), or the page at offset 0 has no row that was read before (GAP)

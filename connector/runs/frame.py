@@ -304,7 +304,7 @@ class Run:
         """Return a text for a person about the current state of the run."""
         is_loading = bool(self.ledger_writers)
         activity_text = self.stop.describe() if is_loading or self.tally.read_count else "starting"
-        if (pause_s := self.client.quiet_until - self.clock.monotonic()) > _MIN_SHOWN_PAUSE_S:
+        if (pause_s := self.client.paused_until - self.clock.monotonic()) > _MIN_SHOWN_PAUSE_S:
             activity_text = f"waiting {pause_s:.0f} s: the service has asked for a pause"
         done_count = self.tally.outcomes.total() if is_loading else self.tally.read_count
         meter_text = self.progress_meter.describe(

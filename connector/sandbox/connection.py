@@ -64,7 +64,7 @@ class Connection:
 
     def __init__(self, receive_request: "Callable[[Request, Connection], None]") -> None:
         self._receive = receive_request
-        self.quiet_until = -inf
+        self.paused_until = -inf
         """The end of the pause that a Retry-After on this connection asked for (seconds of the service's clock)."""
         self._transport: asyncio.Transport | None = None
         self._finished: asyncio.Future[tuple[Response, Delivery, str]] | None = None

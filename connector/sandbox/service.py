@@ -35,9 +35,9 @@ _CREATED_429_WAIT_S = 1.0  # the Retry-After of a 429 after a create that took p
 
 
 class Peer(Protocol):
-    """The connection of a request. `quiet_until` is the end of the pause that a Retry-After asked the client for."""
+    """The connection of a request. `paused_until` is the end of the pause that a Retry-After asked the client for."""
 
-    quiet_until: float
+    paused_until: float
 
     @property
     def is_client_gone(self) -> bool:
@@ -86,7 +86,7 @@ class Service:
         now = sandbox.clock()
         operation, method = OPERATION_AND_METHOD_BY_PATH.get(request.path, ("other", ""))
         self._open_requests[peer] = operation, now, request
-        sandbox.stats.count_received(operation, now, peer.quiet_until)
+        sandbox.stats.count_received(operation, now, peer.paused_until)
         fault, refusal = self._admit_request(request, operation, method, now)
         if refusal is not None:
             self._call_after(
@@ -303,6 +303,6 @@ class Service:
         sandbox.recent_requests.append((arrived_at, shown_request, answer_label))
         wait_s = response.wait_s if response.wait_until is None else response.wait_until - sandbox.wall_clock()
         if wait_s > 0:
-            peer.quiet_until = sandbox.clock() + wait_s
-            sandbox.stats.record_retry_after(peer.quiet_until)
+            peer.paused_until = sandbox.clock() + wait_s
+            sandbox.stats.record_retry_after(peer.paused_until)
         peer.finish(response, delivery, sandbox.settings.cut_by)

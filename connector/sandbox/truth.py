@@ -114,13 +114,13 @@ class Stats:
         self._quiet_until = 0.0
         self._inside_retry_after = {"all": 0, "told": 0}
 
-    def count_received(self, operation: str, now: float, quiet_until: float) -> None:
-        """Count a request of the API. A Retry-After on its connection asked for a pause until `quiet_until`."""
+    def count_received(self, operation: str, now: float, paused_until: float) -> None:
+        """Count a request of the API. A Retry-After on its connection asked for a pause until `paused_until`."""
         self.requests[operation]["received"] += 1
         self.in_flight += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)
         self._inside_retry_after["all"] += now < self._quiet_until
-        self._inside_retry_after["told"] += now < quiet_until
+        self._inside_retry_after["told"] += now < paused_until
 
     def count_answered(self, operation: str, answer_label: str) -> None:
         """Count the answer to a request. Also count the end of a request that gets no answer."""

@@ -29,14 +29,14 @@ from connector.service.wire import (
     is_rate_limit,
 )
 
-MESSAGE_LENGTH = 500
+MAX_MESSAGE_LENGTH = 500
 """The maximum number of characters of a message of the service (architecture 2). Longer messages are cut."""
 
 _UNCERTAIN_4XX = frozenset({408, 409})  # after a time-out or a conflict, the create may have been executed
 _BOM = b"\xef\xbb\xbf"
 
 
-PAGE_NUMBERS = ("TotalCount", "Offset", "Limit")
+NUMBER_KEYS_OF_PAGE = ("TotalCount", "Offset", "Limit")
 """The numbers of a page, in the order of `ListPage` (service-api.md 4.3)."""
 
 
@@ -48,7 +48,7 @@ def parse_create_answer(
     The result is Created only with a 2xx status, `success` true, and a whole positive Subscriber.Id. The caller must
     compare the base and the identity in the answer. `now` is a time with a time zone, for a Retry-After that is a date.
     """
-    subscriber, success = _read_success(status, body, "Subscriber")
+    subscriber, success_value = _read_success(status, body, "Subscriber")
     if subscriber is not None:
         _convert_types(subscriber)
         subscriber_id = read_whole_number(subscriber.get("Id"))
@@ -57,7 +57,7 @@ def parse_create_answer(
         # A wrong Id shows that the service uses other ids than documented. A missing Id may be an accident.
         has_other_id = subscriber.get("Id") not in (None, "")
         return Ambiguous(status, "the answer has no whole number as Subscriber.Id", has_unusable_id=has_other_id)
-    return _classify_failure(status, headers, body, now, mask_message, success)
+    return _classify_failure(status, headers, body, now, mask_message, success_value)
 
 
 def parse_list_answer(
@@ -65,9 +65,9 @@ def parse_list_answer(
 ) -> ListPage | Refused | Ambiguous:
     """Return a page of the list (service-api.md 4.3). A page with an element that is not an object is Ambiguous as a
     whole."""
-    page, success = _read_success(status, body, "SubscribersList")
+    page, success_value = _read_success(status, body, "SubscribersList")
     if page is not None:
-        total_count, offset, limit = (read_whole_number(page.get(name)) for name in PAGE_NUMBERS)
+        total_count, offset, limit = (read_whole_number(page.get(name)) for name in NUMBER_KEYS_OF_PAGE)
         subscribers = page.get("Subscribers")
         if subscribers is None and "Subscribers" in page and total_count is not None and total_count <= (offset or 0):
             subscribers = []  # null is an empty page if the offset is TotalCount or more; otherwise null is a fault
@@ -75,7 +75,7 @@ def parse_list_answer(
             for subscriber in subscribers:
                 _convert_types(subscriber)
             return ListPage(subscribers, total_count, offset, limit)
-    return _classify_failure(status, headers, body, now, mask_message, success)
+    return _classify_failure(status, headers, body, now, mask_message, success_value)
 
 
 async def parse_wire_page(
@@ -90,13 +90,13 @@ def parse_send_answer(
 ) -> EmailAccepted | Refused | Ambiguous:
     """Return the result of a request to send an email (service-api.md 2.3 and 4.1). The result is EmailAccepted only
     with a whole number as SendMessageRequestId."""
-    result, success = _read_success(status, body, "SendEmail")
+    result, success_value = _read_success(status, body, "SendEmail")
     if result is not None:
         request_id = read_whole_number(result.get("SendMessageRequestId"))
         if request_id is not None:
             message_id = result.get("MessageId")
             return EmailAccepted(request_id, message_id if isinstance(message_id, str) else "")
-    return _classify_failure(status, headers, body, now, mask_message, success)
+    return _classify_failure(status, headers, body, now, mask_message, success_value)
 
 
 def _read_success(status: int, body: bytes, key: str) -> tuple[dict[str, Any] | None, object]:
@@ -111,9 +111,9 @@ def _read_success(status: int, body: bytes, key: str) -> tuple[dict[str, Any] | 
             answer = None
     if not isinstance(answer, dict):
         return None, None
-    success, result_object = answer.get("success"), answer.get(key)
-    is_success = success is True and 200 <= status < 300 and isinstance(result_object, dict)
-    return (result_object if is_success else None), success
+    success_value, result_object = answer.get("success"), answer.get(key)
+    is_success = success_value is True and 200 <= status < 300 and isinstance(result_object, dict)
+    return (result_object if is_success else None), success_value
 
 
 def _refuse_json_constant(name: str) -> object:
@@ -146,15 +146,20 @@ def _convert_types(subscriber: dict[str, Any]) -> None:
 
 
 def _classify_failure(
-    status: int, headers: Mapping[str, str], body: bytes, now: datetime, mask_message: MaskMessage, success: object
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    now: datetime,
+    mask_message: MaskMessage,
+    success_value: object,
 ) -> Refused | Ambiguous:
-    message = mask_message(extract_message(status, headers, body))[:MESSAGE_LENGTH]
+    message = mask_message(extract_message(status, headers, body))[:MAX_MESSAGE_LENGTH]
     retry_after_s = parse_retry_after(headers, now)
     is_status_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX
     # A 4xx with `success: true` contradicts itself, so it is ambiguous.
-    is_refused_by_status = is_status_definite and success is not True
+    is_refused_by_status = is_status_definite and success_value is not True
     # A redirect does not refuse the row.
-    is_refused_in_body = success is False and status < 500 and not 300 <= status < 400
+    is_refused_in_body = success_value is False and status < 500 and not 300 <= status < 400
     # A 403 with a Retry-After refuses the pace and not the row, so the row is looked up and sent again.
     is_pace_refusal = status != TOO_MANY_REQUESTS and is_rate_limit(status, retry_after_s)
     is_row_refusal = (is_refused_by_status or is_refused_in_body) and not is_pace_refusal

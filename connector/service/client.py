@@ -81,13 +81,22 @@ class RequestSender(Protocol):
 class Client:
     """The three operations of service-api.md over one pool of connections. `open_client` creates the client.
 
-    Answers ask for pauses (Retry-After). `quiet_until` (monotonic) is the latest end of a pause, and no request leaves
+    Answers ask for pauses (Retry-After). `paused_until` (monotonic) is the latest end of a pause, and no request leaves
     before this time. List requests wait in this class for `rate`. Creates and emails share the rate, but wait for it in
     `connector.limiter` before they reach this class. `temporary_refusals` has the kinds of refusals that creates got
     and that may be temporary. If a request for a page gets a refusal of such a kind, the page is requested again.
     """
 
-    __slots__ = ("_clock", "_mask", "_transport", "_used_limits", "counts", "quiet_until", "rate", "temporary_refusals")
+    __slots__ = (
+        "_clock",
+        "_mask",
+        "_transport",
+        "_used_limits",
+        "counts",
+        "paused_until",
+        "rate",
+        "temporary_refusals",
+    )
 
     def __init__(
         self, transport: RequestSender, mask_message: MaskMessage, clock: Clock, rate: RateController | None = None
@@ -98,13 +107,13 @@ class Client:
         self._mask = mask_message
         self._clock = clock
         self._used_limits: dict[ListQuery, set[int]] = {}  # for each query, the limits that were already sent with it
-        self.quiet_until = float("-inf")
+        self.paused_until = float("-inf")
         self.counts: dict[Operation, RequestCounts] = {operation: RequestCounts() for operation in OPERATIONS}
 
     @property
-    def is_quiet(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether the service has asked for a pause that has not ended."""
-        return self.quiet_until > self._clock.monotonic()
+        return self.paused_until > self._clock.monotonic()
 
     async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
         """Create one subscriber (service-api.md 4.2). `body` is a result of `encode_subscriber`."""
@@ -118,12 +127,12 @@ class Client:
         """Read one page of the list (service-api.md 4.3), with its subscribers in the form that `parse` returns.
 
         A repeated request gets another limit, so that no cache returns an earlier answer."""
-        if (not_sent := await self._wait_for_pause()) is not None:
-            return not_sent
+        if (not_sent_answer := await self._wait_until_pause_ends()) is not None:
+            return not_sent_answer
         if (wait_s := self.rate.reserve(self._clock.monotonic())) > 0:
             await self._clock.sleep(wait_s)
-            if (not_sent := await self._wait_for_pause()) is not None:  # a pause may have begun meanwhile
-                return not_sent
+            if (not_sent_answer := await self._wait_until_pause_ends()) is not None:  # a pause may have begun meanwhile
+                return not_sent_answer
         sent_at = self._clock.monotonic()
         raw_answer = await self._send_request(self.counts["list"], build_list_request(self._vary_limit(query)))
         if isinstance(raw_answer, RawAnswer):
@@ -137,11 +146,11 @@ class Client:
                 log_format = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
                 logger.debug(log_format, log_values | {"total_count": answer.total_count})
             if isinstance(answer, Refused):
-                is_known_kind = self.temporary_refusals.may_be_temporary(
+                is_kind_possibly_temporary = self.temporary_refusals.may_be_temporary(
                     build_refusal_kind(answer.status, answer.message)
                 )
                 # A page past the end is refused with a 4xx status. So a refusal with a 2xx status may be temporary.
-                answer = replace(answer, may_be_temporary=is_known_kind or answer.status < 300)
+                answer = replace(answer, may_be_temporary=is_kind_possibly_temporary or answer.status < 300)
             if is_rate_limited(answer):
                 self.rate.record_refusal(sent_at, answered_at, answer.retry_after_s)
             else:
@@ -175,8 +184,8 @@ class Client:
         return answer
 
     async def _send_request(self, request_counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
-        if (not_sent := await self._wait_for_pause()) is not None:
-            return not_sent
+        if (not_sent_answer := await self._wait_until_pause_ends()) is not None:
+            return not_sent_answer
         request_counts.sent += 1
         sent_at = self._clock.monotonic()
         raw_answer = await self._transport.send(request)
@@ -187,9 +196,9 @@ class Client:
             request_counts.failed += 1
         return raw_answer
 
-    async def _wait_for_pause(self) -> NotSent | None:
+    async def _wait_until_pause_ends(self) -> NotSent | None:
         """Wait for the end of the pause that the service asked for. Return NotSent if the pause is too long."""
-        while (wait_s := self.quiet_until - self._clock.monotonic()) > 0:
+        while (wait_s := self.paused_until - self._clock.monotonic()) > 0:
             if wait_s > MAX_PAUSE_S:
                 return NotSent(f"the service asked for a pause (Retry-After) that lasts another {wait_s:,.0f} s")
             await self._clock.sleep(wait_s)
@@ -208,7 +217,7 @@ class Client:
             request_counts.failed += 1
         if answer.retry_after_s:
             logger.info("pause: the service sent Retry-After: %(seconds)g s", {"seconds": answer.retry_after_s})
-            self.quiet_until = max(self.quiet_until, self._clock.monotonic() + answer.retry_after_s)
+            self.paused_until = max(self.paused_until, self._clock.monotonic() + answer.retry_after_s)
 
 
 def _log_request(request: Request, raw_answer: RawAnswer | NotSent | Ambiguous, seconds: float) -> None:

@@ -89,8 +89,8 @@ class Retrier:
         self._budget.record_request(self._clock.monotonic())
         answer = await attempt()
         if not self._has_given_up:
-            answer = await self._retry_attempts(answer, attempt, _is_unread, request_counts)
-        self._has_given_up = _is_unread(answer)
+            answer = await self._retry_attempts(answer, attempt, _is_read_repeatable, request_counts)
+        self._has_given_up = _is_read_repeatable(answer)
         return answer
 
     async def _retry_attempts(
@@ -149,7 +149,7 @@ class Retrier:
         return not self._budget.spend_retry(self._clock.monotonic())
 
 
-def _is_unread(answer: object) -> bool:
+def _is_read_repeatable(answer: object) -> bool:
     """Return whether another read may help: the answer is missing, ambiguous, or a refusal because of the rate."""
     match answer:
         case NotSent():
@@ -184,18 +184,18 @@ class RetryBudget:
 
     def record_request(self, now: float) -> None:
         """Record a request that leaves, whether it is new or a retry."""
-        self._find_counts_of_second(now)[1] += 1
+        self._find_counts_of_current_second(now)[1] += 1
 
     def spend_retry(self, now: float) -> bool:
         """Return whether a request may be retried. If a retry is allowed, count the retry."""
-        second_counts = self._find_counts_of_second(now)
+        counts_of_second = self._find_counts_of_current_second(now)
         request_count, retry_count = (sum(counts[index] for counts in self._counts_of_seconds) for index in (1, 2))
         if retry_count >= max(_MIN_RETRIES, _RETRY_SHARE * request_count):
             return False
-        second_counts[2] += 1
+        counts_of_second[2] += 1
         return True
 
-    def _find_counts_of_second(self, now: float) -> list[int]:
+    def _find_counts_of_current_second(self, now: float) -> list[int]:
         if not self._counts_of_seconds or self._counts_of_seconds[-1][0] != int(now):
             self._counts_of_seconds.append([int(now), 0, 0])
             while self._counts_of_seconds[0][0] < int(now) - _BUDGET_SPAN_S:

@@ -33,7 +33,7 @@ class FakeService:
     def __init__(self, answers: dict[str, Refused | NotSent]) -> None:
         self._answers = answers
         self.counts = {"create": RequestCounts(), "list": RequestCounts()}
-        self.quiet_until = float("-inf")
+        self.paused_until = float("-inf")
         self.sent_emails: list[str] = []
         self.has_sent_all = asyncio.Event()
 

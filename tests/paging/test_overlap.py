@@ -30,11 +30,11 @@ def test_the_overlap_of_a_page_shows_the_changes_after_the_previous_page() -> No
         ([30, 40, 50], 103, PageOverlap(OverlapKind.MATCHED, rank_shift=1)),  # a row appeared before the overlap
         ([30, 40, 45, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, appeared_count=1)),
         ([30, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, vanished_count=1)),
-        ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, rank_shift=1, appeared_before_count=1)),
+        ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, rank_shift=1, appeared_count_before_overlap=1)),
         # The page ends before 40 and 50, so it does not show whether these rows vanished.
         ([20, 30], 101, PageOverlap(OverlapKind.MATCHED)),
         ([60, 70], 105, PageOverlap(OverlapKind.GAP)),
-        ([1, 2, 3], 104, PageOverlap(OverlapKind.BEHIND)),
+        ([1, 2, 3], 104, PageOverlap(OverlapKind.MOSTLY_KNOWN)),
         ([50, 40, 60], 103, PageOverlap(OverlapKind.MOVED)),
         # Four of five rows are missing, so the order proves nothing.
         ([10, 60, 70, 80], 103, PageOverlap(OverlapKind.MOVED)),
@@ -101,7 +101,7 @@ def test_an_overlap_and_the_total_counts_show_how_many_rows_appeared_and_vanishe
         (PageOverlap(OverlapKind.MATCHED, vanished_count=1), 100, 99, 0, 1),
         # A row appeared among the shared rows, and TotalCount is unchanged, so a row vanished after the overlap.
         (PageOverlap(OverlapKind.MATCHED, appeared_count=1), 100, 100, 1, 1),
-        (PageOverlap(OverlapKind.MATCHED, rank_shift=0, appeared_before_count=1), 100, 100, 1, 1),
+        (PageOverlap(OverlapKind.MATCHED, rank_shift=0, appeared_count_before_overlap=1), 100, 100, 1, 1),
     ]
     for overlap, previous_total, total_count, appeared_count, vanished_count in cases:
         changes = ListChanges()
@@ -117,7 +117,7 @@ def test_changes_without_a_total_count_are_not_exact() -> None:
 
     assert not changes.is_exact
     assert build_totals(None, 5).is_total_missing
-    assert not build_totals(5, None).are_all_equal_to(5)
+    assert not build_totals(5, None).has_only_total(5)
 
 
 def test_only_the_total_count_shows_a_change_after_the_last_row() -> None:

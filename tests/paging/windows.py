@@ -33,7 +33,7 @@ class QueriedList:
     evidence_request_count: int = 0
     was_always_cut_off: bool = True  # whether the window left subscribers out whenever evidence was requested
     row_ids: list[int] = field(default_factory=list)
-    is_quiet: bool = False  # whether the service has asked for a pause
+    is_paused: bool = False  # whether the service has asked for a pause
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
     @property

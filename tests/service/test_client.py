@@ -162,7 +162,7 @@ async def test_a_page_delayed_by_a_pause_counts_as_sent_after_the_pause() -> Non
 
     async def begin_pause(wait_number: int) -> None:
         if wait_number == 1:  # the second page waits
-            client.quiet_until = recorded_waits.clock.monotonic() + 30.0
+            client.paused_until = recorded_waits.clock.monotonic() + 30.0
 
     recorded_waits = RecordedWaits(begin_pause)
     async with (
@@ -171,4 +171,4 @@ async def test_a_page_delayed_by_a_pause_counts_as_sent_after_the_pause() -> Non
     ):
         await client.list_subscribers(ListQuery(limit=1))
         await client.list_subscribers(ListQuery(limit=2))
-        assert sent_times[1] >= client.quiet_until
+        assert sent_times[1] >= client.paused_until

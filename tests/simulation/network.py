@@ -65,7 +65,7 @@ class Connection:
         self._alter_answer = alter_answer
         self.return_latency_s = 0.0
         self.is_client_gone = False
-        self.quiet_until = -inf
+        self.paused_until = -inf
 
     def finish(self, response: Response, ending: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
         """Send the response of the service back to the process."""

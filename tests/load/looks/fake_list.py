@@ -62,7 +62,7 @@ class FakeList:
     hidden_base_ids: frozenset[int] = frozenset()  # ids of bases that the list shows only to a request for the base
     in_flight_count: int = 0
     max_in_flight_count: int = 0
-    is_quiet: bool = False
+    is_paused: bool = False
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
     def add(self, subscriber_id: int, email: str = "", *, base: object = None, client_user_id: str = "") -> None:
