@@ -107,8 +107,8 @@ class Conflicts:
         # An inactive row overrules other rows only if the subscriber has a row that does not say inactive.
         subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.inactive_mask])
         overruling_row_mask = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
-        unused_mask = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
-        blocking_record_mask = np.isin(blocked_identities, rows.identities[unused_mask])
+        unused_row_mask = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
+        blocking_record_mask = np.isin(blocked_identities, rows.identities[unused_row_mask])
         used_records = np.stack([used_rows.file_indices, used_rows.row_numbers], axis=1)
         self.messages += self._describe_conflicts(
             used_records[overruling_row_mask].tolist(), invalid_records[blocking_record_mask].tolist()

@@ -118,7 +118,7 @@ SPREADSHEET_ERROR_CHECK = _build_pattern_check(
 PROGRAM_CODE_CHECK = _build_text_check(
     "code",
     mark_texts_without_program_code,
-    "is in the code of another program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
+    "contains code of a program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
     "{{name}}): let the program write plain text",
 )
 LIST_CHECK = _build_text_check(
