@@ -79,7 +79,7 @@ def plan_mail(
         texts=texts,
         settings=settings,
         policy=MailPolicy(
-            retries_limited=job.mail.retry_limited,
+            resends_after_429=job.mail.retry_limited,
             sends_rejected_again=sends_rejected_again,
             max_rate=load.max_rate or default_rate,
             max_concurrency=load.max_concurrency if is_concurrency_set else _DEFAULT_CONCURRENCY,

@@ -49,7 +49,7 @@ class CampaignHistory:
     reopened_at: str = ""
 
 
-def check_history(
+def record_campaign_start(
     email_log: EmailLog,
     campaign: Campaign,
     started_at: datetime,
@@ -113,10 +113,10 @@ def _read_value(report: Mapping[str, Any], *keys: str) -> object:
     return nested_value
 
 
-_MAX_UNKNOWN_BEFORE_FIRST = 3  # this number of unknown emails in a row ends a run that has sent no email
-_MAX_UNKNOWN_IN_ROW = 5  # this number of unknown emails in a row ends a run that has sent an email
-# This number of refusals for one reason, with no accepted email in between, ends a run.
-_MAX_REFUSED_BETWEEN_ACCEPTED = 20
+# Limits that end a run. An email that the service accepts sets all counts to 0.
+_MAX_UNKNOWN_EMAILS_BEFORE_FIRST_SENT = 3  # for a run that has sent no email
+_MAX_CONSECUTIVE_UNKNOWN_EMAILS = 5
+_MAX_REFUSALS_FOR_ONE_REASON = 20
 _REDIRECT_STATUSES = range(300, 400)
 
 
@@ -161,19 +161,19 @@ class _UnrecordedOutcomes:
 
     accepted_emails: list[tuple[bytes, int, str, float]] = field(default_factory=list)
     refused_emails: list[tuple[bytes, int, str]] = field(default_factory=list)
-    not_sent_digests: list[bytes] = field(default_factory=list)
-    lost_digests: list[bytes] = field(default_factory=list)
+    digests_of_unsent_emails: list[bytes] = field(default_factory=list)
+    digests_of_unknown_emails: list[bytes] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class MailPolicy:
-    """The rules of a campaign. With `retries_limited`, an email that was refused with 429 is sent again. With
+    """The rules of a campaign. With `resends_after_429`, an email that was refused with 429 is sent again. With
     `sends_rejected_again`, emails that the service refused in an earlier run are sent again.
 
     `max_rate` (requests per second) and `max_concurrency` (requests in flight) are upper limits.
     """
 
-    retries_limited: bool = False
+    resends_after_429: bool = False
     sends_rejected_again: bool = False
     max_rate: float = inf
     max_concurrency: int = 64
@@ -296,7 +296,7 @@ class CampaignSender:
     async def classify(self, email: CampaignEmail, answer: EmailAnswer) -> EmailAnswer | None:
         """Return the answer if it is final. Return None if the email must be sent again: the email never left, or it
         was refused with 429 and the job sets `mail.retry_limited`."""
-        if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.retries_limited:
+        if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.resends_after_429:
             self._limited_digests.add(email.recipient_digest)
             return None
         return None if isinstance(answer, NotSent) and (self.has_accepted_item or self._client.is_paused) else answer
@@ -318,13 +318,13 @@ class CampaignSender:
                 self._report_email(email, SendResult(MailOutcome.REJECTED, status, answer_message))
                 self._stop_on_refusals(status, answer_message)
             case NotSent(answer_message):
-                self._unrecorded_outcomes.not_sent_digests.append(recipient_digest)
+                self._unrecorded_outcomes.digests_of_unsent_emails.append(recipient_digest)
                 self._report_email(email, SendResult(MailOutcome.UNSENT, None, answer_message))
                 self._stop.request_stop(
                     f"the service cannot be reached: {answer_message}. Run again; no recipient gets the email twice"
                 )
             case Ambiguous(status, answer_message, retry_after_s):
-                self._unrecorded_outcomes.lost_digests.append(recipient_digest)
+                self._unrecorded_outcomes.digests_of_unknown_emails.append(recipient_digest)
                 self._report_email(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
                 # After a refusal of the rate, the run goes on, because the service accepts emails at a lower rate.
                 if not (self.has_accepted_item and is_rate_limit(status, retry_after_s)):
@@ -333,11 +333,11 @@ class CampaignSender:
     def give_up(self, email: CampaignEmail, reason: GiveUpReason) -> None:
         """Report the outcome of an email without an answer, and store it for the next commit."""
         if reason is GiveUpReason.CUT_OFF:
-            self._unrecorded_outcomes.lost_digests.append(email.recipient_digest)
+            self._unrecorded_outcomes.digests_of_unknown_emails.append(email.recipient_digest)
             message = "the run was ended before an answer came"
             self._report_email(email, SendResult(MailOutcome.UNKNOWN, None, message))
         else:
-            self._unrecorded_outcomes.not_sent_digests.append(email.recipient_digest)
+            self._unrecorded_outcomes.digests_of_unsent_emails.append(email.recipient_digest)
             self._report_email(email, SendResult(MailOutcome.UNSENT))
 
     async def commit_results(self) -> None:
@@ -365,9 +365,9 @@ class CampaignSender:
         else:
             kind = build_refusal_kind(status, answer_message)
             self._refused_counts[kind] += 1
-            if self._refused_counts[kind] >= _MAX_REFUSED_BETWEEN_ACCEPTED:
+            if self._refused_counts[kind] >= _MAX_REFUSALS_FOR_ONE_REASON:
                 self._stop.request_stop(
-                    f"the service refused {_MAX_REFUSED_BETWEEN_ACCEPTED} emails for one reason ({kind}) and accepted "
+                    f"the service refused {_MAX_REFUSALS_FOR_ONE_REASON} emails for one reason ({kind}) and accepted "
                     "none in between. Correct the cause, and run again with --rejected to send these emails, too"
                 )
 
@@ -378,7 +378,9 @@ class CampaignSender:
                 f"the service redirects ({status}), and redirects are not followed: "
                 f"correct service.base_url ({answer_message})"
             )
-        elif self._unknown_count >= (_MAX_UNKNOWN_IN_ROW if self.has_accepted_item else _MAX_UNKNOWN_BEFORE_FIRST):
+        elif self._unknown_count >= (
+            _MAX_CONSECUTIVE_UNKNOWN_EMAILS if self.has_accepted_item else _MAX_UNKNOWN_EMAILS_BEFORE_FIRST_SENT
+        ):
             last_answer = f"status {status}, {answer_message}" if status is not None else answer_message
             self._stop.request_stop(
                 f"{self._unknown_count} emails in a row got no certain answer (last: {last_answer}). Run again when "
@@ -393,8 +395,8 @@ class CampaignSender:
         with self._email_log.transaction():
             self._email_log.mark_accepted(self._campaign, outcomes.accepted_emails)
             self._email_log.mark_refused(self._campaign, outcomes.refused_emails)
-            self._email_log.mark_not_sent(self._campaign, outcomes.not_sent_digests)
-            self._email_log.mark_lost(self._campaign, outcomes.lost_digests)
+            self._email_log.mark_not_sent(self._campaign, outcomes.digests_of_unsent_emails)
+            self._email_log.mark_lost(self._campaign, outcomes.digests_of_unknown_emails)
             result = write_to_log(self._email_log)
         # If the commit fails, the outcomes stay in memory, and the next commit writes the outcomes again.
         self._unrecorded_outcomes = _UnrecordedOutcomes()

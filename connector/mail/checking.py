@@ -275,7 +275,7 @@ def _check_chunk(
         unclear_recipients.build_digest_mask(planned_chunk.identities[~inactive_mask]),
     )
     invalid_problems = [
-        Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR_MESSAGE}: {', '.join(consent_columns)}")
+        Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR_CONSENT_MESSAGE}: {', '.join(consent_columns)}")
         for row in extract_rows(chunk, positions[unclear_mask].tolist())
     ]
     mail_check.outcomes[MailOutcome.INVALID] += len(invalid_problems)
@@ -295,7 +295,7 @@ def _check_chunk(
         on_problem(problem)
 
 
-_UNCLEAR_MESSAGE = (
+_UNCLEAR_CONSENT_MESSAGE = (
     "a consent column is unclear for this address: a word in this row, or in another row of the address, means "
     "neither active nor inactive"
 )

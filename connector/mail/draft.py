@@ -31,7 +31,9 @@ _BLOCK_TAGS = frozenset(
      "header", "hr", "html", "li", "main", "nav", "option", "section", "tbody", "tr"}
 )  # fmt: skip
 # Block elements with an empty line before and after them.
-_TAGS_WITH_GAP = frozenset({"blockquote", "dl", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "pre", "table", "ul"})
+_TAGS_WITH_EMPTY_LINES = frozenset(
+    {"blockquote", "dl", "h1", "h2", "h3", "h4", "h5", "h6", "ol", "p", "pre", "table", "ul"}
+)
 _HIDDEN_TAGS = frozenset({"head", "noframes", "script", "style", "template", "title"})
 _VOID_TAGS = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
@@ -43,7 +45,7 @@ _WHITE_SPACE = re.compile(r"[ \t\n\r\f]+")
 _HREF_WITHOUT_ADDRESS = re.compile(r"\s*(#|cid:|javascript:|data:)|\s*$", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:mailto:|tel:|https?://)", re.IGNORECASE)
 # Marks for a new line and for an empty line. Several marks in a row count as one.
-_LINE_MARK, _GAP_MARK = "\x1e", "\x1f"
+_NEW_LINE_MARK, _EMPTY_LINE_MARK = "\x1e", "\x1f"
 _MAX_LIST_DEPTH = 8  # deeper lists are not indented further
 
 
@@ -58,8 +60,8 @@ def convert_html_to_text(html: str) -> str:
     reader.close()
     reader.end_link()
     text = re.sub(" +", " ", "".join(reader.pieces))
-    text = re.sub(rf"[ \t{_LINE_MARK}]*{_GAP_MARK}[ \t{_LINE_MARK}{_GAP_MARK}]*", "\n\n", text)
-    text = re.sub(rf"[ \t]*\n?[ \t]*{_LINE_MARK}[ \t{_LINE_MARK}]*|[ \t]*\n[ \t]*", "\n", text)
+    text = re.sub(rf"[ \t{_NEW_LINE_MARK}]*{_EMPTY_LINE_MARK}[ \t{_NEW_LINE_MARK}{_EMPTY_LINE_MARK}]*", "\n\n", text)
+    text = re.sub(rf"[ \t]*\n?[ \t]*{_NEW_LINE_MARK}[ \t{_NEW_LINE_MARK}]*|[ \t]*\n[ \t]*", "\n", text)
     text = re.sub(r" ?\t[ \t]*", "  ", text).replace("\xa0", " ")
     lines = (line.rstrip() for line in text.split("\n"))  # rstrip removes all Unicode blanks
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
@@ -143,11 +145,11 @@ class _HtmlTextReader(HTMLParser):
         self._link = ""
 
     def _break_line(self, tag: str) -> None:
-        if tag in _TAGS_WITH_GAP:
+        if tag in _TAGS_WITH_EMPTY_LINES:
             is_inner_list = tag in ("ul", "ol") and len(self._list_numbers) > 0
-            self.pieces.append(_LINE_MARK if is_inner_list else _GAP_MARK)
+            self.pieces.append(_NEW_LINE_MARK if is_inner_list else _EMPTY_LINE_MARK)
         elif tag in _BLOCK_TAGS:
-            self.pieces.append(_LINE_MARK)
+            self.pieces.append(_NEW_LINE_MARK)
 
     def _build_item_mark(self) -> str:
         indent = "\xa0\xa0" * min(max(len(self._list_numbers) - 1, 0), _MAX_LIST_DEPTH)

@@ -34,8 +34,8 @@ from connector.mail.campaign import (
     CampaignHistory,
     CampaignSender,
     SendResult,
-    check_history,
     read_history,
+    record_campaign_start,
     refuse_older_ledger,
 )
 from connector.mail.checking import MailCheck, MailPlan, MailRows, check_rows, read_inactive_addresses
@@ -87,7 +87,9 @@ class _Run:
     rejects: RejectsFile
     mail_check: MailCheck = field(default_factory=MailCheck)
     reported_digests: set[bytes] = field(default_factory=set)  # recipients with a line in the rejects file
-    has_unread_recipients: bool = False  # whether the emails of recipients without a row in the source are unknown
+    has_unknown_emails_without_row: bool = (
+        False  # whether unknown emails have a recipient that no row of the source has
+    )
     is_token_refused: bool = False  # whether the service refused the token at the first email
     unreported_count: int = 0  # number of emails that are recorded as leaving and have no outcome
 
@@ -130,7 +132,9 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                 )
                 async with enter_in_thread(campaign_context, stop) as campaign:
                     reports = list_runs(plan.settings.state_dir)
-                    check_history(email_log, campaign, report.started_at, reports, is_reopening=plan.is_reopening)
+                    record_campaign_start(
+                        email_log, campaign, report.started_at, reports, is_reopening=plan.is_reopening
+                    )
                     await _check_and_send(run, email_log, campaign)
         except LockedError as error:
             report.signal = stop.signal
@@ -146,7 +150,7 @@ def _describe_scope(plan: MailPlan) -> RunScope:
         "campaign": plan.campaign,
         "limit": describe_limit(plan.limit),
         "max_rate": describe_rate(plan.policy.max_rate),
-        "retry_limited": "yes" if plan.policy.retries_limited else "",
+        "retry_limited": "yes" if plan.policy.resends_after_429 else "",
     }
     service, account = plan.settings.service.base_url, plan.settings.account
     return RunScope(plan.source.name, service, "", account, drop_empty_values(settings))
@@ -161,7 +165,7 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
     try:
         with MailRows() as mail_rows:
             await _check_in_thread(run, mail_rows)
-            _check_suppression_size(email_log, run.plan, run.mail_check, is_recorded=True)
+            _check_suppression_size(email_log, run.plan, run.mail_check, records_size=True)
             invalid_count, read_count = run.mail_check.outcomes[MailOutcome.INVALID], run.mail_check.read_count
             if run.plan.max_invalid is not None and exceeds_share(invalid_count, run.plan.max_invalid, read_count):
                 reason = (
@@ -171,7 +175,7 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
                 )
             else:
                 reason = await _send_emails(run, email_log, campaign, mail_rows)
-        _report_unread_recipients(run, email_log, campaign)
+        _report_unknown_emails_without_row(run, email_log, campaign)
     except ConfigurationError as error:
         reason, is_run_refused = str(error), True
     except ConnectorError as error:
@@ -195,15 +199,15 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
         raise ConfigurationError(reason)
 
 
-def _check_suppression_size(email_log: EmailLog, plan: MailPlan, mail_check: MailCheck, *, is_recorded: bool) -> None:
-    """Compare the size of the suppression list with its size in the last run. If `is_recorded`, record the new size.
+def _check_suppression_size(email_log: EmailLog, plan: MailPlan, mail_check: MailCheck, *, records_size: bool) -> None:
+    """Compare the size of the suppression list with its size in the last run. With `records_size`, record the new size.
     Raises ConfigurationError and LedgerError."""
     suppression, account = mail_check.suppression, plan.settings.account
     if suppression is None:
         return
     with email_log.transaction():
         suppression.refuse_shrunk_list(read_list_size(email_log.connection, email_meta, account, suppression))
-        if is_recorded:
+        if records_size:
             record_list_size(email_log.connection, email_meta, account, suppression)
 
 
@@ -284,7 +288,7 @@ class _EmailStream:
     async def fetch(self, max_count: int) -> list[CampaignEmail]:
         """Return the next emails, at most `max_count`, or an empty list at the end. Raises LedgerError."""
         emails: list[CampaignEmail] = []
-        while not emails and await self._look_up():
+        while not emails and await self._look_up_next_rows():
             addressees = [
                 self._sendable_addressees.popleft() for _ in range(min(max_count, len(self._sendable_addressees)))
             ]
@@ -293,7 +297,7 @@ class _EmailStream:
                 emails.append(CampaignEmail(addressee.row, addressee.recipient_digest, addressee.address, message))
         return emails
 
-    async def _look_up(self) -> bool:
+    async def _look_up_next_rows(self) -> bool:
         """Look up rows until at least one recipient may get an email. Return False at the end of the rows."""
         while not self._sendable_addressees and (batch := next(self._batches, None)) is not None:
             addressees = [_find_addressee(self._texts, row) for row in batch]
@@ -310,8 +314,8 @@ def _find_addressee(texts: MailTexts, row: Row) -> Addressee:
     return Addressee(row, digest_identity("email", address), address)
 
 
-def _report_unread_recipients(run: _Run, email_log: EmailLog, campaign: Campaign) -> None:
-    """Report recipients of the campaign whose emails are unknown, and for whom this run has read no row."""
+def _report_unknown_emails_without_row(run: _Run, email_log: EmailLog, campaign: Campaign) -> None:
+    """Report each unknown email of the campaign whose recipient is in no row that this run has read."""
     with email_log.transaction():
         other_entries = [
             entry for entry in email_log.read_unsettled_emails(campaign) if entry.recipient not in run.reported_digests
@@ -321,7 +325,7 @@ def _report_unread_recipients(run: _Run, email_log: EmailLog, campaign: Campaign
         run.rejects.write_problem(
             Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", message, entry.status)
         )
-    run.has_unread_recipients = bool(other_entries)
+    run.has_unknown_emails_without_row = bool(other_entries)
     if other_entries:
         run.report.messages.append(
             f"{count(len(other_entries), 'more recipient')} of this campaign, not among these rows, may or may not "
@@ -337,7 +341,7 @@ def _end_report(run: _Run, reason: str | None) -> None:
         report.rows = count_mail_rows(run.mail_check.read_count, run.mail_check.outcomes)
     except UncountedRowsError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; also, {error}"
-    is_partial = run.has_unread_recipients or any(
+    is_partial = run.has_unknown_emails_without_row or any(
         row_count for outcome, row_count in run.mail_check.outcomes.items() if needs_person(outcome)
     )
     status: Status = "aborted" if reason is not None else "partial" if is_partial else "ok"
@@ -422,7 +426,7 @@ def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck
                 CampaignHistory(),
             )
             return Counter({MailOutcome.SENT: mail_rows.row_count})
-        _check_suppression_size(email_log, plan, mail_check, is_recorded=False)
+        _check_suppression_size(email_log, plan, mail_check, records_size=False)
         with email_log.transaction():
             campaign = email_log.find_campaign(
                 plan.settings.account,

@@ -94,7 +94,7 @@ class EmailSettings:
                 raise MessageError(".".join(path), f"must be true, false or null, not {type(setting_value).__name__}")
         send_at: object = self.send_at
         if send_at is not None and (
-            not isinstance(send_at, int) or isinstance(send_at, bool) or not 0 <= send_at < SEND_AT_LIMIT
+            not isinstance(send_at, int) or isinstance(send_at, bool) or not 0 <= send_at < SEND_AT_UPPER_LIMIT
         ):
             raise MessageError(
                 "EmailSettings.SendAt", "must be a Unix timestamp in whole seconds (not milliseconds), or null"
@@ -202,7 +202,7 @@ _MIME_TYPE = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9][\w!#$&^.+-]*(\s*;
 _CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")  # the last three are Unicode line ends
 _BLANK = re.compile(r"\s")
 
-SEND_AT_LIMIT = 32_503_680_000
+SEND_AT_UPPER_LIMIT = 32_503_680_000
 """The year 3000 as a Unix timestamp. A larger SendAt is probably a time in milliseconds."""
 
 

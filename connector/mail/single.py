@@ -14,7 +14,7 @@ from connector.service.retry import Retrier
 from connector.service.wire import UNAUTHORISED, Ambiguous, EmailAccepted, NotSent, Refused
 from connector.settings import Settings, build_service
 
-_MAY_BE_SENT_MESSAGE = (
+_POSSIBLY_SENT_MESSAGE = (
     "The service may have sent this email already. Check the recipient's mailbox, or ask the service's support, before "
     "you send the email again"
 )
@@ -28,8 +28,8 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("send", "", clock.now(), scope)
     progress.set_describe_function(lambda: "sending")
-    with record_report(report, settings.state_dir, settings.retention_s, clock.now) as is_recorded:
-        if not is_recorded:
+    with record_report(report, settings.state_dir, settings.retention_s, clock.now) as is_run_recorded:
+        if not is_run_recorded:
             reason = f"the run cannot be recorded in {settings.state_dir}, so the email was not sent"
             _end_report(
                 report, MailOutcome.UNSENT, "aborted", clock, f"{reason}. Make the folder writable, and run again"
@@ -100,7 +100,7 @@ def _report_answer(report: Report, answer: EmailAccepted | Refused | Ambiguous |
                 MailOutcome.UNKNOWN,
                 "partial",
                 clock,
-                f"no certain answer came ({answer_text}). {_MAY_BE_SENT_MESSAGE}",
+                f"no certain answer came ({answer_text}). {_POSSIBLY_SENT_MESSAGE}",
             )
         case NotSent(answer_message):
             report.email = {"state": "unsent", "message": answer_message}

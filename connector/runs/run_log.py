@@ -68,13 +68,13 @@ def record_run(
         yield False
         return
     with file:
-        is_recorded = False
+        is_run_recorded = False
         with suppress(OSError):  # the end of the run writes the file again, and reports an error
             os.write(file.fileno(), _encode_run({**begin_values, "status": "running", "pid": os.getpid()}))
             os.fsync(file.fileno())
-            is_recorded = True
+            is_run_recorded = True
         try:
-            yield is_recorded
+            yield is_run_recorded
         except BaseException as error:
             exit_code = find_exit_code(error) if isinstance(error, ConnectorError) else 3
             if isinstance(error, ConnectorError):
