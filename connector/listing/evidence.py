@@ -20,8 +20,8 @@ import numpy as np
 
 from connector.listing.controls import DrawBytes, RequestPage, have_requested_values, make_up_value
 from connector.listing.findings import (
-    BEYOND_ID_COUNT,
     CLASS_FIELDS,
+    ID_COUNT_AFTER_LAST_ROW,
     ID_LOOK_UP_TARGETS,
     PARTITIONS,
     Answer,
@@ -31,10 +31,10 @@ from connector.listing.findings import (
     compute_id_step,
     contradicts_reading,
     decide_partition,
+    find_end_name,
     find_hidden_classes,
     find_hidden_ids,
     find_present_ids,
-    find_side,
     list_unshown_classes,
     read_rounds,
     read_totals,
@@ -54,12 +54,12 @@ not among the listed ids."""
 _SAMPLE_ROW_COUNT = 50
 _MAX_LISTED_BASES = 3  # number of listed bases that are counted: first the bases of the job, then the largest bases
 _MAX_UNLISTED_BASES = 3  # number of bases that are counted although no row shows them
-_INSIDE_ID_COUNT = 3  # number of look-ups of ids that are missing between the first and the last listed id
-_OTHER_END_ID_COUNT = 1  # number of looked-up ids before the first row, which no result window cuts off
+_ID_COUNT_BETWEEN_LISTED_IDS = 3  # number of looked-up ids that are missing between listed ids
+_ID_COUNT_BEFORE_FIRST_ROW = 1  # number of looked-up ids before the first row, which no result window cuts off
 _FIRST_ENTRY_COUNT = 4  # number of ledger entries that are looked up before the combinations of classes
 _RESERVED_REQUEST_COUNT = 4  # number of requests that are kept for repeated counts and repeated look-ups
 # An end of the list is requested this many times, because one answer may come from a replica that lags.
-_END_READING_COUNT = 2
+_REQUEST_COUNT_PER_END = 2
 
 _OVERLAP_ROW_COUNT = 500
 """A request for the end of the list begins this many rows before the end. If pages are small, the request begins half a
@@ -154,8 +154,8 @@ def plan_requests(reading: ListReading, answers: Sequence[Answer]) -> list[Evide
             requests += _plan_look_ups(reading, len(requests))
         return requests
     requests = _plan_recount_requests(reading, answers)
-    has_looked_up = any(answer.request.target in ID_LOOK_UP_TARGETS for answer in answers)
-    if not requests and not has_looked_up and not contradicts_reading(reading, answers):
+    has_id_look_up = any(answer.request.target in ID_LOOK_UP_TARGETS for answer in answers)
+    if not requests and not has_id_look_up and not contradicts_reading(reading, answers):
         requests = _plan_look_ups(reading, len(answers))
     if not requests:
         requests = _plan_second_look_ups(reading, answers)
@@ -208,9 +208,9 @@ def _plan_recount_requests(reading: ListReading, answers: Sequence[Answer]) -> l
         if rounds and decide_partition(reading, field_name, answers) is None:
             class_values = PARTITIONS.get(field_name) or _choose_bases(reading)
             round_index = len(rounds)
-            ordered_values = class_values if round_index % 2 == 0 else class_values[::-1]
+            values_in_request_order = class_values if round_index % 2 == 0 else class_values[::-1]
             return [
-                *_build_part_requests(reading, field_name, ordered_values, round_index),
+                *_build_part_requests(reading, field_name, values_in_request_order, round_index),
                 _build_whole_list_request(reading, round_index),
             ]
     return []
@@ -227,22 +227,22 @@ def _plan_combination_requests(reading: ListReading, answers: Sequence[Answer]) 
         return []
     base_ids = () if "base_id" in reading.filters else reading.base_ids or ()
     unshown_classes = list_unshown_classes(reading, answers)
-    load_base_classes: list[HiddenClass] = [
+    classes_of_unlisted_bases: list[HiddenClass] = [
         ("base_id", base_id) for base_id in base_ids if base_id not in reading.base_counts
     ]
-    base_classes = {*load_base_classes, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
-    classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(reading, answers), *load_base_classes])
+    classes_of_bases = {*classes_of_unlisted_bases, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
+    classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(reading, answers), *classes_of_unlisted_bases])
     # A load needs only the subscribers of its bases.
-    needs_load_base = 0 < len(base_ids) == len(load_base_classes)
+    is_every_base_unlisted = 0 < len(base_ids) == len(classes_of_unlisted_bases)
     combinations = [
         combination
         for combination in combine_classes(list(classes), min_size=2)
-        if not base_classes.isdisjoint(combination)
-        or (set(unshown_classes).issuperset(combination) and not needs_load_base)
+        if not classes_of_bases.isdisjoint(combination)
+        or (set(unshown_classes).issuperset(combination) and not is_every_base_unlisted)
     ]
     return [
         EvidenceRequest(RequestTarget.COMBINATION, _build_part_query(reading, dict(combination)), classes=combination)
-        for combination in [*((load_base_class,) for load_base_class in load_base_classes), *combinations]
+        for combination in [*((class_of_base,) for class_of_base in classes_of_unlisted_bases), *combinations]
     ]
 
 
@@ -255,13 +255,16 @@ def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[t
     gender are treated in the same way.
     """
     field_names = list(dict.fromkeys(field_name for field_name, _ in classes))
-    class_choices = list[list[HiddenClass | None]]()
+    class_options_per_field = list[list[HiddenClass | None]]()
     for field_name in field_names:
         classes_of_field = [class_ for class_ in classes if class_[0] == field_name]
         has_all_values = len(classes_of_field) == len(PARTITIONS.get(field_name, ())) > 0
-        class_choices.append([*classes_of_field] if has_all_values and min_size > 1 else [None, *classes_of_field])
+        class_options_per_field.append(
+            [*classes_of_field] if has_all_values and min_size > 1 else [None, *classes_of_field]
+        )
     combinations = [
-        tuple(class_ for class_ in combination if class_ is not None) for combination in product(*class_choices)
+        tuple(class_ for class_ in combination if class_ is not None)
+        for combination in product(*class_options_per_field)
     ]
     return sorted((combination for combination in combinations if len(combination) >= min_size), key=len)
 
@@ -299,17 +302,18 @@ def _plan_id_look_ups(reading: ListReading) -> list[EvidenceRequest]:
         return []
     id_step, is_descending = compute_id_step(ids), reading.certificate.order is Order.ID_DESC
     smallest_id, largest_id = int(ids[0]), int(ids[-1])
-    beyond_id_counts = BEYOND_ID_COUNT, _OTHER_END_ID_COUNT
-    below_id_count, above_id_count = beyond_id_counts if is_descending else beyond_id_counts[::-1]
-    beyond_ids = [
-        *(largest_id + id_step * step_number for step_number in range(1, above_id_count + 1)),
-        *(smallest_id - id_step * step_number for step_number in range(1, below_id_count + 1)),
+    smaller_id_count, larger_id_count = _ID_COUNT_BEFORE_FIRST_ROW, ID_COUNT_AFTER_LAST_ROW
+    if is_descending:
+        smaller_id_count, larger_id_count = larger_id_count, smaller_id_count
+    ids_beyond_ends = [
+        *(largest_id + id_step * step_number for step_number in range(1, larger_id_count + 1)),
+        *(smallest_id - id_step * step_number for step_number in range(1, smaller_id_count + 1)),
     ]
     return [
         _build_id_request(RequestTarget.KNOWN_SUBSCRIBER, int(ids[len(ids) // 2])),
         *(
             _build_id_request(RequestTarget.BEYOND_ID, subscriber_id)
-            for subscriber_id in beyond_ids
+            for subscriber_id in ids_beyond_ends
             if subscriber_id > 0
         ),
         *(
@@ -323,7 +327,7 @@ def _choose_missing_ids(ids: IdArray, id_step: int, seed: bytes) -> list[int]:
     """Return a few ids that are missing between listed ids. Each id is from another gap."""
     id_distances = np.diff(ids)
     gap_indexes, random_generator = np.flatnonzero(id_distances > id_step).tolist(), Random(seed)  # noqa: S311 - a choice, not a secret
-    chosen_gap_indexes = random_generator.sample(gap_indexes, min(_INSIDE_ID_COUNT, len(gap_indexes)))
+    chosen_gap_indexes = random_generator.sample(gap_indexes, min(_ID_COUNT_BETWEEN_LISTED_IDS, len(gap_indexes)))
     return [
         int(ids[gap_index]) + id_step * random_generator.randrange(1, int(id_distances[gap_index]) // id_step)
         for gap_index in chosen_gap_indexes
@@ -342,30 +346,32 @@ def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> li
         requests += [request] if request not in sent_requests else []
     if reading.certificate.order not in (Order.ID, Order.ID_DESC) and len(reading.ids):
         return requests
-    sides = set[str]()
+    ends_to_read = set[str]()
     if not any(request.target is RequestTarget.END for request in sent_requests):
-        sides |= {
-            find_side(reading, subscriber_id)
+        ends_to_read |= {
+            find_end_name(reading, subscriber_id)
             for subscriber_id in find_present_ids(reading, answers, RequestTarget.BEYOND_ID)
         }
         if max(read_totals(answers), default=0) > (reading.certificate.total_last or 0):
-            sides.add("above")  # the list has grown, and newcomers have the largest ids
-    end_indexes = [index for index, request in enumerate(sent_requests) if request.target is RequestTarget.END]
-    later_answers = answers[max(end_indexes, default=-1) + 1 :]
+            ends_to_read.add("above")  # the list has grown, and newcomers have the largest ids
+    indexes_of_end_requests = [
+        index for index, request in enumerate(sent_requests) if request.target is RequestTarget.END
+    ]
+    later_answers = answers[max(indexes_of_end_requests, default=-1) + 1 :]
     hidden_ids = {
         subscriber_id
         for answer in later_answers
         if answer.request.target in (RequestTarget.PART, RequestTarget.COMBINATION)
         for subscriber_id in find_hidden_ids(reading, answer, answers).tolist()
     }
-    if any(find_side(reading, hidden_id) == "above" for hidden_id in hidden_ids):
-        sides.add("above")
-    for side in sorted(sides):
-        is_tail = side == ("above" if reading.certificate.order is Order.ID else "below")
-        overlap_rows = min(_OVERLAP_ROW_COUNT, reading.page_size // 2)
-        offset = max(0, reading.certificate.distinct - overlap_rows) if is_tail else 0
+    if any(find_end_name(reading, hidden_id) == "above" for hidden_id in hidden_ids):
+        ends_to_read.add("above")
+    for end_name in sorted(ends_to_read):
+        is_tail = end_name == ("above" if reading.certificate.order is Order.ID else "below")
+        overlap_row_count = min(_OVERLAP_ROW_COUNT, reading.page_size // 2)
+        offset = max(0, reading.certificate.distinct - overlap_row_count) if is_tail else 0
         query = replace(reading.query, offset=offset, limit=MAX_LIMIT - 1)
-        requests += [EvidenceRequest(RequestTarget.END, query, value=side)] * _END_READING_COUNT
+        requests += [EvidenceRequest(RequestTarget.END, query, value=end_name)] * _REQUEST_COUNT_PER_END
     return requests
 
 

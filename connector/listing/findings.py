@@ -33,7 +33,7 @@ filter add up to the whole list. The filter whose values change least often is t
 CLASS_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
 
-BEYOND_ID_COUNT = 3  # number of looked-up ids after the last row; a result window would cut off the last rows
+ID_COUNT_AFTER_LAST_ROW = 3  # number of looked-up ids after the last row; a result window would cut off the last rows
 
 
 class RequestTarget(Enum):
@@ -165,11 +165,11 @@ def find_hidden_ids(reading: ListReading, answer: Answer, answers: Sequence[Answ
 
 def read_totals(answers: Sequence[Answer]) -> list[int]:
     """Return the TotalCounts of the whole list in these answers."""
-    whole_answers = [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
-    return [answer.total_count for answer in whole_answers if answer.total_count is not None]
+    whole_list_answers = [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
+    return [answer.total_count for answer in whole_list_answers if answer.total_count is not None]
 
 
-def find_side(reading: ListReading, subscriber_id: int) -> str:
+def find_end_name(reading: ListReading, subscriber_id: int) -> str:
     """Return "below" if the id is smaller than all listed ids, and "above" otherwise."""
     return "below" if len(reading.ids) and subscriber_id < int(reading.ids[0]) else "above"
 
@@ -181,13 +181,13 @@ def compute_id_step(ids: IdArray) -> int:
 
 _TAIL_ID_COUNT = 1000  # number of ids at the end of the list from which the density of ids is computed
 # Unused ids after the end prove that the list is not cut off, if a coincidence has at most this probability.
-_MAX_CHANCE_PROBABILITY = 0.001
+_MAX_COINCIDENCE_PROBABILITY = 0.001
 # Assumed: between two requests, a list grows by less than 2 rows or by less than 1 %.
-_SHORT_GROWTH_ROWS, _SHORT_GROWTH_SHARE = 2, 0.01
+_NEW_ROW_LIMIT_BETWEEN_REQUESTS, _NEW_SHARE_LIMIT_BETWEEN_REQUESTS = 2, 0.01
 # Assumed: during all requests for evidence, a list grows by less than 5 rows or by less than 3 %.
-_GROWTH_ROWS, _GROWTH_SHARE = 5, 0.03
+_NEW_ROW_LIMIT_DURING_EVIDENCE, _NEW_SHARE_LIMIT_DURING_EVIDENCE = 5, 0.03
 
-_MAX_SHOWN_SHARE = 0.1
+_MAX_LISTED_SHARE_OF_HIDDEN_CLASS = 0.1
 """The list may show up to a tenth of a hidden class, because subscribers change their class. If the list shows more
 than a tenth, the class is not hidden, and a result window has cut the list off."""
 
@@ -219,11 +219,11 @@ def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Fin
             hidden_classes = tuple((field_name, value) for value in unlisted_values)
             findings.append(Finding(field_name, EvidenceResult.CONTRADICTS, message, hidden_classes))
     for finding in (
-        _decide_combinations(reading, answers),
-        _decide_totals(reading, answers),
-        _decide_rows(reading, answers),
-        _decide_unlisted_entries(reading, answers),
-        _decide_ids(reading, answers),
+        _evaluate_class_combinations(reading, answers),
+        _evaluate_total_counts(reading, answers),
+        _evaluate_rows(reading, answers),
+        _evaluate_entry_look_ups(reading, answers),
+        _evaluate_id_look_ups(reading, answers),
     ):
         findings += [finding] if finding is not None else []
     return findings
@@ -244,12 +244,14 @@ def contradicts_reading(reading: ListReading, answers: Sequence[Answer]) -> bool
 
 def list_unshown_classes(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenClass]:
     """Return the classes without a known subscriber: the reading shows none, and a request for the class shows none."""
-    part_rounds_by_field = {field_name: _read_part_counts(reading, field_name, answers) for field_name in CLASS_FIELDS}
+    part_count_rounds_by_field = {
+        field_name: _read_part_counts(reading, field_name, answers) for field_name in CLASS_FIELDS
+    }
     return [
         (field_name, value)
-        for field_name, part_rounds in part_rounds_by_field.items()
-        for value in (part_rounds[-1] if part_rounds else ())
-        if not part_rounds[-1][value] and not reading.class_counts.get(field_name, {}).get(value)
+        for field_name, part_count_rounds in part_count_rounds_by_field.items()
+        for value in (part_count_rounds[-1] if part_count_rounds else ())
+        if not part_count_rounds[-1][value] and not reading.class_counts.get(field_name, {}).get(value)
     ]
 
 
@@ -276,13 +278,13 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
     # small difference proves nothing either, because a base that is not counted may have changed.
     is_sum_clearly_larger = all(
         sum(counts_of_round.part_counts) - counts_of_round.total_count_after_parts
-        >= _compute_short_growth(counts_of_round.total_count_after_parts)
+        >= _compute_growth_limit_between_requests(counts_of_round.total_count_after_parts)
         for counts_of_round in rounds
     )
-    part_rounds = _read_part_counts(reading, field_name, answers)
-    counted_bases = part_rounds[0] if part_rounds else {}
+    part_count_rounds = _read_part_counts(reading, field_name, answers)
+    counted_bases = part_count_rounds[0] if part_count_rounds else {}
     has_unlisted_base = any(
-        all(part_counts[base] for part_counts in part_rounds) and not reading.base_counts.get(int(str(base)))
+        all(part_counts[base] for part_counts in part_count_rounds) and not reading.base_counts.get(int(str(base)))
         for base in counted_bases
     )
     return (
@@ -305,7 +307,7 @@ def _find_underlisted_values(reading: ListReading, field_name: str, answers: Seq
         reading.class_counts.get(field_name, {}),
     )
     tolerated_difference = (
-        _compute_short_growth(reading.certificate.distinct)
+        _compute_growth_limit_between_requests(reading.certificate.distinct)
         if reading.hidden_classes or not reading.is_list_quiet
         else 0
     )
@@ -315,7 +317,8 @@ def _find_underlisted_values(reading: ListReading, field_name: str, answers: Seq
         if count - listed_count_by_value.get(value, 0) > tolerated_difference
     ]
     is_list_cut_off = any(
-        listed_count_by_value.get(value, 0) > _MAX_SHOWN_SHARE * count_by_value[value] for value in hidden_values
+        listed_count_by_value.get(value, 0) > _MAX_LISTED_SHARE_OF_HIDDEN_CLASS * count_by_value[value]
+        for value in hidden_values
     )
     return [] if is_list_cut_off and not reading.hidden_classes else hidden_values
 
@@ -356,7 +359,7 @@ def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Se
 def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
     """Return the counts of a partition, one `RoundCounts` for each round of requests. Return an empty list if any
     answer is missing or does not match its request."""
-    whole_answers = (
+    whole_list_answers = (
         [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
         if reading.is_total_checked
         else []
@@ -365,7 +368,7 @@ def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]
     for round_index, count_by_value in enumerate(_read_part_counts(reading, field_name, answers)):
         answered_totals = [
             answer.total_count
-            for answer in whole_answers
+            for answer in whole_list_answers
             if answer.request.round_index in (round_index - 1, round_index)
         ]
         totals = [total_count for total_count in answered_totals if total_count is not None]
@@ -423,7 +426,7 @@ def _is_empty_answer(answer: Answer) -> bool:
     return answer.page is not None and not answer.page.subscribers and not answer.page.total_count
 
 
-def _decide_combinations(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
+def _evaluate_class_combinations(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding of the requests for combinations of classes, or None if the requests prove nothing.
 
     An unlisted subscriber in an answer is a newcomer, or the list hides its classes. Three such subscribers prove that
@@ -446,13 +449,13 @@ def _decide_combinations(reading: ListReading, answers: Sequence[Answer]) -> Fin
     return Finding("classes", EvidenceResult.CONTRADICTS, message, tuple(hidden_classes))
 
 
-def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
+def _evaluate_total_counts(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding about the TotalCounts of the run, or None if the TotalCounts prove nothing. If an unchanged
     list has a much larger TotalCount at another time, the list has left subscribers out.
     """
     certificate = reading.certificate
     last_total = certificate.total_last
-    whole_answers = [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
+    whole_list_answers = [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
     totals = read_totals(answers)
     if last_total is None or not reading.is_total_checked:
         return None
@@ -466,12 +469,12 @@ def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding |
         )
     largest_id = int(reading.ids[-1]) if len(reading.ids) else math.inf  # newcomers have larger ids
     unlisted_counts = [
-        int(np.count_nonzero(read_unlisted_ids(reading, answer) < largest_id)) for answer in whole_answers
+        int(np.count_nonzero(read_unlisted_ids(reading, answer) < largest_id)) for answer in whole_list_answers
     ]
     unlisted_count = max(unlisted_counts, default=0)
-    short_growth = _compute_short_growth(last_total)
+    growth_limit = _compute_growth_limit_between_requests(last_total)
     is_unchanged = reading.is_list_quiet and len(set(totals)) == 1
-    if is_unchanged and max(totals[0] - last_total, unlisted_count) >= short_growth:
+    if is_unchanged and max(totals[0] - last_total, unlisted_count) >= growth_limit:
         message = (
             f"TotalCount of a second reading is {totals[0]:,}, and the second reading shows {unlisted_count:,} "
             "unlisted ids between the listed ids"
@@ -480,14 +483,18 @@ def _decide_totals(reading: ListReading, answers: Sequence[Answer]) -> Finding |
     if (
         reading.is_list_quiet
         and reading.earlier_total is not None
-        and reading.earlier_total - last_total >= short_growth
+        and reading.earlier_total - last_total >= growth_limit
     ):
         message = f"TotalCount was {reading.earlier_total:,} shortly before the reading, and then {last_total:,}"
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if reading.is_list_quiet and largest_total - last_total >= max(_GROWTH_ROWS, _GROWTH_SHARE * last_total):
+    if reading.is_list_quiet and largest_total - last_total >= max(
+        _NEW_ROW_LIMIT_DURING_EVIDENCE, _NEW_SHARE_LIMIT_DURING_EVIDENCE * last_total
+    ):
         message = f"TotalCount was {last_total:,} at the end of the reading, and {largest_total:,} in another answer"
         return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if largest_total - certificate.distinct >= max(2 * _GROWTH_ROWS, _GROWTH_SHARE * largest_total):
+    if largest_total - certificate.distinct >= max(
+        2 * _NEW_ROW_LIMIT_DURING_EVIDENCE, _NEW_SHARE_LIMIT_DURING_EVIDENCE * largest_total
+    ):
         message = (
             f"the largest TotalCount was {largest_total:,}, and the reading shows {certificate.distinct:,} subscribers"
         )
@@ -524,7 +531,7 @@ def _has_grown_at_end(reading: ListReading, answers: Sequence[Answer]) -> bool:
     return False
 
 
-def _decide_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
+def _evaluate_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Return the finding of the rows in the answers for the whole list, a class or a base. Return None if the rows
     prove nothing. Several unlisted ids between listed ids show that the list leaves subscribers out, because newcomers
     have larger ids.
@@ -548,19 +555,19 @@ def _decide_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | N
             continue
         unlisted_ids = read_unlisted_ids(reading, answer)
         inside_count = int(np.count_nonzero((unlisted_ids > smallest_id) & (unlisted_ids < largest_id)))
-        if inside_count >= max(_MIN_UNLISTED_COUNT, _SHORT_GROWTH_SHARE * len(read_ids(answer))):
+        if inside_count >= max(_MIN_UNLISTED_COUNT, _NEW_SHARE_LIMIT_BETWEEN_REQUESTS * len(read_ids(answer))):
             message = f"another answer shows {inside_count:,} unlisted ids between the listed ids"
             return Finding("rows", EvidenceResult.CONTRADICTS, message)
     return None
 
 
-def _compute_short_growth(total_count: int) -> float:
+def _compute_growth_limit_between_requests(total_count: int) -> float:
     """Return the limit of growth between two requests. If TotalCount grows by this number or more, newcomers do not
     explain the growth."""
-    return max(_SHORT_GROWTH_ROWS, _SHORT_GROWTH_SHARE * total_count)
+    return max(_NEW_ROW_LIMIT_BETWEEN_REQUESTS, _NEW_SHARE_LIMIT_BETWEEN_REQUESTS * total_count)
 
 
-def _decide_unlisted_entries(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
+def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Confirmed subscribers that the list lacks were looked up. Return the finding, or None if no such subscriber was
     looked up.
 
@@ -576,7 +583,7 @@ def _decide_unlisted_entries(reading: ListReading, answers: Sequence[Answer]) ->
     return Finding("ledger", evidence_result, message, unlisted_ids=tuple(sorted(present_ids)))
 
 
-def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
+def _evaluate_id_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
     """Ids that the list lacks were looked up. Return the finding, or None if no such id was looked up.
 
     If an id exists, the list leaves a subscriber out, or the subscriber is a newcomer. If the last listed ids have few
@@ -586,19 +593,21 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
     ]
     if not lookup_answers:
         return None
-    inside_ids = find_present_ids(reading, answers, RequestTarget.MISSING_ID)
-    outside_ids = find_present_ids(reading, answers, RequestTarget.BEYOND_ID)
+    found_ids_in_gaps = find_present_ids(reading, answers, RequestTarget.MISSING_ID)
+    found_ids_beyond_ends = find_present_ids(reading, answers, RequestTarget.BEYOND_ID)
     second_lookup_answers = [answer for answer in lookup_answers if answer.request.round_index]
-    unlisted_ids = inside_ids.intersection(
+    unlisted_ids = found_ids_in_gaps.intersection(
         answer.request.value for answer in second_lookup_answers if _is_present(reading, answer)
     )
-    for subscriber_id in outside_ids:
-        side = find_side(reading, subscriber_id)
-        end_answers = [
-            answer for answer in answers if answer.request.target is RequestTarget.END and answer.request.value == side
+    for subscriber_id in found_ids_beyond_ends:
+        end_name = find_end_name(reading, subscriber_id)
+        answers_for_end = [
+            answer
+            for answer in answers
+            if answer.request.target is RequestTarget.END and answer.request.value == end_name
         ]
-        id_sets_of_ends = [set(read_ids(answer)) for answer in end_answers if answer.page is not None]
-        if id_sets_of_ends and not any(subscriber_id in ids_of_end for ids_of_end in id_sets_of_ends):
+        id_sets_at_end = [set(read_ids(answer)) for answer in answers_for_end if answer.page is not None]
+        if id_sets_at_end and not any(subscriber_id in ids_at_end for ids_at_end in id_sets_at_end):
             unlisted_ids.add(subscriber_id)
     total_count = max(read_totals(answers), default=0)
     is_list_cut_off = (
@@ -606,10 +615,11 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
         and total_count == len(reading.ids)
         and (total_count % 100 == 0 or is_window_size(total_count))
     )
-    if is_list_cut_off and len(outside_ids) >= _SHORT_GROWTH_ROWS:
-        unlisted_ids |= outside_ids  # these subscribers are not newcomers, because TotalCount has not grown
-    asked_count = len({answer.request.value for answer in lookup_answers})
-    message = f"look-ups by Id find {len(inside_ids | outside_ids) or 'none'} of {asked_count} ids that the list lacks"
+    if is_list_cut_off and len(found_ids_beyond_ends) >= _NEW_ROW_LIMIT_BETWEEN_REQUESTS:
+        unlisted_ids |= found_ids_beyond_ends  # these subscribers are not newcomers, because TotalCount has not grown
+    requested_count = len({answer.request.value for answer in lookup_answers})
+    found_count = len(found_ids_in_gaps | found_ids_beyond_ends)
+    message = f"look-ups by Id find {found_count or 'none'} of {requested_count} ids that the list lacks"
     if unlisted_ids:
         return Finding("ids", EvidenceResult.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
     has_control = any(
@@ -617,14 +627,14 @@ def _decide_ids(reading: ListReading, answers: Sequence[Answer]) -> Finding | No
     )
     is_proof = (
         has_control
-        and not inside_ids
-        and not outside_ids
-        and _compute_chance_probability(reading) <= _MAX_CHANCE_PROBABILITY
+        and not found_ids_in_gaps
+        and not found_ids_beyond_ends
+        and _compute_coincidence_probability(reading) <= _MAX_COINCIDENCE_PROBABILITY
     )
     return Finding("ids", EvidenceResult.AGREES if is_proof else EvidenceResult.NOTHING, message)
 
 
-def _compute_chance_probability(reading: ListReading) -> float:
+def _compute_coincidence_probability(reading: ListReading) -> float:
     """Return the probability of a coincidence: the list is cut off, and the looked-up ids after its end happen to be
     unused. The probability is small if the last listed ids have few gaps."""
     order, ids = reading.certificate.order, reading.ids
@@ -633,15 +643,21 @@ def _compute_chance_probability(reading: ListReading) -> float:
     id_step = compute_id_step(ids)
     tail_ids = ids[-_TAIL_ID_COUNT:] if order is Order.ID else ids[:_TAIL_ID_COUNT]
     density = (len(tail_ids) - 1) * id_step / int(tail_ids[-1] - tail_ids[0])
-    lookup_count = BEYOND_ID_COUNT if order is Order.ID else min(BEYOND_ID_COUNT, int(ids[0] - 1) // id_step)
+    lookup_count = (
+        ID_COUNT_AFTER_LAST_ROW if order is Order.ID else min(ID_COUNT_AFTER_LAST_ROW, int(ids[0] - 1) // id_step)
+    )
     return float((1 - density) ** lookup_count)
 
 
 def find_present_ids(reading: ListReading, answers: Sequence[Answer], target: RequestTarget) -> set[int]:
     """Return the ids that requests with this target have found, and that the reading lacks."""
-    present_answers = [answer for answer in answers if answer.request.target is target and _is_present(reading, answer)]
+    answers_with_subscriber = [
+        answer for answer in answers if answer.request.target is target and _is_present(reading, answer)
+    ]
     return {
-        subscriber_id for answer in present_answers for subscriber_id in read_unlisted_ids(reading, answer).tolist()
+        subscriber_id
+        for answer in answers_with_subscriber
+        for subscriber_id in read_unlisted_ids(reading, answer).tolist()
     }
 
 

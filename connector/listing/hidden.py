@@ -108,9 +108,11 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
     out the subscribers that this run has created.
     """
     classes = tuple(dict.fromkeys([*access.state.hidden_classes, *access.state.unshown_classes]))
-    base_class = "base_id", base_id
+    class_of_base = "base_id", base_id
     combinations = [
-        combination for combination in combine_classes([*classes, base_class], min_size=2) if base_class in combination
+        combination
+        for combination in combine_classes([*classes, class_of_base], min_size=2)
+        if class_of_base in combination
     ]
     request_first_page = partial(try_page, access.client, access.retrier)
     rows_by_combination = await request_combinations(request_first_page, combinations, access.policy.max_concurrency)
@@ -141,7 +143,7 @@ async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False
         hidden_classes = await access.stop.wait_until_stopped(
             find_hidden_classes(request_page, class_counts, concurrency)
         )
-        unlisted_ids = await access.stop.wait_until_stopped(_find_older_id(request_page, class_counts.ids))
+        unlisted_ids = await access.stop.wait_until_stopped(_find_older_ids(request_page, class_counts.ids))
         await access.stop.wait_until_stopped(try_unlisted_ids(access, unlisted_ids))
         state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *hidden_classes]))
         state.unshown_classes = class_counts.unshown_classes
@@ -249,7 +251,7 @@ async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCou
     return ClassCounts(whole_list_totals, part_totals, shown_values, [row.get("Id") for row in rows])
 
 
-async def _find_older_id(request_page: RequestPage, ids: Sequence[object]) -> list[int]:
+async def _find_older_ids(request_page: RequestPage, ids: Sequence[object]) -> list[int]:
     """Look up the id just before the first of these ids, such as 41 for [42, 50]. Return a list with this id, or an
     empty list if no subscriber has the id. If the ids are not in ascending order, or the first id is 1, return an empty
     list without a look-up."""
