@@ -15,7 +15,7 @@ import pytest
 
 from connector.sandbox import SandboxProcess
 from tests.databases import open_postgres
-from tests.pipelines.forked import interpret, run_without_waits, serve_programs
+from tests.pipelines.forked import run_script, run_without_waits, serve_programs
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -102,7 +102,7 @@ def test_the_commands_of_a_page_run_as_printed(page: Path, server: SandboxProces
         shutil.copy(page.parent / name, folder)  # readers of the page download this file
     script = "set -x\n" + "\n".join(build_script(list_blocks_to_run(page), server.base_url.rpartition(":")[2]))
     with (
-        serve_programs({programs_folder / "connector": run_without_waits, programs_folder / "python": interpret}),
+        serve_programs({programs_folder / "connector": run_without_waits, programs_folder / "python": run_script}),
         ExitStack() as exit_stack,
     ):
         if _LEDGER_URL in script:

@@ -26,8 +26,8 @@ from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.reconciled import create_in_service, erase_oldest
 
 ROOT = Path(__file__).parents[2]
-GENERATOR_NAMES = runpy.run_path(str(ROOT / "docs" / "generate_reference.py"))
-MODEL_BY_REPORT = {title: model for title, (model, _) in GENERATOR_NAMES["REPORTS"].items()}
+GENERATOR_GLOBALS = runpy.run_path(str(ROOT / "docs" / "generate_reference.py"))
+MODEL_BY_REPORT = {title: model for title, (model, _) in GENERATOR_GLOBALS["REPORTS"].items()}
 ROW_COUNT_MODEL_BY_COMMAND = {
     **dict.fromkeys(("import", "sync", "plan", "retry"), LoadRowCounts),
     **dict.fromkeys(("mail", "send"), MailRowCounts),
@@ -63,17 +63,17 @@ SEND_COMMAND = (
 
 
 def test_each_key_of_a_job_has_a_type_a_default_and_a_meaning() -> None:
-    keys = [(key, *GENERATOR_NAMES["describe_default"](key)) for key in [*list_keys(), *list_keys(MessageFile)]]
+    keys = [(key, *GENERATOR_GLOBALS["describe_default"](key)) for key in [*list_keys(), *list_keys(MessageFile)]]
     assert [
         key for key, default, description in keys if "" in (key.type, default) or not is_sentence(description)
     ] == []
 
 
 @pytest.mark.parametrize(
-    "model", [*MODEL_BY_REPORT.values(), *GENERATOR_NAMES["ROWS"].values()], ids=lambda model: model.__name__
+    "model", [*MODEL_BY_REPORT.values(), *GENERATOR_GLOBALS["ROWS"].values()], ids=lambda model: model.__name__
 )
 def test_each_key_of_a_report_has_a_type_a_default_and_a_meaning(model: type) -> None:
-    keys = list(GENERATOR_NAMES["list_report_keys"](model))
+    keys = list(GENERATOR_GLOBALS["list_report_keys"](model))
     assert [key for key in keys if "" in (key.type, key.default) or not is_sentence(key.description)] == []
 
 
@@ -88,7 +88,7 @@ def test_the_reference_names_each_state_of_the_ledger() -> None:
 
 
 def test_each_column_of_a_table_or_file_has_a_type_and_a_meaning() -> None:
-    page_text = GENERATOR_NAMES["build_pages"]()["tables.md"]
+    page_text = GENERATOR_GLOBALS["build_pages"]()["tables.md"]
     rows = [line.split(" | ") for line in page_text.splitlines() if line.startswith("| `")]
     assert [row for row in rows if "" in map(str.strip, row) or not is_sentence(row[-1].removesuffix(" |"))] == []
     column_names = {row[0].strip("|` ") for row in rows}
@@ -124,12 +124,12 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
     check_run(connector, "retry", "--quiet-period", "200ms")
     check_run(connector, "export", "people.parquet", "--active")
     erase_oldest(connector.sandbox)
-    check_run(connector, "reconcile", "crm.yaml", further_model_title="Further keys of `reconcile`")
+    check_run(connector, "reconcile", "crm.yaml", extra_model_title="Further keys of `reconcile`")
     check_run(connector, "mail", "mail.yaml", "--preview", "2")
     check_run(connector, "mail", "mail.yaml")
     check_run(connector, *SEND_COMMAND)
     check_report(
-        connector, "validate", "crm.yaml", model_title="`validate`", run_keys=GENERATOR_NAMES["VALIDATION_KEYS"]
+        connector, "validate", "crm.yaml", model_title="`validate`", run_keys=GENERATOR_GLOBALS["VALIDATION_KEYS"]
     )
     check_report(connector, "check", "crm.yaml", model_title="`check`")
     check_report(connector, "status", model_title="`status`")
@@ -143,14 +143,16 @@ def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_
     check_report(connector, "ledger", "restore", "copy.db", model_title=ledger_model_title)
 
 
-def check_run(connector: Connector, *arguments: str, further_model_title: str | None = None) -> None:
+def check_run(connector: Connector, *arguments: str, extra_model_title: str | None = None) -> None:
     """Run a command whose JSON is the report of a run, and compare the keys of this JSON with the reference."""
     report = connector.run_json(*arguments).report
-    further_keys = list(MODEL_BY_REPORT[further_model_title].__annotations__) if further_model_title else []
-    check_keys({name: value for name, value in report.items() if name not in further_keys}, Report, arguments)
-    if further_model_title:
-        check_keys({name: report[name] for name in further_keys}, MODEL_BY_REPORT[further_model_title], arguments)
-    row_count_keys = [key.key for key in GENERATOR_NAMES["list_report_keys"](ROW_COUNT_MODEL_BY_COMMAND[arguments[0]])]
+    extra_keys = list(MODEL_BY_REPORT[extra_model_title].__annotations__) if extra_model_title else []
+    check_keys({name: value for name, value in report.items() if name not in extra_keys}, Report, arguments)
+    if extra_model_title:
+        check_keys({name: report[name] for name in extra_keys}, MODEL_BY_REPORT[extra_model_title], arguments)
+    row_count_keys = [
+        key.key for key in GENERATOR_GLOBALS["list_report_keys"](ROW_COUNT_MODEL_BY_COMMAND[arguments[0]])
+    ]
     assert sorted(report["rows"]) == sorted(row_count_keys), arguments
 
 
@@ -165,7 +167,7 @@ def check_report(connector: Connector, *arguments: str, model_title: str, run_ke
 
 
 def check_keys(report: Mapping[str, Any], model: type, arguments: tuple[str, ...]) -> None:
-    keys = {key.key: key for key in GENERATOR_NAMES["list_report_keys"](model)}
+    keys = {key.key: key for key in GENERATOR_GLOBALS["list_report_keys"](model)}
     assert list(find_faults(report, keys)) == [], arguments
 
 

@@ -158,7 +158,7 @@ class Connector:
         subscribers = [event["subscriber"] for event in events if event["kind"] == "created"]
         return {subscriber["Email"]: subscriber for subscriber in subscribers}
 
-    def list_activity(self) -> dict[str, bool]:
+    def read_is_active_by_email(self) -> dict[str, bool]:
         """Return whether each created subscriber is active, by email."""
         return {email: subscriber["IsActive"] for email, subscriber in self.list_created_subscribers().items()}
 

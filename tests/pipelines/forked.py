@@ -221,7 +221,7 @@ def run_without_waits() -> None:
     run(skip_waits())
 
 
-def interpret() -> None:
+def run_script() -> None:
     """Run a script of Python: the file of the first argument, or standard input if the argument is `-`."""
     sys.path.insert(0, "")
     path = sys.argv[1]

@@ -30,7 +30,7 @@ def run_in_process(
             stdout_path.open("w", encoding="utf-8") as stdout,
             stderr_path.open("w", encoding="utf-8") as stderr,
             Path(os.devnull).open(encoding="utf-8") as stdin,
-            _replace_state(["connector", *arguments], environ),
+            _replace_process_state(["connector", *arguments], environ),
             chdir(folder),
             redirect_stdout(stdout),
             redirect_stderr(stderr),
@@ -45,7 +45,7 @@ def run_in_process(
 
 
 @contextmanager
-def _replace_state(arguments: list[str], environ: Mapping[str, str]) -> Iterator[None]:
+def _replace_process_state(arguments: list[str], environ: Mapping[str, str]) -> Iterator[None]:
     """Set the arguments and the environment of the process, and remove the log handlers of pytest. Afterwards restore
     their old values, and also the settings that a command changes: standard input, logging, the temporary folder and
     the thresholds of the garbage collector."""

@@ -19,7 +19,7 @@ from tests.export.kill_points import call_at_disk_changes, call_at_statements
 from tests.pipelines.forked import ForkedProcess
 
 
-def run_killed(arguments: Sequence[str], environ: Mapping[str, str], folder: Path, kill_point: int) -> bool:
+def run_until_kill_point(arguments: Sequence[str], environ: Mapping[str, str], folder: Path, kill_point: int) -> bool:
     """Run a command that kills itself at the kill point with the index `kill_point` (from 0). Return whether the
     command reached the kill point."""
     with ForkedProcess(arguments, environ, folder, program=partial(_run_until_killed, kill_point)) as process:

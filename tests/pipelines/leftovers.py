@@ -9,7 +9,7 @@ from connector.states import State
 from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, read_rows
 
 
-def leave_three_unknown_creates(
+def produce_three_unknown_creates(
     connector: Connector, path: Path, *options: str, base: str | None = "News", **faults: Any
 ) -> CommandResult:
     """Run an import that ends with three unknown creates. If `base` is None, one of the options names the base."""
@@ -21,9 +21,9 @@ def leave_three_unknown_creates(
     return result
 
 
-def leave_three_held_creates(connector: Connector, path: Path) -> CommandResult:
-    """Leave three held creates, which are proved absent."""
-    leave_three_unknown_creates(connector, path, drop_before=1)
+def produce_three_held_creates(connector: Connector, path: Path) -> CommandResult:
+    """Run imports that end with three held creates. The creates are proved absent."""
+    produce_three_unknown_creates(connector, path, drop_before=1)
     return connector.import_file(path, "--on-unknown", "hold").expect(1, read=3, unknown=3)
 
 
@@ -50,7 +50,7 @@ def record_lag_of_list(connector: Connector, lag_s: float) -> None:
         record_lag(connection, connector.sandbox.base_url, lag_s)
 
 
-def create_elsewhere(connector: Connector, path: Path, *options: str) -> None:
+def create_with_other_ledger(connector: Connector, path: Path, *options: str) -> None:
     """Create the people with another ledger, by default in the base News as active subscribers."""
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "elsewhere")}
     result = connector.run_json("import", path, *(options or NEWS_IMPORT_OPTIONS), environ=environ)
@@ -60,4 +60,4 @@ def create_elsewhere(connector: Connector, path: Path, *options: str) -> None:
 def unsubscribe(connector: Connector, *emails: str) -> None:
     """Create inactive subscribers in base 7 with another ledger."""
     path = connector.write_csv("gone.csv", "email", *emails)
-    create_elsewhere(connector, path, "--base-id", "7", "--inactive")
+    create_with_other_ledger(connector, path, "--base-id", "7", "--inactive")

@@ -61,7 +61,7 @@ def erase_oldest(sandbox: SandboxProcess, count: int = 1, **query: object) -> li
     return [event["id"] for event in sandbox.truth(sequence)["events"] if event["kind"] == "churn_deleted"]
 
 
-def list_by_email(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
+def list_subscribers_by_email(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:
     """Return all listed subscribers by email."""
     return {
         subscriber["Email"]: subscriber for subscriber in SandboxClient(sandbox).read_page(limit=1000)["Subscribers"]

@@ -16,14 +16,13 @@ def run_on_terminal(
     connector: Connector,
     *arguments: str | Path,
     answer: str = "n",
-    before_answer: Callable[[], object] = tuple,
+    call_before_answer: Callable[[], object] = tuple,
     early_input: str = "",
     columns: int = 80,
     terminal_type: str = "dumb",
 ) -> tuple[int, str]:
-    """Run a command whose standard input, output and error are a terminal; return its exit code and
-    its output. If the command asks a question, call `before_answer` and send `answer`. `early_input` is typed before
-    the command starts."""
+    """Run a command on a terminal, and return the exit code and the output. If the command asks a question, run
+    `call_before_answer`, and then send `answer`. `early_input` is typed before the command starts."""
     controller, terminal = pty.openpty()
     if early_input:
         attributes = termios.tcgetattr(terminal)
@@ -39,7 +38,7 @@ def run_on_terminal(
         while output_part := os.read(controller, 65536):
             output += output_part
             if b"[y/N]" in output and not is_answered:
-                before_answer()
+                call_before_answer()
                 os.write(controller, f"{answer}\n".encode())
                 is_answered = True
     except OSError:  # the command has closed the terminal

@@ -55,7 +55,7 @@ def test_a_check_of_a_valid_job_passes_and_changes_nothing(connector: Connector)
 
 
 @pytest.mark.parametrize(
-    ("job", "environ", "expected_code", "failed_name", "expected_text"),
+    ("job", "environ", "expected_code", "failed_check_name", "expected_text"),
     [
         ("job: crm\nsorce: x\n", {}, 2, "configuration", "did you mean source"),
         (LOAD_JOB.replace("people.csv", "bad.csv"), {}, 2, "source", "connector validate job.yaml"),
@@ -66,7 +66,12 @@ def test_a_check_of_a_valid_job_passes_and_changes_nothing(connector: Connector)
     ],
 )  # fmt: skip
 def test_a_failed_check_names_the_next_step(
-    connector: Connector, job: str, environ: dict[str, str], expected_code: int, failed_name: str, expected_text: str
+    connector: Connector,
+    job: str,
+    environ: dict[str, str],
+    expected_code: int,
+    failed_check_name: str,
+    expected_text: str,
 ) -> None:
     connector.write_people("email", "ann@x.org")
     connector.write_csv("bad.csv", "email", "no address")
@@ -74,7 +79,7 @@ def test_a_failed_check_names_the_next_step(
     foreign_database.run("CREATE TABLE subscribers (name TEXT)", "INSERT INTO subscribers VALUES ('Ann')")
     exit_code, ok_by_check, failure_text = run_check(connector, job, **environ)
     assert exit_code == expected_code
-    assert [name for name, is_ok in ok_by_check.items() if not is_ok] == [failed_name]
+    assert [name for name, is_ok in ok_by_check.items() if not is_ok] == [failed_check_name]
     assert expected_text in failure_text
 
 

@@ -16,7 +16,7 @@ def test_an_import_with_an_unmapped_column_of_unsubscriptions_is_refused(connect
     assert "--ignore status" in result.stderr
     mapped_result = connector.run_json("import", people_path, "--base-id", "7", "--map", "is_active=status")
     assert mapped_result.exit_code == 0, mapped_result.stderr
-    assert connector.list_activity() == {"ann@x.org": False, "bob@x.org": True}
+    assert connector.read_is_active_by_email() == {"ann@x.org": False, "bob@x.org": True}
 
 
 def test_an_ignored_column_fills_no_field(connector: Connector) -> None:
@@ -32,18 +32,18 @@ def test_an_ignored_column_fills_no_field(connector: Connector) -> None:
     assert (subscriber["IsActive"], subscriber.get("Phone"), subscriber["FirstName"]) == (True, None, "Ann")
 
 
-UNMAPPED_COLUMN = "an import of these rows is refused: the column unsubscribed"
-NO_ACTIVITY = "an import of these rows is refused: no column fills is_active"
+UNMAPPED_COLUMN_MESSAGE = "an import of these rows is refused: the column unsubscribed"
+NO_IS_ACTIVE_MESSAGE = "an import of these rows is refused: no column fills is_active"
 
 
 @pytest.mark.parametrize(
     ("header", "fields", "expected_message", "advice"),
     [
-        ("email,unsubscribed", "email: email, is_active: {value: true}", UNMAPPED_COLUMN, "ignore"),
+        ("email,unsubscribed", "email: email, is_active: {value: true}", UNMAPPED_COLUMN_MESSAGE, "ignore"),
         (
             "email,active",
             "email: email",
-            NO_ACTIVITY,
+            NO_IS_ACTIVE_MESSAGE,
             "--active or --inactive (in a job: is_active: {value: true}; in Python: act",
         ),
     ],
@@ -66,7 +66,7 @@ def test_init_maps_the_column_of_unsubscriptions_and_a_job_may_ignore_the_column
     init_result = connector.run("init", "people.csv", "--base-id", "7", "-o", "drafted.yaml")
     assert init_result.exit_code == 0, init_result.stderr
     assert connector.sync("drafted.yaml").rows == {"read": 3, "created": 3}
-    assert connector.list_activity() == {"ann@x.org": False, "bob@x.org": True, "eve@x.org": True}
+    assert connector.read_is_active_by_email() == {"ann@x.org": False, "bob@x.org": True, "eve@x.org": True}
     connector.write_job("ignore: [unsubscribed]", base="id: 7")
     assert connector.run_json("plan", "job.yaml").report["messages"] == ["columns not used: unsubscribed"]
 
@@ -102,4 +102,4 @@ def test_an_empty_cell_of_is_active_is_invalid_unless_the_mapping_has_a_default(
 def test_an_import_reads_yes_and_no_in_the_language_of_the_header(connector: Connector) -> None:
     people_path = connector.write_people("email,Abonné", "ann@x.org,OUI", "bob@x.org,non")
     assert connector.run_json("import", people_path, "--base-id", "7").rows == {"read": 2, "created": 2}
-    assert connector.list_activity() == {"ann@x.org": True, "bob@x.org": False}
+    assert connector.read_is_active_by_email() == {"ann@x.org": True, "bob@x.org": False}

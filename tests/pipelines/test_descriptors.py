@@ -14,7 +14,7 @@ LIMITED_PROGRAM = (
 )
 
 
-def run_limited(
+def run_with_descriptor_limit(
     connector: Connector, soft_limit: int, hard_limit: int, *arguments: str | Path
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", LIMITED_PROGRAM, str(soft_limit), str(hard_limit), *map(str, arguments)]
@@ -24,7 +24,7 @@ def run_limited(
 def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector) -> None:
     people_path = connector.write_addresses(200)
     connector.sandbox.switch(latency_ms=100)
-    result = run_limited(connector, 38, 64, "import", people_path, *NEWS_IMPORT_OPTIONS)
+    result = run_with_descriptor_limit(connector, 38, 64, "import", people_path, *NEWS_IMPORT_OPTIONS)
     assert (result.returncode, "fault of the program" in result.stderr) == (0, False), result.stderr
     assert sorted(connector.count_creates_by_email().values()) == [1] * 200
 
@@ -34,11 +34,11 @@ def test_a_campaign_with_few_descriptors_sends_each_email(connector: Connector, 
     mail = {"to": "email", "subject": "Hi", "html": {"content": "Hello"}}
     write_mail_job(tmp_path, mail, load={"max_rate": 2000, "max_concurrency": 500})
     connector.sandbox.switch(latency_ms=100)
-    result = run_limited(connector, 64, 64, "mail", "mail.yaml")
+    result = run_with_descriptor_limit(connector, 64, 64, "mail", "mail.yaml")
     assert (result.returncode, len(connector.sandbox.outbox())) == (0, 120), result.stderr
 
 
 def test_too_few_descriptors_for_a_run_are_refused_with_one_message(connector: Connector) -> None:
-    result = run_limited(connector, 38, 38, "import", connector.write_addresses(3), *NEWS_IMPORT_OPTIONS)
+    result = run_with_descriptor_limit(connector, 38, 38, "import", connector.write_addresses(3), *NEWS_IMPORT_OPTIONS)
     assert (result.returncode, "ulimit -n" in result.stderr) == (2, True)
     assert connector.sandbox.stats()["requests"] == {}

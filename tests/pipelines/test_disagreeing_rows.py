@@ -29,7 +29,7 @@ def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(c
     plan_result.expect(0, read=4, duplicate=2, created=2)
     result = connector.sync()
     result.expect(0, read=4, duplicate=2, created=2)
-    assert connector.list_activity() == {"ANN@x.org": False, "bob@x.org": True}
+    assert connector.read_is_active_by_email() == {"ANN@x.org": False, "bob@x.org": True}
     expected_text = "1 subscriber has rows that disagree on is_active: the inactive row is used (row 4)"
     assert result.find_messages("disagree") == plan_result.find_messages("disagree") == [expected_text]
     connector.sync().expect(0, read=4, duplicate=2, exists=2)
@@ -47,13 +47,13 @@ def test_an_inactive_row_beyond_the_limit_has_precedence(connector: Connector) -
         assert result.find_messages("All 12 rows were read, because a row beyond --limit may show")
     assert "p5@x.org" not in connector.list_created_subscribers()  # the row beyond the limit says inactive
     assert connector.run_json("validate", "job.yaml").rows == {"read": 12, "valid": 9, "duplicate": 3}
-    whole_result = connector.sync()
-    assert whole_result.rows == {"read": 12, "exists": 7, "created": 2, "duplicate": 3}, whole_result.stderr
-    assert [email for email, is_active in connector.list_activity().items() if not is_active] == [
+    unlimited_result = connector.sync()
+    assert unlimited_result.rows == {"read": 12, "exists": 7, "created": 2, "duplicate": 3}, unlimited_result.stderr
+    assert [email for email, is_active in connector.read_is_active_by_email().items() if not is_active] == [
         "p5@x.org",
         "P8@X.org",
     ]
-    (message,) = whole_result.find_messages("disagree on is_active")
+    (message,) = unlimited_result.find_messages("disagree on is_active")
     assert f"row 2 of {connector.folder}/part2.csv" in message
 
 
@@ -86,7 +86,7 @@ def test_an_invalid_inactive_row_prevents_the_create_of_its_subscriber(connector
     )
     write_job(connector)
     result = connector.sync().expect(1, read=12, invalid=6, duplicate=4, created=2)
-    assert connector.list_activity() == {"bob@x.org": True, "cem@x.org": False}
+    assert connector.read_is_active_by_email() == {"bob@x.org": True, "cem@x.org": False}
     (message,) = result.find_messages("an invalid row that says inactive")
     assert message.startswith("3 subscribers have an invalid row that says inactive, or that cannot be read (rows 4, 5")
     causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
@@ -113,7 +113,7 @@ def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(conne
     (connector.folder / "people.csv").write_bytes(text.encode("latin-1"))
     result = connector.sync(write_job(connector))
     assert result.rows == {"read": 15, "invalid": 7, "duplicate": 7, "created": 1}, result.stderr
-    assert (result.exit_code, connector.list_activity()) == (1, {"bob@x.org": True})
+    assert (result.exit_code, connector.read_is_active_by_email()) == (1, {"bob@x.org": True})
     assert result.find_messages("that cannot be read (rows 4, 5, 8, 9, 12, 13, 16)")
     causes = [cause for cause in result.report["causes"] if cause["outcome"] == "duplicate"]
     assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 7)]
@@ -131,14 +131,15 @@ def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> N
     rows = [row for index in range(20) for row in (f"p{index}@x.org,Pat,DE,yes", f"p{index}@x.org,no")]
     path = write_csv(tmp_path / "people.csv", "email,name,country,active", *rows)
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": ColumnRule(column="active")})
-    planned_count = 0
+    planned_row_count = 0
     for index in (1, 2):
         with open_file(path) as source, SpooledRows(source, "email") as source_rows:
             rules, shard = ValidationRules(), Shard(index, 2)
             for _ in source_rows.spool(prepare_chunks(source, mapping, rules, today=TODAY, limit=None, shard=shard)):
                 pass
-            planned_count += sum(len(prepared_chunk.planned_chunk.subscribers) for prepared_chunk in source_rows.read())
-    assert planned_count == 0
+            for prepared_chunk in source_rows.read():
+                planned_row_count += len(prepared_chunk.planned_chunk.subscribers)
+    assert planned_row_count == 0
 
 
 def test_an_inactive_suppressed_row_prevents_the_create_of_its_subscriber(connector: Connector) -> None:

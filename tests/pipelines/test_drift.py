@@ -35,7 +35,7 @@ def read_fields(result: CommandResult) -> list[tuple[str, str, str, str]]:
     return sorted((line["identity"], line["field"], line["service"], line["source"]) for line in read_drift(result))
 
 
-def change_in_service(connector: Connector, email: str, **values: object) -> None:
+def change_subscriber_in_service(connector: Connector, email: str, **values: object) -> None:
     """Change a subscriber. With the switch `upsert`, the service treats a create of an existing identity as an
     update."""
     connector.sandbox.switch(duplicates="upsert")
@@ -85,8 +85,8 @@ def count_list_requests(result: CommandResult) -> int:
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
 def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connector: Connector, filters: str) -> None:
     sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
-    change_in_service(connector, "ann@x.org", FirstName="Annette")
-    change_in_service(connector, "eve@x.org", FirstName="Eva", IsActive=True)
+    change_subscriber_in_service(connector, "ann@x.org", FirstName="Annette")
+    change_subscriber_in_service(connector, "eve@x.org", FirstName="Eva", IsActive=True)
     connector.sandbox.switch(filters=filters)
     changed_result = sync_lines(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", "eve@x.org,Eva,,")
     assert changed_result.rows == {"read": 3, "exists": 1, "changed": 2}
@@ -136,7 +136,7 @@ def test_a_changed_row_is_not_compared_with_a_subscriber_whose_address_has_chang
     """The values in the service may belong to another person."""
     fields = "email: email, is_active: zip, first_name: name, tags: {column: segments, split: '|'}"
     sync_lines(connector, "ann@x.org,Ann,,yes", "bob@x.org,Bob,,yes", fields=fields)
-    change_in_service(connector, "ann@x.org", FirstName="Ann", IsActive=True, Phone="0201")
+    change_subscriber_in_service(connector, "ann@x.org", FirstName="Ann", IsActive=True, Phone="0201")
     connector.sandbox.switch(merge_by=["Phone"])
     create_in_service(connector.sandbox, "bea@x.org", {"Id": 7}, FirstName="Bea", IsActive=True, Phone="0201")
     changed_result = sync_lines(connector, "ann@x.org,Anna,,no", "bob@x.org,Bob,,yes", fields=fields)
@@ -153,8 +153,8 @@ def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
     if other_person_count:
         connector.sandbox.seed(other_person_count, base_id=7)
         sync_lines(connector, "known@x.org,Kay,,")  # the ledger knows the base's id, and the list has two pages
-    change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
-    change_in_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
+    change_subscriber_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
+    change_subscriber_in_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
     plan_result = connector.run_json("plan", write_files(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))
     first_result = sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     assert first_result.rows == plan_result.rows == {"read": 2, "exists": 1, "changed": 1}
@@ -171,7 +171,7 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
     sync_lines(connector, "ann@x.org,Ann,,", load=load)
     connector.sandbox.switch(drop_before=0)
     assert sync_lines(connector, "ann@x.org,Ann,,", load=load).rows == {"read": 1, "unknown": 1}
-    change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
+    change_subscriber_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", load=load)
     result.expect(0, read=2, created=1, changed=1)
     assert read_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]

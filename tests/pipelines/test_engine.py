@@ -62,8 +62,8 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(postg
     connections = [
         connection for child in (psutil.Process(process.pid), *children) for connection in child.net_connections("tcp")
     ]
-    listening = {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
-    assert listening <= {"127.0.0.1", "::1"}
+    listening_addresses = {connection.laddr.ip for connection in connections if connection.status == psutil.CONN_LISTEN}
+    assert listening_addresses <= {"127.0.0.1", "::1"}
     with process:
         process.kill()
         process.communicate()
@@ -112,7 +112,7 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once
     wait_for(lambda: not any(is_alive(child) for child in children))
 
 
-def check_sums(connector: Connector, result: CommandResult) -> None:
+def check_sums_of_shards(connector: Connector, result: CommandResult) -> None:
     """Check that the report, the rejects files and `status` have the sums of all shards."""
     assert all(message.startswith(("shard ", "shards ")) for message in result.report["messages"])
     assert result.report["requests"]["create"]["sent"] >= result.rows["created"]
@@ -140,7 +140,7 @@ def test_a_run_with_a_scheduler_ends_with_a_report_if_the_scheduler_ends(
             result = postgres_connector.run_json(*command)
             postgres_connector.sandbox.switch(list_lag_ms=0, **dict.fromkeys(FAULTS, 0))
             result.expect(1, read=305, created=300, **UNUSED_ROW_COUNTS)
-            check_sums(postgres_connector, result)
+            check_sums_of_shards(postgres_connector, result)
             assert scheduler.poll() is None
             write_job(postgres_connector, base="name: Newsletter")
             result = postgres_connector.run_json(*command)

@@ -59,7 +59,7 @@ ENVIRON_BY_CONDITION = {
     "no network": {"CONNECTOR_BASE_URL": "http://127.0.0.1:1"},
     "wrong token": {"CONNECTOR_TOKEN": "another"},
 }
-COMMANDS_BY_CODE: dict[str, dict[int, str]] = {
+COMMANDS_BY_CONDITION_AND_EXIT_CODE: dict[str, dict[int, str]] = {
     # Another base URL is another account. The ledger has no entries of this account, so retry and forget find nothing.
     "no network": {0: "retry", 1: "forget", 3: "import, plan, export of a job, reconcile, check, send, mail"},
     "wrong token": {2: "import, export, reconcile, retry, check, send, mail"},
@@ -71,8 +71,8 @@ COMMANDS_BY_CODE: dict[str, dict[int, str]] = {
 }
 CASES = [
     (condition, command, code)
-    for condition, commands_by_code in COMMANDS_BY_CODE.items()
-    for code, commands in commands_by_code.items()
+    for condition, commands_by_exit_code in COMMANDS_BY_CONDITION_AND_EXIT_CODE.items()
+    for code, commands in commands_by_exit_code.items()
     for command in commands.split(", ")
 ]
 

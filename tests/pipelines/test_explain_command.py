@@ -12,7 +12,7 @@ from connector.subscribers.identity import digest_identity
 from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector
 
 ANN, BOB = "ann@example.com", "bob@example.com"
-INTO_NEWS_BY_ROW = ("--base-name", "News", "--quiet-period", "200ms")
+NEWS_OPTIONS = ("--base-name", "News", "--quiet-period", "200ms")
 FIELDS = "email: email, birthday: birthday, is_active: {value: true}"
 ENVIRON_WITHOUT_SERVICE = {"CONNECTOR_TOKEN": None, "CONNECTOR_BASE_URL": None}
 
@@ -63,14 +63,14 @@ def test_explain_shows_a_create_of_an_active_run_and_of_a_killed_run(connector: 
 def test_explain_shows_a_next_step_for_a_difference(connector: Connector, tmp_path: Path) -> None:
     path, header = tmp_path / "people.csv", "email,first_name,is_active"
     connector.write_csv(path, header, f"{ANN},Ann,true", f"{BOB},Bob,true")
-    connector.run_json("import", path, *INTO_NEWS_BY_ROW)
+    connector.run_json("import", path, *NEWS_OPTIONS)
     connector.write_csv(path, header, f"{ANN},Ann,false", f"{BOB},Rob,true")
-    connector.run_json("import", path, *INTO_NEWS_BY_ROW)
-    (opted_out_entry,), (different_entry,) = (explain(connector, email).report["entries"] for email in (ANN, BOB))
+    connector.run_json("import", path, *NEWS_OPTIONS)
+    (opted_out_entry,), (changed_entry,) = (explain(connector, email).report["entries"] for email in (ANN, BOB))
     assert (opted_out_entry["state"], opted_out_entry["opted_out_in"]) == ("confirmed", "people")
     assert opted_out_entry["next_step"].startswith("Deactivate the subscriber in the service")
-    assert different_entry["reported_at"] is not None
-    assert different_entry["next_step"].startswith("A row differs from the service")
+    assert changed_entry["reported_at"] is not None
+    assert changed_entry["next_step"].startswith("A row differs from the service")
 
 
 def test_explain_ends_with_exit_code_1_if_the_ledger_does_not_know_the_subscriber(connector: Connector) -> None:
@@ -116,7 +116,7 @@ def test_explain_shows_a_subscriber_that_is_created_in_one_base_and_invalid_in_a
 
 
 RUN_ID = "20261126T020000-0a1b2c"
-EXPECTED_BY_CASE = {
+EXPECTED_ENTRY_BY_CASE = {
     "listed": ("confirmed", "lookup", None, None, None),
     "answered": ("confirmed", "answer", None, None, None),
     "shown": ("confirmed", "lookup", None, None, None),
@@ -138,11 +138,11 @@ def test_each_state_of_the_ledger_is_explained(connector: Connector, tmp_path: P
     with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
         run_key = start_run(connection, RUN_ID, "crm", "sync", 1_795_658_400.0)
         bases = [find_or_add_base(connection, "main", *base) for base in ((7, "News"), (9, "Shop"))]
-        for entry_case in EXPECTED_BY_CASE:
+        for entry_case in EXPECTED_ENTRY_BY_CASE:
             add_entry(ledger, bases[0], run_key, entry_case)
         add_entry(ledger, bases[1], run_key, "answered")
     library = Library(state_dir=tmp_path / "state")
-    for entry_case, (state, evidence, http_status, message, next_step) in EXPECTED_BY_CASE.items():
+    for entry_case, (state, evidence, http_status, message, next_step) in EXPECTED_ENTRY_BY_CASE.items():
         entry, *_ = library.explain(entry_case).entries
         assert (entry.state, entry.evidence, entry.http_status) == (state, evidence, http_status), entry_case
         assert (entry.message, entry.attempts) == (message, int(entry_case != "listed")), entry_case

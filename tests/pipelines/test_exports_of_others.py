@@ -76,7 +76,7 @@ def test_an_export_of_another_program_is_read_without_options(path: Path) -> Non
 @pytest.mark.parametrize("path", SAMPLE_PATHS, ids=lambda path: path.stem)
 def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
     with open_file(path) as source:
-        rules_by_header = guess_mapping(source.columns).rules
+        rules_guessed_from_headers = guess_mapping(source.columns).rules
         frame = pd.concat([chunk.frame for chunk in source.read_chunks()])
     drafted_rules = {
         guessed_field.name: guessed_field.rule
@@ -85,7 +85,7 @@ def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
     }
     # Only the draft finds the column of is_active, by its cells.
     activity_rule = {"is_active": drafted_rules["is_active"]} if "is_active" in drafted_rules else {}
-    assert drafted_rules == {**rules_by_header, **activity_rule}
+    assert drafted_rules == {**rules_guessed_from_headers, **activity_rule}
 
 
 def test_every_program_has_a_sample() -> None:

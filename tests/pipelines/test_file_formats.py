@@ -51,13 +51,13 @@ def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: 
     assert connector.sync().rows == {"read": 3, "invalid": 1, "exists": 2}
 
 
-GZIPPED_CONTENT = b"email;name;colour;is_active\nann@x.org;Ann;red;true\nnobody;Ann;blue;true\n"
+CONTENT_TO_GZIP = b"email;name;colour;is_active\nann@x.org;Ann;red;true\nnobody;Ann;blue;true\n"
 
 
 def write_inbox(folder: Path) -> None:
     (folder / "inbox").mkdir()
     write_file(folder / "inbox", "2026-02.csv", "name,email,is_active\nBob,bob@x.org,true\nshort\nCem,nobody,true\n")
-    write_file(folder / "inbox", "2026-01.csv.gz", pack_gzip(GZIPPED_CONTENT))
+    write_file(folder / "inbox", "2026-01.csv.gz", pack_gzip(CONTENT_TO_GZIP))
 
 
 def test_rejects_of_several_files_name_the_file_and_the_row(connector: Connector, tmp_path: Path) -> None:

@@ -7,28 +7,28 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, wait_for_result
-from tests.pipelines.leftovers import create_elsewhere, leave_three_unknown_creates, record_lag_of_list
+from tests.pipelines.leftovers import create_with_other_ledger, produce_three_unknown_creates, record_lag_of_list
 from tests.pipelines.lists import write_lists
 from tests.pipelines.planned import count_requests
 from tests.pipelines.reconciled import erase_oldest
 
-UNSEEN_TEXT = "does not show the last new subscriber"
+UNLISTED_MESSAGE = "does not show the last new subscriber"
 
 
-@pytest.mark.parametrize("seeded_count", [0, 30])
-def test_a_service_that_stores_nothing_makes_the_run_partial(connector: Connector, seeded_count: int) -> None:
-    if seeded_count:
-        connector.sandbox.seed(seeded_count, base_name="News")
+@pytest.mark.parametrize("seeded_people_count", [0, 30])
+def test_a_service_that_stores_nothing_makes_the_run_partial(connector: Connector, seeded_people_count: int) -> None:
+    if seeded_people_count:
+        connector.sandbox.seed(seeded_people_count, base_name="News")
     connector.sandbox.switch(discard=1)
     result = connector.import_file(connector.write_addresses(20)).expect(1, read=20, created=20)
-    (message,) = result.find_messages(UNSEEN_TEXT)
+    (message,) = result.find_messages(UNLISTED_MESSAGE)
     assert message.startswith("The service answered 20 creates with an Id, and the list does not show the last new")
 
 
 def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: Connector) -> None:
     connector.sandbox.switch(list_lag_ms=700)
     result = connector.import_file(connector.write_addresses(5), "--quiet-period", "1500ms")
-    assert (result.exit_code, result.find_messages(UNSEEN_TEXT)) == (0, []), result.stderr
+    assert (result.exit_code, result.find_messages(UNLISTED_MESSAGE)) == (0, []), result.stderr
 
 
 def test_a_lag_below_the_lag_on_record_does_not_change_the_exit_code(connector: Connector) -> None:
@@ -37,7 +37,7 @@ def test_a_lag_below_the_lag_on_record_does_not_change_the_exit_code(connector: 
     record_lag_of_list(connector, 900.0)
     connector.sandbox.switch(list_lag_ms=600_000)
     result = connector.import_file(connector.write_addresses(5, name=path))
-    (message,) = result.find_messages(UNSEEN_TEXT)
+    (message,) = result.find_messages(UNLISTED_MESSAGE)
     assert (result.exit_code, "The largest lag on record has not passed yet" in message) == (0, True), result.stderr
 
 
@@ -56,7 +56,7 @@ def test_a_list_that_shows_the_last_new_subscriber_causes_no_warning(
     connector.sandbox.seed(30, base_name="News")
     connector.sandbox.switch(**switches)
     result = connector.import_file(connector.write_addresses(20)).expect(0, read=20, created=20)
-    assert result.find_messages(UNSEEN_TEXT) == []
+    assert result.find_messages(UNLISTED_MESSAGE) == []
 
 
 LACKING_TEXT = "the list is complete and lacks"
@@ -130,9 +130,9 @@ def test_an_unknown_create_is_reported_if_the_base_has_the_subscriber_twice(
     connector: Connector, other_create_count: int
 ) -> None:
     path = connector.write_addresses(3)
-    leave_three_unknown_creates(connector, path, drop_after=1)
+    produce_three_unknown_creates(connector, path, drop_after=1)
     if other_create_count:
-        create_elsewhere(connector, path, "--base-name", "News", "--active", "--look", "none")
+        create_with_other_ledger(connector, path, "--base-name", "News", "--active", "--look", "none")
     result = connector.import_file(path).expect_rows(read=3, exists=3)
     assert len(result.find_messages("is in the base 2 times: ids")) == other_create_count, result.stderr
     assert len(result.find_messages("is in the base")) == other_create_count, result.stderr

@@ -7,7 +7,7 @@ import pytest
 
 from connector.tally import exceeds_share
 from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector
-from tests.pipelines.leftovers import create_elsewhere, read_rejects
+from tests.pipelines.leftovers import create_with_other_ledger, read_rejects
 from tests.pipelines.planned import count_creates, plan, write_job
 
 CURSOR_SOURCE = "sql: {url: 'sqlite:///crm.db', table: people, cursor: {column: number, start: '0'}}"
@@ -142,7 +142,7 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
     """If the values were recorded, all rows would count as changed when the correct source is read."""
     write_people(connector, 3)
     write_job(connector, "guard: {max_creates: 1}")
-    create_elsewhere(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
+    create_with_other_ledger(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
     connector.write_people("email,name", *(f"p{index}@x.org,Wrong" for index in range(6)))
     assert has_guard_stopped_run(connector.sync(), "guard.max_creates: 3 subscribers would be created")
     write_people(connector, 3)
@@ -185,7 +185,7 @@ def test_a_survey_that_cannot_write_its_rejects_ends_the_run(connector: Connecto
 
 def test_uncompared_rows_are_reported_only_if_a_guard_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     write_people(connector, 10)
-    create_elsewhere(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
+    create_with_other_ledger(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
     write_people(connector, 30)
     expected_text = "some rows count as existing without a comparison of their values"
     result = connector.sync(write_job(connector, "guard: {max_creates: 5}"))

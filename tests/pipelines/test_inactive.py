@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipelines.conftest import Connector
-from tests.pipelines.leftovers import create_elsewhere, unsubscribe
+from tests.pipelines.leftovers import create_with_other_ledger, unsubscribe
 from tests.pipelines.lists import count_by_base
 
 LARGE_OTHER_PERSON_COUNT = 1_500
@@ -49,7 +49,7 @@ def test_inactive_subscribers_are_found_if_the_list_omits_fields_that_are_false(
 def fill_base(connector: Connector) -> None:
     """Create three people in base 7 with another ledger. Eve is inactive."""
     path = connector.write_csv("seven.csv", *THREE_PEOPLE)
-    create_elsewhere(connector, path, "--base-id", "7", "--map", "is_active=active")
+    create_with_other_ledger(connector, path, "--base-id", "7", "--map", "is_active=active")
 
 
 def test_a_job_that_suppresses_inactive_subscribers_treats_a_missing_activity_as_inactive(connector: Connector) -> None:

@@ -26,7 +26,7 @@ def add_people(connector: Connector, *rows: tuple[object, object]) -> None:
     connector.crm.insert_rows("people", [(f"{name}@example.com", updated_at) for name, updated_at in rows])
 
 
-def list_people_of_hours(*day_hours: int) -> list[tuple[object, object]]:
+def list_people_updated_at(*day_hours: int) -> list[tuple[object, object]]:
     """Return a person (name, updated_at) for each of these hours of a day."""
     return [(f"p{hour}", f"{DATE} {hour:02}:00:00") for hour in day_hours]
 
@@ -36,14 +36,14 @@ def has_cursor_at(result: CommandResult, hour: int) -> bool:
 
 
 def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Connector) -> None:
-    add_people(connector, *list_people_of_hours(9, 7, 8))
+    add_people(connector, *list_people_updated_at(9, 7, 8))
     write_job(connector)
     first_result = connector.sync().expect(0, read=3, created=3)
     assert has_cursor_at(first_result, 9)
     assert first_result.find_messages("on (")[0].endswith(
         "from updated_at 2000-01-01T00:00:00 on (the start value: no cursor is recorded yet)"
     )
-    add_people(connector, *list_people_of_hours(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
+    add_people(connector, *list_people_updated_at(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
     second_result = connector.sync()
     assert (second_result.rows, has_cursor_at(second_result, 10)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert second_result.find_messages("on (")[0].endswith(f"{DATE}T09:00:00 on (the cursor stood at {DATE}T09:00:00)")
@@ -54,17 +54,17 @@ def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Co
 
 
 def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Connector) -> None:
-    add_people(connector, *list_people_of_hours(9), *list_people_of_hours(5))
+    add_people(connector, *list_people_updated_at(9), *list_people_updated_at(5))
     write_job(connector, start=f"{DATE}T06:30:00, lookback: 2h")
     assert connector.sync().rows == {"read": 1, "created": 1}
-    add_people(connector, *list_people_of_hours(7), *list_people_of_hours(6))
+    add_people(connector, *list_people_updated_at(7), *list_people_updated_at(6))
     result = connector.sync()
     assert result.rows == {"read": 2, "created": 1, "exists": 1}
     assert f"the cursor stays at {DATE}T09:00:00: no newer row was read" in result.report["messages"]
 
 
 def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Connector) -> None:
-    add_people(connector, *list_people_of_hours(9))
+    add_people(connector, *list_people_updated_at(9))
     write_job(connector)
     path = connector.write_csv("more.csv", "email,updated_at", f"more@example.com,{DATE} 23:00:00")
     assert connector.run_json("import", path, "--job", "job.yaml").find_messages("cursor") == []
@@ -77,7 +77,7 @@ def test_each_run_reads_the_rows_without_a_cursor_value_again(connector: Connect
     first_result = connector.sync()
     assert first_result.rows == {"read": 1, "created": 1}
     assert first_result.find_messages("cursor")[-1] == "no cursor is kept: no row had a value in updated_at"
-    add_people(connector, *list_people_of_hours(9), ("nowhen", None))
+    add_people(connector, *list_people_updated_at(9), ("nowhen", None))
     second_result = connector.sync()
     assert (second_result.rows, has_cursor_at(second_result, 9)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert (
@@ -88,7 +88,7 @@ def test_each_run_reads_the_rows_without_a_cursor_value_again(connector: Connect
 
 def test_a_value_that_cannot_be_compared_is_refused(connector: Connector) -> None:
     """tests/sources/sql has the values of all databases."""
-    add_people(connector, *list_people_of_hours(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
+    add_people(connector, *list_people_updated_at(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
     write_job(connector)
     for command in ("check", "sync"):
         result = connector.run(command, "job.yaml")
@@ -111,10 +111,10 @@ RUNS_THAT_KEEP_THE_CURSOR: list[tuple[Sequence[str], str, int, str]] = [
 def test_an_incomplete_run_does_not_move_the_cursor(
     connector: Connector, tmp_path: Path, options: Sequence[str], redirect_url: str, exit_code: int, reason: str
 ) -> None:
-    add_people(connector, *list_people_of_hours(7))
+    add_people(connector, *list_people_updated_at(7))
     write_job(connector)
     assert has_cursor_at(connector.sync(), 7)
-    add_people(connector, *list_people_of_hours(8, 9, 10))
+    add_people(connector, *list_people_updated_at(8, 9, 10))
     connector.sandbox.switch(redirect_to=redirect_url)
     result = connector.sync("job.yaml", *options)
     assert result.exit_code == exit_code, result.stderr
@@ -127,7 +127,7 @@ def test_an_incomplete_run_does_not_move_the_cursor(
 
 
 def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector) -> None:
-    add_people(connector, *list_people_of_hours(8), ("future", "2999-01-01 00:00:00"))
+    add_people(connector, *list_people_updated_at(8), ("future", "2999-01-01 00:00:00"))
     write_job(connector)
     connector.sync()
     # An earlier version could move the cursor into the future.
@@ -177,10 +177,10 @@ def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector) -> None
 
 
 def test_the_cursor_stays_if_the_option_since_leaves_out_rows(connector: Connector) -> None:
-    add_people(connector, *list_people_of_hours(7, 8, 9))
+    add_people(connector, *list_people_updated_at(7, 8, 9))
     write_job(connector)
     connector.sync()
-    add_people(connector, *list_people_of_hours(10, 12))
+    add_people(connector, *list_people_updated_at(10, 12))
     later_result = connector.sync("job.yaml", "--since", f"{DATE}T11:00:00")
     assert later_result.rows == {"read": 1, "created": 1}
     assert later_result.find_messages("cursor")[-1] == (
@@ -196,11 +196,13 @@ def test_the_cursor_stays_if_the_option_since_leaves_out_rows(connector: Connect
 
 
 def test_each_job_and_query_and_base_has_its_own_cursor(connector: Connector) -> None:
-    add_people(connector, *list_people_of_hours(8, 9))
+    add_people(connector, *list_people_updated_at(8, 9))
     other_values: list[dict[str, str]] = [{"job": "other"}, {"base": "name: Shop"}, {"rows": QUERY}]
     # The first job runs again at the end: the other jobs have not moved its cursor.
-    read_counts = [connector.sync(write_job(connector, **values)).rows["read"] for values in ({}, *other_values, {})]
-    assert read_counts == [2, 2, 2, 2, 1]
+    read_row_counts = [
+        connector.sync(write_job(connector, **values)).rows["read"] for values in ({}, *other_values, {})
+    ]
+    assert read_row_counts == [2, 2, 2, 2, 1]
 
 
 SOURCE = "sql: {url: 'sqlite:///crm.db', query: select * from customers where wanted = 1 order by mail}"

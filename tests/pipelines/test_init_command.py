@@ -44,8 +44,8 @@ def test_a_job_drafted_from_headers_in_another_language_imports_its_rows(connect
     (connector.folder / "job.yaml").write_text(result.stdout, encoding="utf-8")
     map_is_active(connector.folder / "job.yaml")
     text = (connector.folder / "job.yaml").read_text(encoding="utf-8")
-    unsplit_line, *_ = [line for line in text.splitlines() if line.strip().startswith("first_name: Naam ")]
-    text = text.replace(f"{unsplit_line}\n", "")
+    whole_name_line, *_ = [line for line in text.splitlines() if line.strip().startswith("first_name: Naam ")]
+    text = text.replace(f"{whole_name_line}\n", "")
     for field in ("first_name", "last_name"):
         assert f"# {field}: {{template: " in text
         text = text.replace(f"# {field}:", f"{field}:")

@@ -77,8 +77,8 @@ def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: C
 
 def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connector) -> None:
     """The database counts to 100,000,000,000 before its first chunk."""
-    numbers = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000000000)"
-    query = f"{numbers} SELECT 'p' || x || '@example.com' AS email FROM n WHERE x <= 30"
+    numbers_sql = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000000000)"
+    query = f"{numbers_sql} SELECT 'p' || x || '@example.com' AS email FROM n WHERE x <= 30"
     connector.crm.run("CREATE TABLE unused (number)")  # creates the file
     connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', query: \"{query}\"}}")
     with connector.start("sync", "job.yaml", "--output", "json") as process:

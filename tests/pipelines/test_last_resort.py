@@ -13,7 +13,7 @@ from connector.mail.campaign import CampaignEmail, CampaignSender, SendResult
 from connector.outcomes import MailOutcome
 from pipelines.cli import CommandGroup
 from tests.pipelines.conftest import ROOT, Connector, run_process
-from tests.pipelines.leftovers import leave_three_unknown_creates, read_states
+from tests.pipelines.leftovers import produce_three_unknown_creates, read_states
 
 
 def test_an_unexpected_error_ends_with_one_line_and_exit_code_3(
@@ -62,16 +62,16 @@ def test_a_start_on_windows_is_refused_in_one_line() -> None:
 
 
 def test_a_fault_during_a_run_ends_in_a_report(connector: Connector, monkeypatch: pytest.MonkeyPatch) -> None:
-    leave_three_unknown_creates(connector, connector.write_addresses(3), drop_after=1)
+    produce_three_unknown_creates(connector, connector.write_addresses(3), drop_after=1)
     read_identities: set[bytes] = set()
 
-    def read_first_body(entry: UnfinishedEntry) -> dict[str, object]:
+    def read_body_of_first_entry(entry: UnfinishedEntry) -> dict[str, object]:
         read_identities.add(entry.identity)
         if len(read_identities) > 1:
             raise KeyError("person1@example.com")
         return read_body(entry)
 
-    monkeypatch.setattr("connector.load.retry.read_body", read_first_body)
+    monkeypatch.setattr("connector.load.retry.read_body", read_body_of_first_entry)
     result = connector.run_json("retry")
     report = result.report
     assert (result.exit_code, report["status"], report["rows"]["read"]) == (3, "aborted", 3)

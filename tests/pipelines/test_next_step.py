@@ -55,13 +55,13 @@ def test_held_creates_have_a_next_step_for_each_decision(connector: Connector) -
     steps = list_steps(status_lines)
     assert steps == list_steps(held_lines)
     assert steps[0][0].startswith("Next: 1 create is held for your decision. To send the creates again if")
-    decisions = [command.removesuffix(f" --job {connector.folder}/job.yaml") for _, command in steps]
-    assert decisions == [f"  connector retry --held {name}" for name in ("resend", "accept", "drop")]
+    shortened_commands = [command.removesuffix(f" --job {connector.folder}/job.yaml") for _, command in steps]
+    assert shortened_commands == [f"  connector retry --held {name}" for name in ("resend", "accept", "drop")]
     for _, command in steps:
         result = connector.run(*shlex.split(command)[1:])
         assert result.exit_code in (0, 1)
-        is_held = "drop" not in command
-        assert ("Next: 1 create is held" in result.stdout, "--job" in result.stdout) == (is_held, is_held)
+        has_next_step = "drop" not in command
+        assert ("Next: 1 create is held" in result.stdout, "--job" in result.stdout) == (has_next_step, has_next_step)
     assert "Next:" not in connector.run("status").stdout
     assert "Nothing to do" in connector.run("explain", "ann@example.com").stdout
 
@@ -99,16 +99,16 @@ RUN = {"run_id": "R", "job": "crm", "command": "sync", "status": "partial", "sta
 RUN_OF_JOB = RUN | {"settings": {"job_file": EXISTING_FILE}}
 PLAN_VALUES = {"command": "plan", "status": "ok", "planned": True, "rows": {"created": 1}}
 DIFFERENCE_VALUES = {"command": "reconcile", "differences": {"missing": 1}}
-INVALID_VALUES = {"rows": {"invalid": 1}, "rejects_file": EXISTING_FILE}
-IMPORT_STEP = (
+INVALID_ROW_VALUES = {"rows": {"invalid": 1}, "rejects_file": EXISTING_FILE}
+INVALID_ROW_STEP = (
     "Correct the rows in the rejects file, then import this file: "
     f"connector import {EXISTING_FILE} --job {EXISTING_FILE}"
 )
-REJECTED_STEP = (
+REJECTED_ROW_STEP = (
     "The service rejected 1 row. Correct the row in the rejects file, and import this file. "
     f"Or, to send the row unchanged, run: connector retry --rejected --job {EXISTING_FILE}"
 )
-READ_STEP = "Read the messages of the run: connector status R"
+READ_MESSAGES_STEP = "Read the messages of the run: connector status R"
 
 
 @pytest.mark.parametrize(
@@ -121,12 +121,12 @@ READ_STEP = "Read the messages of the run: connector status R"
             RUN_OF_JOB | DIFFERENCE_VALUES,
             [f"To list each difference, run: connector reconcile {EXISTING_FILE} --to differences.csv"],
         ),
-        (RUN_OF_JOB | DIFFERENCE_VALUES | {"differences_file": "d.csv"}, [READ_STEP]),
-        (RUN_OF_JOB | INVALID_VALUES, [IMPORT_STEP]),
-        (RUN_OF_JOB | INVALID_VALUES | {"rows": {"rejected": 1}}, [IMPORT_STEP, REJECTED_STEP]),
+        (RUN_OF_JOB | DIFFERENCE_VALUES | {"differences_file": "d.csv"}, [READ_MESSAGES_STEP]),
+        (RUN_OF_JOB | INVALID_ROW_VALUES, [INVALID_ROW_STEP]),
+        (RUN_OF_JOB | INVALID_ROW_VALUES | {"rows": {"rejected": 1}}, [INVALID_ROW_STEP, REJECTED_ROW_STEP]),
         (RUN_OF_JOB | {"command": "validate", "rows": {"invalid": 1}}, []),
         (RUN | {"status": "ok", "rows": {"created": 1}}, []),
-        (RUN | {"rows": {"created": 1}}, [READ_STEP]),  # for example, the receipts could not be written
+        (RUN | {"rows": {"created": 1}}, [READ_MESSAGES_STEP]),  # for example, the receipts could not be written
     ],
 )
 def test_the_next_steps_after_a_run_follow_from_its_report(run: dict[str, Any], expected_steps: list[str]) -> None:
@@ -134,28 +134,28 @@ def test_the_next_steps_after_a_run_follow_from_its_report(run: dict[str, Any], 
 
 
 IMPORT_RUN = RUN | {"command": "import", "job": "people"}
-IMPORT_RUN_WITH_REJECTS = RUN_OF_JOB | IMPORT_RUN | INVALID_VALUES
+IMPORT_RUN_WITH_REJECTS = RUN_OF_JOB | IMPORT_RUN | INVALID_ROW_VALUES
 RETRY_STEP = "1 create is unresolved. To look up and finish the create, run: connector retry"
 REPEAT_TEXT = "The connector repeats nothing that is on record. Run the same command again."
-RUNNING_STEP = "1 create is unresolved. Wait until run R ends. The run may resolve the create."
+ACTIVE_RUN_STEP = "1 create is unresolved. Wait until run R ends. The run may resolve the create."
 LATER_REFUSED_RUN, LATER_LOCKED_RUN = (
     IMPORT_RUN | {"run_id": run_id, "status": status} for run_id, status in (("U", "usage"), ("L", "locked"))
 )
-REFUSED_STEP = (
+REFUSED_RUN_STEP = (
     "Run U (import people) was refused. Correct the fault that the message names. To find other faults, run: "
     "connector check"
 )
-LOCKED_STEP = f"Run L (import people) was locked. {REPEAT_TEXT}"
+LOCKED_RUN_STEP = f"Run L (import people) was locked. {REPEAT_TEXT}"
 ABORTED_EXPORT_STEP = "Run R (export) was aborted. Follow the message of the run, and run the command again."
 KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
 
 
 @pytest.mark.parametrize(
-    ("selected_count", "runs", "unresolved_count", "expected_steps"),
+    ("shown_run_count", "runs", "unresolved_count", "expected_steps"),
     [
         (1, [RUN | {"command": "export", "job": "", "status": "aborted"}], 0, [ABORTED_EXPORT_STEP]),
-        (1, [IMPORT_RUN | {"status": "running"}], 1, [RUNNING_STEP]),
-        (1, [LATER_LOCKED_RUN, IMPORT_RUN | {"status": "running"}], 1, [RUNNING_STEP, LOCKED_STEP]),
+        (1, [IMPORT_RUN | {"status": "running"}], 1, [ACTIVE_RUN_STEP]),
+        (1, [LATER_LOCKED_RUN, IMPORT_RUN | {"status": "running"}], 1, [ACTIVE_RUN_STEP, LOCKED_RUN_STEP]),
         (1, [IMPORT_RUN | {"status": "killed"}], 1, [RETRY_STEP, f"Run R (import people) was killed. {REPEAT_TEXT}"]),
         (
             1,
@@ -163,15 +163,20 @@ KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
             0,
             ["Run R (send) was killed. Before you send the email again, check whether the email arrived."],
         ),
-        (3, [LATER_LOCKED_RUN, LATER_LOCKED_RUN | {"run_id": "L1"}, IMPORT_RUN | {"status": "ok"}], 0, [LOCKED_STEP]),
-        (3, [LATER_LOCKED_RUN, LATER_LOCKED_RUN, IMPORT_RUN_WITH_REJECTS], 0, [LOCKED_STEP, IMPORT_STEP]),
-        (3, [LATER_REFUSED_RUN, LATER_REFUSED_RUN, IMPORT_RUN_WITH_REJECTS], 0, [REFUSED_STEP, IMPORT_STEP]),
+        (
+            3,
+            [LATER_LOCKED_RUN, LATER_LOCKED_RUN | {"run_id": "L1"}, IMPORT_RUN | {"status": "ok"}],
+            0,
+            [LOCKED_RUN_STEP],
+        ),
+        (3, [LATER_LOCKED_RUN, LATER_LOCKED_RUN, IMPORT_RUN_WITH_REJECTS], 0, [LOCKED_RUN_STEP, INVALID_ROW_STEP]),
+        (3, [LATER_REFUSED_RUN, LATER_REFUSED_RUN, IMPORT_RUN_WITH_REJECTS], 0, [REFUSED_RUN_STEP, INVALID_ROW_STEP]),
     ],
 )
 def test_the_next_steps_of_status_follow_from_its_runs_and_open_entries(
-    selected_count: int, runs: list[dict[str, Any]], unresolved_count: int, expected_steps: list[str]
+    shown_run_count: int, runs: list[dict[str, Any]], unresolved_count: int, expected_steps: list[str]
 ) -> None:
     entries = (
         [{"account": "", "run_id": "R", "state": "unknown", "entries": unresolved_count}] if unresolved_count else []
     )
-    assert list(advise_on_runs(runs[:selected_count], entries, runs)) == expected_steps
+    assert list(advise_on_runs(runs[:shown_run_count], entries, runs)) == expected_steps

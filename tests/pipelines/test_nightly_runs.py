@@ -89,7 +89,7 @@ def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
         alerts = [] if scheduled_run.answers else pop_verified_alerts(webhook, run_started_at)
         reasons = [alert["reason"] for alert in alerts]
         expected_outcome = (scheduled_run.exit_code, scheduled_run.alert_reasons, scheduled_run.problem_count)
-        outcome = (result.exit_code, reasons, count_backlog(connector))
+        outcome = (result.exit_code, reasons, count_open_problems(connector))
         assert outcome == expected_outcome, (scheduled_run.name, result.stderr)
         if scheduled_run.answers:
             assert len(webhook.pop_posts()) == len(scheduled_run.answers)
@@ -122,6 +122,6 @@ def pop_verified_alerts(webhook: WebhookReceiver, run_started_at: datetime) -> l
     return [json.loads(body) for _, body in posts]
 
 
-def count_backlog(connector: Connector) -> int:
+def count_open_problems(connector: Connector) -> int:
     """Return the number of open problems, as `status` has them."""
     return sum(backlog["problems"] for backlog in connector.run_json("status").report["problems"])

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector
-from tests.pipelines.leftovers import create_elsewhere
+from tests.pipelines.leftovers import create_with_other_ledger
 from tests.pipelines.planned import count_creates
 
 WITHOUT_TOTAL_COUNT = "quiet_period: 200ms, ignore_total_count: true"
@@ -12,7 +12,7 @@ WITHOUT_TOTAL_COUNT = "quiet_period: 200ms, ignore_total_count: true"
 def fill_service(connector: Connector, person_count: int, *options: str) -> None:
     """Fill the base News with another ledger."""
     people_path = connector.write_addresses(person_count, name="before.csv")
-    create_elsewhere(connector, people_path, "--base-name", "News", "--map", "first_name=first_name", *options)
+    create_with_other_ledger(connector, people_path, "--base-name", "News", "--map", "first_name=first_name", *options)
 
 
 @pytest.mark.parametrize("person_count", [0, 1200])

@@ -36,15 +36,15 @@ def test_a_run_without_the_ledger_begins_at_the_limit_that_the_last_load_found(c
     connector.sandbox.seed(200, base_name="News")
     connector.import_file(connector.write_addresses(1, name="one.csv"))  # creates the ledger, and reaches no limit
     connector.sandbox.switch(**LIMIT_SWITCHES)
-    limited_request_counts = []
+    refused_request_counts = []
     for index in range(2):
-        limited_count_before = connector.sandbox.stats()["limited"]
+        refused_count_before = connector.sandbox.stats()["limited"]
         assert connector.run_json("export", "people.parquet").exit_code == 0
-        limited_request_counts.append(connector.sandbox.stats()["limited"] - limited_count_before)
+        refused_request_counts.append(connector.sandbox.stats()["limited"] - refused_count_before)
         if index == 0:
             path = connector.write_addresses(40, first_index=1000, name="more.csv")
             connector.import_file(path).expect_rows(read=40, created=40)
-    assert limited_request_counts[1] < limited_request_counts[0]
+    assert refused_request_counts[1] < refused_request_counts[0]
 
 
 def test_an_export_under_a_rate_limit_does_not_wait_for_the_run_that_holds_the_ledger(connector: Connector) -> None:

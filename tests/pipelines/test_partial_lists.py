@@ -15,7 +15,7 @@ from tests.pipelines.planned import write_job
 from tests.pipelines.reconciled import create_in_service
 
 FIRST_ID = 100_001  # the first id of the sandbox
-MANY_OTHER_PEOPLE = 1_500
+OTHER_PEOPLE_COUNT = 1_500
 """The number of subscribers in another base. On pages of 50, a sweep of them needs more requests than filters."""
 
 NEWS_BASE = "--base-name News"
@@ -35,29 +35,33 @@ def build_rows(
 
 
 def import_people(
-    connector: Connector, rows: Sequence[str], base: str = "--base-id 7", *options: str, state_name: str = "state"
+    connector: Connector,
+    rows: Sequence[str],
+    base: str = "--base-id 7",
+    *options: str,
+    state_folder_name: str = "state",
 ) -> CommandResult:
     """Import rows of `HEADER` with the ledger of this state folder."""
     people_path = connector.write_people(HEADER, *rows)
-    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state_name)}
+    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state_folder_name)}
     options = (*base.split(), "--quiet-period", "200ms", *options)
     return connector.run_json("import", people_path, *options, environ=environ)
 
 
 def fill_base(connector: Connector, rows: Sequence[str], base: str = "--base-id 7", *options: str) -> None:
     """Create the people with a ledger that no other command uses."""
-    result = import_people(connector, rows, base, *options, state_name=mkdtemp(dir=connector.folder))
+    result = import_people(connector, rows, base, *options, state_folder_name=mkdtemp(dir=connector.folder))
     result.expect_rows(read=len(rows), created=len(rows))
 
 
 def add_other_people(connector: Connector, count: int) -> None:
-    """Add `count` subscribers to base 50. A page has 50 subscribers if `count` is `MANY_OTHER_PEOPLE`, else 1,000."""
+    """Add `count` subscribers to base 50. A page has 50 subscribers if `count` is `OTHER_PEOPLE_COUNT`, else 1,000."""
     if count:
         connector.sandbox.seed(count, base_id=50)
-    connector.sandbox.switch(filters="icase", max_limit=50 if count == MANY_OTHER_PEOPLE else 1000)
+    connector.sandbox.switch(filters="icase", max_limit=50 if count == OTHER_PEOPLE_COUNT else 1000)
 
 
-def list_create_counts(connector: Connector) -> set[int]:
+def list_address_create_counts(connector: Connector) -> set[int]:
     """Return the numbers of creates that an address has: {1} if each address was created once."""
     return set(connector.count_creates_by_email().values())
 
@@ -85,11 +89,11 @@ CASE_BY_NAME = {
         {"hide": "inactive"},
         message="asks for them. The hidden subscribers were read by separate requests.",
     ),
-    "inactive, by filters": Case(build_rows("male", False), {"hide": "inactive"}, MANY_OTHER_PEOPLE),
-    "inactive and no gender": Case(build_rows("", False), {"hide": "inactive,unspecified"}, MANY_OTHER_PEOPLE),
-    "male in a base": Case(build_rows("male"), {"hide": "male", "hidden_bases": "7"}, MANY_OTHER_PEOPLE),
+    "inactive, by filters": Case(build_rows("male", False), {"hide": "inactive"}, OTHER_PEOPLE_COUNT),
+    "inactive and no gender": Case(build_rows("", False), {"hide": "inactive,unspecified"}, OTHER_PEOPLE_COUNT),
+    "male in a base": Case(build_rows("male"), {"hide": "male", "hidden_bases": "7"}, OTHER_PEOPLE_COUNT),
     "all three": Case(build_rows("male", False), {"hide": "inactive,male", "hidden_bases": "7"}),
-    "ids as numbers": Case(build_rows(), {"client_user_ids": "number"}, MANY_OTHER_PEOPLE, options=ID_OPTIONS),
+    "ids as numbers": Case(build_rows(), {"client_user_ids": "number"}, OTHER_PEOPLE_COUNT, options=ID_OPTIONS),
     "ids of bases": Case(build_rows(), {"base_in_rows": "id"}, base="--base-id 1", first_base=NEWS_BASE),
 }
 
@@ -118,32 +122,32 @@ def test_hidden_subscribers_without_an_email_are_found_and_prevent_a_certificate
 def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connector: Connector) -> None:
     fill_base(connector, build_rows(), "--base-id 8")
     fill_base(connector, build_rows())
-    add_other_people(connector, MANY_OTHER_PEOPLE)
+    add_other_people(connector, OTHER_PEOPLE_COUNT)
     connector.sandbox.switch(filters_return="first")
     import_people(connector, build_rows()).expect(0, read=5, exists=5)
-    assert list_create_counts(connector) == {2}
+    assert list_address_create_counts(connector) == {2}
 
 
 @pytest.mark.parametrize(
-    ("switches", "is_active", "base_of_others"),
+    ("switches", "is_active", "other_base_id"),
     [({"hide": "inactive,male"}, False, 7), ({"hide": "male", "hidden_bases": "7"}, True, 50)],
 )
 def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_class(
-    connector: Connector, switches: Mapping[str, str], is_active: bool, base_of_others: int
+    connector: Connector, switches: Mapping[str, str], is_active: bool, other_base_id: int
 ) -> None:
     """The first import must find existing subscribers. The second must find its own creates, whose answers are lost."""
     people = build_rows("male", is_active, 2)
     fill_base(connector, people)
     connector.sandbox.switch(**switches, max_limit=5, filters="icase")  # filters take fewer requests than a sweep
     for index in range(60):
-        create_in_service(connector.sandbox, f"other{index}@x.org", {"Id": base_of_others}, IsActive=True)
+        create_in_service(connector.sandbox, f"other{index}@x.org", {"Id": other_base_id}, IsActive=True)
     import_people(connector, people).expect(0, read=2, exists=2)
     connector.sandbox.switch(drop_after=1)
     import_people(connector, build_rows("male", is_active, 2, "new")).expect(0, read=2, created=2)
-    assert list_create_counts(connector) == {1}
+    assert list_address_create_counts(connector) == {1}
 
 
-@pytest.mark.parametrize(("base", "other_person_count"), [("--base-id 7", 0), (NEWS_BASE, MANY_OTHER_PEOPLE)])
+@pytest.mark.parametrize(("base", "other_person_count"), [("--base-id 7", 0), (NEWS_BASE, OTHER_PEOPLE_COUNT)])
 def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
     connector: Connector, base: str, other_person_count: int
 ) -> None:
@@ -156,7 +160,7 @@ def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
     second_result = import_people(connector, build_rows(count=7), base)
     assert second_result.rows == {"read": 7, "created": 2, "exists": 5}, second_result.report["messages"]
     assert (second_result.exit_code, second_result.report["requests"]["list"]["sent"] < 60) == (0, True)
-    assert list_create_counts(connector) == {1}
+    assert list_address_create_counts(connector) == {1}
 
 
 def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Connector) -> None:
@@ -179,19 +183,19 @@ def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Conne
 @pytest.mark.parametrize("hidden_count", [1, 40])
 def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector: Connector, hidden_count: int) -> None:
     fill_base(connector, build_rows(count=40))
-    add_other_people(connector, MANY_OTHER_PEOPLE if hidden_count == 1 else 1)
+    add_other_people(connector, OTHER_PEOPLE_COUNT if hidden_count == 1 else 1)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
     import_people(connector, build_rows(count=2)).expect(3, read=2, unsent=2)
-    assert list_create_counts(connector) == {1}
+    assert list_address_create_counts(connector) == {1}
 
 
 @pytest.mark.parametrize(
     ("switches", "base", "other_person_count", "expected_text"),
     [
         ({"base_in_rows": "id"}, NEWS_BASE, 0, "does not show the name of a subscriber's base"),
-        ({"base_in_rows": "id"}, NEWS_BASE, MANY_OTHER_PEOPLE, "Give the base by its id"),
-        ({"base_in_rows": "name"}, "--base-id 1", MANY_OTHER_PEOPLE, "does not show the Id of a subscriber's base"),
-        ({"emails_in_rows": "masked"}, NEWS_BASE, MANY_OTHER_PEOPLE, "The list shows no email of its"),
+        ({"base_in_rows": "id"}, NEWS_BASE, OTHER_PEOPLE_COUNT, "Give the base by its id"),
+        ({"base_in_rows": "name"}, "--base-id 1", OTHER_PEOPLE_COUNT, "does not show the Id of a subscriber's base"),
+        ({"emails_in_rows": "masked"}, NEWS_BASE, OTHER_PEOPLE_COUNT, "The list shows no email of its"),
     ],
 )
 def test_a_load_ends_before_its_first_create_if_rows_of_the_list_lack_their_base_or_email(
@@ -233,8 +237,8 @@ def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
     ("switches", "other_person_count", "rows"),
     [
         ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, 0, build_rows(count=1)),
-        ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, MANY_OTHER_PEOPLE, build_rows(count=1)),
-        ({"hide": "inactive", "drop_after": 0.3}, MANY_OTHER_PEOPLE, MIXED_ROWS[:20]),
+        ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, OTHER_PEOPLE_COUNT, build_rows(count=1)),
+        ({"hide": "inactive", "drop_after": 0.3}, OTHER_PEOPLE_COUNT, MIXED_ROWS[:20]),
         ({"hidden_bases": "7", "drop_after": 1.0}, 30, build_rows(count=1)),
         ({"drop_before": 0.5, "seed": 2}, 0, MIXED_ROWS[:4]),
     ],
@@ -353,7 +357,7 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
     result = import_with_new_ledger(connector, people_path).expect(3, read=WINDOW_COUNT, unsent=WINDOW_COUNT)
     assert "--allow-truncated" in result.stderr
-    assert list_create_counts(connector) == {1}
+    assert list_address_create_counts(connector) == {1}
 
 
 def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(connector: Connector) -> None:

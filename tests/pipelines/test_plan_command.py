@@ -24,9 +24,9 @@ def test_a_plan_reports_every_outcome_and_changes_nothing(connector: Connector) 
     connector.write_people("email,name", "same@x.org,Ann", "other@x.org,Bob", "refused@x.org,")
     connector.sandbox.switch(required="FirstName")
     assert connector.sync().rows == {"read": 3, "created": 2, "rejected": 1}
-    lost_path = connector.write_csv("lost.csv", "email,name", "lost@x.org,L", "lost2@x.org,L", "lost3@x.org,L")
+    lost_rows_path = connector.write_csv("lost.csv", "email,name", "lost@x.org,L", "lost2@x.org,L", "lost3@x.org,L")
     connector.sandbox.switch(drop_before=1)
-    assert connector.run_json("import", lost_path, "--job", "job.yaml").rows == {"read": 3, "unknown": 3}
+    assert connector.run_json("import", lost_rows_path, "--job", "job.yaml").rows == {"read": 3, "unknown": 3}
     connector.sandbox.switch(drop_before=0)
     connector.write_people(
         "email,name", "same@x.org,Ann", "other@x.org,Bert", "refused@x.org,",
@@ -149,8 +149,8 @@ def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, seed: 
         rows = read_rows(connector.folder / f"rows{run_index}.csv")
         assert {"read": len(rows), **Counter(row["_outcome"] for row in rows)} == plan_result.rows
         invalid_rows, invalid_rejects = (
-            {row["_row"] for row in row_file if row["_outcome"] == "invalid"}
-            for row_file in (rows, read_rejects(sync_result))
+            {row["_row"] for row in file_rows if row["_outcome"] == "invalid"}
+            for file_rows in (rows, read_rejects(sync_result))
         )
         assert invalid_rows == invalid_rejects
         created_identities = {row["identity"] for row in rows if row["_outcome"] == "created"}

@@ -48,7 +48,7 @@ def test_a_yes_creates_the_shown_subscribers(connector: Connector, people_path: 
     exit_code, output = import_on_terminal(connector, people_path, "y")
     assert exit_code == 1, output
     assert QUESTION in output
-    assert connector.list_activity() == {"ann@x.org": True, "bob@x.org": False}
+    assert connector.read_is_active_by_email() == {"ann@x.org": True, "bob@x.org": False}
     # All subscribers exist, so the next import asks no question.
     exit_code, output = import_on_terminal(connector, people_path, "n")
     assert (exit_code, "[y/N]" in output) == (1, False), output
@@ -69,7 +69,7 @@ def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Conne
 
 def test_a_file_that_changes_after_the_preview_changes_no_create(connector: Connector, people_path: Path) -> None:
     change_source = partial(write_csv, people_path, *(f"late{index}@x.org,Eve,yes,Bonn" for index in range(50)))
-    exit_code, output = import_on_terminal(connector, people_path, "y", before_answer=change_source)
+    exit_code, output = import_on_terminal(connector, people_path, "y", call_before_answer=change_source)
     assert exit_code == 1, output
     assert sorted(connector.list_created_subscribers()) == ["ann@x.org", "bob@x.org"]
     assert re.search(r"read\s+│\s+3 ", output.partition("[y/N]")[2]), output
@@ -79,8 +79,10 @@ def test_a_suppression_list_that_changes_before_the_yes_ends_the_run(connector: 
     suppression_path = connector.write_csv("gone.csv", "address", "eve@x.org", "ann@x.org")
     job_lines = ("suppress: {file: {path: gone.csv, column: address}}", "guard: {max_creates: 5}")
     options = ("--job", connector.write_job(*job_lines, fields=""))
-    change_list = partial(write_csv, suppression_path, "address", "eve@x.org", "cem@x.org")
-    exit_code, output = import_on_terminal(connector, people_path, "y", *options, before_answer=change_list)
+    change_suppressions = partial(write_csv, suppression_path, "address", "eve@x.org", "cem@x.org")
+    exit_code, output = import_on_terminal(
+        connector, people_path, "y", *options, call_before_answer=change_suppressions
+    )
     assert (exit_code, connector.list_created_subscribers()) == (3, {}), output
     assert "the suppression list has changed since the preview. Nothing was sent. Run again" in " ".join(output.split())
     connector.write_csv(suppression_path, "address", "eve@x.org", "ann@x.org")

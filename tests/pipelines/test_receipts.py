@@ -16,8 +16,8 @@ from connector.states import State
 from connector.subscribers.identity import digest_identity
 from tests.databases import Database, open_postgres
 from tests.pipelines.conftest import ROOT, CommandResult, Connector
-from tests.pipelines.killed_runs import run_killed
-from tests.pipelines.leftovers import leave_three_unknown_creates
+from tests.pipelines.killed_runs import run_until_kill_point
+from tests.pipelines.leftovers import produce_three_unknown_creates
 from tests.pipelines.reconciled import erase_oldest
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
@@ -130,8 +130,8 @@ def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector:
     changed_result = sync_lines(connector, destination.to, "erased@x.org,Anna,")
     assert (receipt := read_receipt(destination, changed_result, "erased@x.org"))[:2] == ("changed", "ledger")
     assert "the list did not show the subscriber" in (receipt[2] or "")
-    sweep_result = sync_lines(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
-    assert set(read_outcomes_by_identity(destination.read(), sweep_result).values()) == {("changed", "sweep")}
+    result_of_many_changes = sync_lines(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
+    assert set(read_outcomes_by_identity(destination.read(), result_of_many_changes).values()) == {("changed", "sweep")}
     repeated_result = sync_lines(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
     expected_receipt = ("changed", "ledger", "as an earlier run reported")
     assert read_receipt(destination, repeated_result, "person7@x.org") == expected_receipt
@@ -180,7 +180,7 @@ def test_a_run_that_settles_an_unknown_create_of_an_earlier_run_writes_its_recei
     """The second run does not read the rows of the unknown creates, whose first receipts are already written."""
     destination = Destination("sqlite", connector.folder, "")
     options = ("--receipts", destination.to)
-    first_result = leave_three_unknown_creates(connector, connector.write_addresses(3), *options, drop_after=1)
+    first_result = produce_three_unknown_creates(connector, connector.write_addresses(3), *options, drop_after=1)
     other_path = connector.write_addresses(1, first_index=9, name="other.csv")
     second_result = connector.import_file(other_path, *options)
     assert second_result.report["settled"] == {"found": 3, "absent": 0}
@@ -207,11 +207,11 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector) ->
     job_path = write_job(connector, str(connector.folder / "job.csv"))
     rows = pd.DataFrame({"mail": ["ann@x.org"], "name": ["Ann"], "phone": [""]})
     connector.write_people("mail,name,phone", "bob@x.org,Bob,")
-    frame_folder, own_folder, job_folder = (connector.folder / name for name in ("frame.csv", "own.csv", "job.csv"))
+    frame_folder, option_folder, job_folder = (connector.folder / name for name in ("frame.csv", "own.csv", "job.csv"))
     other_rows = rows.replace("ann", "dee", regex=True)
     reports_by_folder: dict[Path, Report] = {
         frame_folder: library.import_file(rows, base_id=7, active=True, receipts=frame_folder),
-        own_folder: library.import_file(other_rows, job=job_path, receipts=str(own_folder)),
+        option_folder: library.import_file(other_rows, job=job_path, receipts=str(option_folder)),
         job_folder: library.sync(job_path),
     }
     for folder, report in reports_by_folder.items():
@@ -231,7 +231,7 @@ def test_the_next_run_writes_the_receipts_of_a_killed_run(connector: Connector, 
     while is_killed:
         lines = [f"p{round_number}.{index}@x.org,{'Pat' if index else ''}," for index in range(4)]
         connector.write_people("mail,name,phone", *lines)
-        is_killed = run_killed(["sync", str(job_path)], environ, connector.folder, kill_point)
+        is_killed = run_until_kill_point(["sync", str(job_path)], environ, connector.folder, kill_point)
         if round_number:  # an earlier run has made the destination
             assert read_receipt_outcomes(destination).items() <= read_ledger_outcomes(connector).items(), kill_point
         while (result := connector.sync()).report["status"] == "aborted":

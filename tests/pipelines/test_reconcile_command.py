@@ -13,8 +13,8 @@ from tests.pipelines.reconciled import (
     create_in_service,
     erase_oldest,
     find_differences,
-    list_by_email,
     list_lines,
+    list_subscribers_by_email,
     read_lines,
     reconcile,
 )
@@ -48,8 +48,8 @@ def test_a_reconciliation_finds_exactly_the_differences(
     create_in_service(sandbox, "elsewhere@x.org", {"Name": "Shop"})
     assert reconcile(connector).exit_code == 0
     (erased_id,) = erase_oldest(sandbox)
-    (erased_email,) = names.keys() - list_by_email(sandbox).keys()
-    listed_emails = sorted(list_by_email(sandbox).keys() & names.keys())
+    (erased_email,) = names.keys() - list_subscribers_by_email(sandbox).keys()
+    listed_emails = sorted(list_subscribers_by_email(sandbox).keys() & names.keys())
     changed_email, doubled_email = listed_emails[0], listed_emails[1]
     extra_id = create_in_service(sandbox, "stranger@x.org", base, FirstName="Eve")
     doubled_id = create_in_service(sandbox, doubled_email.upper(), base, FirstName="Other")
@@ -70,11 +70,12 @@ def test_a_reconciliation_finds_exactly_the_differences(
         ("missing", erased_email), ("vanished", erased_email), ("missing", "new@x.org"), ("extra", "stranger@x.org"),
         ("duplicated", doubled_email), ("drifted", changed_email),
     }  # fmt: skip
-    first_id = list_by_email(sandbox)[doubled_email]["Id"]
+    first_id = list_subscribers_by_email(sandbox)[doubled_email]["Id"]
     assert lines["duplicated", doubled_email]["ids"] == f"{first_id}; {doubled_id}"
     assert lines["extra", "stranger@x.org"]["ids"] == str(extra_id)
     assert lines["vanished", erased_email]["ids"] == str(erased_id)
-    drifted_line, service_value = lines["drifted", changed_email], list_by_email(sandbox)[changed_email]["FirstName"]
+    drifted_line = lines["drifted", changed_email]
+    service_value = list_subscribers_by_email(sandbox)[changed_email]["FirstName"]
     drifted_values = [drifted_line[name] for name in ("field", "source", "service")]
     assert drifted_values == ["first_name", "Anna", service_value]
     assert (lines["missing", "new@x.org"]["ledger"], lines["missing", erased_email]["ledger"]) == ("none", "confirmed")
@@ -183,8 +184,8 @@ def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> 
     assert result.report["differences"] == {**UNKNOWN_DIFFERENCES, "duplicated": 20, "drifted": 20}
     (message,) = result.find_messages("is not known to be complete")
     assert "its missing, extra and vanished subscribers are not certain" in message
-    accepted_result = reconcile(connector, "--ignore-total-count")
-    assert accepted_result.report["differences"] == {**NO_DIFFERENCES, "duplicated": 20, "drifted": 20}
+    result_without_total_count = reconcile(connector, "--ignore-total-count")
+    assert result_without_total_count.report["differences"] == {**NO_DIFFERENCES, "duplicated": 20, "drifted": 20}
 
 
 def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(connector: Connector) -> None:
@@ -195,7 +196,7 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(conne
     result = reconcile(connector)
     connector.sandbox.switch(churn_insert=0, churn_delete=0)
     assert result.report["certificate"]["verdict"] == "complete", result.report["certificate"]
-    remaining_emails = list_by_email(connector.sandbox).keys()
+    remaining_emails = list_subscribers_by_email(connector.sandbox).keys()
     differences = list_lines(connector.folder)
     assert {kind for kind, _, _ in differences} <= {"missing", "extra", "vanished"}
     assert not {name for kind, name, _ in differences if kind == "missing"} & remaining_emails

@@ -13,9 +13,9 @@ from tests.pipelines.conftest import (
     wait_for,
     wait_for_result,
 )
-from tests.pipelines.leftovers import create_elsewhere, leave_three_unknown_creates, read_rejects, retry
+from tests.pipelines.leftovers import create_with_other_ledger, produce_three_unknown_creates, read_rejects, retry
 from tests.pipelines.lists import write_lists
-from tests.pipelines.reconciled import list_by_email
+from tests.pipelines.reconciled import list_subscribers_by_email
 
 
 def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(connector: Connector) -> None:
@@ -90,7 +90,7 @@ def test_a_create_of_another_program_after_a_429_is_not_reported_as_created(conn
     with connector.start(*arguments) as process:
         wait_for(lambda: connector.sandbox.stats()["faults"].get("refuse", 0) >= 2)
         connector.sandbox.switch(refuse=0)
-        create_elsewhere(connector, other_path)
+        create_with_other_ledger(connector, other_path)
         result = wait_for_result(process)
     result.expect(0, read=2, created=1, changed=1)
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
@@ -142,13 +142,13 @@ def test_a_refused_row_is_looked_up_by_one_later_run_only(connector: Connector) 
 
 
 def wait_until_listed(sandbox: SandboxProcess, subscriber_count: int) -> None:
-    wait_for(lambda: len(list_by_email(sandbox)) == subscriber_count)
+    wait_for(lambda: len(list_subscribers_by_email(sandbox)) == subscriber_count)
 
 
 SLOW_SWITCHES = {"latency_ms": 5, "duplicates": "accept"}
 
 
-def has_created_each_once(sandbox: SandboxProcess, person_count: int) -> bool:
+def is_each_person_created_once(sandbox: SandboxProcess, person_count: int) -> bool:
     create_counts = count_stored_emails(sandbox)
     return (len(create_counts), set(create_counts.values())) == (person_count, {1})
 
@@ -162,7 +162,7 @@ def test_a_rate_limit_that_looks_like_a_refusal_rejects_no_row(connector: Connec
     connector.sandbox.switch(rate=50, limit_status=200, retry_after="none", **SLOW_SWITCHES)
     result = connector.import_file(connector.write_addresses(200))
     result.expect(0, read=200, created=200)
-    assert has_created_each_once(connector.sandbox, 200)
+    assert is_each_person_created_once(connector.sandbox, 200)
     assert count_creates(result) < 2 * 200
 
 
@@ -176,7 +176,7 @@ def test_a_run_sends_all_refused_rows_only_after_the_service_accepts_one(connect
         assert {row["_message"] for row in read_rejects(second_result)} == {"Your plan allows 20 subscribers"}
     sandbox.switch(quota=0)
     connector.import_file(path).expect(0, read=50, exists=20, created=30)
-    assert has_created_each_once(sandbox, 50)
+    assert is_each_person_created_once(sandbox, 50)
 
 
 def test_every_refused_row_that_a_retry_creates_counts_as_read(connector: Connector) -> None:
@@ -184,11 +184,11 @@ def test_every_refused_row_that_a_retry_creates_counts_as_read(connector: Connec
     refused rows."""
     connector.sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
     connector.import_file(connector.write_addresses(50), "--time-limit", "3s")
-    lost_path = connector.write_addresses(3, first_index=100, name="lost.csv")
-    leave_three_unknown_creates(connector, lost_path, drop_before=1)
+    lost_rows_path = connector.write_addresses(3, first_index=100, name="lost.csv")
+    produce_three_unknown_creates(connector, lost_rows_path, drop_before=1)
     connector.sandbox.switch(quota=0)
     retry(connector, "--base-name", "News").expect(0, read=33, created=33)
-    assert has_created_each_once(connector.sandbox, 53)
+    assert is_each_person_created_once(connector.sandbox, 53)
 
 
 def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector: Connector) -> None:
@@ -210,4 +210,4 @@ def test_a_refused_create_is_sent_again_by_a_run_that_does_not_read_its_row(conn
     connector.sync().expect(1, read=3, created=2, rejected=1)
     write_lists(connector, "a@x.org,news")
     connector.sync().expect(0, read=1, exists=1)
-    assert has_created_each_once(connector.sandbox, 3)
+    assert is_each_person_created_once(connector.sandbox, 3)

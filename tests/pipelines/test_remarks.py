@@ -72,6 +72,6 @@ def test_number_cells_of_a_workbook_that_a_template_uses_are_reported(connector:
     fields = f"email: email, phone: {rule}, is_active: {{value: true}}"
     connector.write_job(source="file: {path: people.xlsx}", fields=fields)
     result = connector.run_json("validate", "job.yaml")
-    code_message, line_message = result.find_messages("in the workbook")
-    assert code_message.startswith("2 cells of the column code (phone) are numbers")
-    assert line_message.startswith("1 cell of the column line (phone) is a number")
+    code_column_message, line_column_message = result.find_messages("in the workbook")
+    assert code_column_message.startswith("2 cells of the column code (phone) are numbers")
+    assert line_column_message.startswith("1 cell of the column line (phone) is a number")

@@ -11,9 +11,9 @@ import pytest
 from connector.states import State
 from tests.pipelines.conftest import CommandResult, Connector, wait_for_result
 from tests.pipelines.leftovers import (
-    create_elsewhere,
-    leave_three_held_creates,
-    leave_three_unknown_creates,
+    create_with_other_ledger,
+    produce_three_held_creates,
+    produce_three_unknown_creates,
     read_rejects,
     read_states,
     retry,
@@ -24,20 +24,20 @@ from tests.pipelines.virtual_time import skip_waits
 SUPPRESS_LINE = "suppress: {file: {path: gone.csv, column: address}}"
 
 
-def leave_lost_creates(connector: Connector, path: Path, first_index: int = 0, base: str = "News") -> CommandResult:
+def produce_lost_creates(connector: Connector, path: Path, first_index: int = 0, base: str = "News") -> CommandResult:
     people_path = connector.write_addresses(3, first_index=first_index, name=path)
-    return leave_three_unknown_creates(connector, people_path, base=base, drop_before=1)
+    return produce_three_unknown_creates(connector, people_path, base=base, drop_before=1)
 
 
-def leave_lost_answers(connector: Connector, path: Path) -> None:
-    leave_three_unknown_creates(connector, connector.write_addresses(3, name=path), drop_after=1)
+def produce_creates_with_lost_answers(connector: Connector, path: Path) -> None:
+    produce_three_unknown_creates(connector, connector.write_addresses(3, name=path), drop_after=1)
 
 
-def leave_held_creates(connector: Connector, path: Path) -> None:
-    leave_three_held_creates(connector, connector.write_addresses(3, name=path))
+def produce_held_creates(connector: Connector, path: Path) -> None:
+    produce_three_held_creates(connector, connector.write_addresses(3, name=path))
 
 
-def leave_one_rejected_create(connector: Connector, path: Path) -> None:
+def produce_one_rejected_create(connector: Connector, path: Path) -> None:
     connector.sandbox.switch(required=["Phone"])
     result = connector.import_file(connector.write_csv(path, "email,phone,tags", "a@x.org,1,", 'b@x.org,,"news,vip"'))
     result.expect_rows(read=2, created=1, rejected=1)
@@ -47,31 +47,31 @@ RESEND_OPTIONS = ("--held", "resend")
 
 
 @pytest.mark.parametrize(
-    ("leave_entries", "email_created_elsewhere", "options", "code", "rows", "states"),
+    ("produce_entries", "email_created_with_other_ledger", "options", "code", "rows", "states"),
     [
-        (leave_lost_answers, "", (), 0, {"read": 3, "exists": 3}, []),
-        (leave_lost_creates, "", (), 0, {"read": 3, "created": 3}, []),
-        (leave_held_creates, "person0@example.com", (), 1, {"read": 3, "exists": 1, "unknown": 2}, [State.HELD] * 2),
-        (leave_held_creates, "person0@example.com", RESEND_OPTIONS, 0, {"read": 3, "exists": 1, "created": 2}, []),
-        (leave_one_rejected_create, "", (), 0, {}, [State.REJECTED]),
-        (leave_one_rejected_create, "", ("--rejected",), 0, {"read": 1, "created": 1}, []),
-        (leave_one_rejected_create, "b@x.org", ("--rejected",), 0, {"read": 1, "exists": 1}, []),
+        (produce_creates_with_lost_answers, "", (), 0, {"read": 3, "exists": 3}, []),
+        (produce_lost_creates, "", (), 0, {"read": 3, "created": 3}, []),
+        (produce_held_creates, "person0@example.com", (), 1, {"read": 3, "exists": 1, "unknown": 2}, [State.HELD] * 2),
+        (produce_held_creates, "person0@example.com", RESEND_OPTIONS, 0, {"read": 3, "exists": 1, "created": 2}, []),
+        (produce_one_rejected_create, "", (), 0, {}, [State.REJECTED]),
+        (produce_one_rejected_create, "", ("--rejected",), 0, {"read": 1, "created": 1}, []),
+        (produce_one_rejected_create, "b@x.org", ("--rejected",), 0, {"read": 1, "exists": 1}, []),
     ],
 )
 def test_a_retry_finishes_entries_without_their_source(
     connector: Connector,
-    leave_entries: Callable[[Connector, Path], object],
-    email_created_elsewhere: str,
+    produce_entries: Callable[[Connector, Path], object],
+    email_created_with_other_ledger: str,
     options: tuple[str, ...],
     code: int,
     rows: dict[str, int],
     states: list[State],
 ) -> None:
-    leave_entries(connector, connector.folder / "people.csv")
+    produce_entries(connector, connector.folder / "people.csv")
     (connector.folder / "people.csv").unlink()
     connector.sandbox.switch(required=[])
-    if email_created_elsewhere:
-        create_elsewhere(connector, connector.write_csv("one.csv", "email", email_created_elsewhere))
+    if email_created_with_other_ledger:
+        create_with_other_ledger(connector, connector.write_csv("one.csv", "email", email_created_with_other_ledger))
     result = retry(connector, *options)
     assert (result.exit_code, result.rows, read_states(connector)) == (code, rows, states), result.stderr
     assert set(connector.count_creates_by_email().values()) == {1}
@@ -83,24 +83,26 @@ def test_a_retry_finishes_entries_without_their_source(
 def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector) -> None:
     path = connector.folder / "people.csv"
     connector.run_json("import", connector.write_addresses(1, first_index=90, name=path), "--base-name", "Shop")
-    leave_lost_answers(connector, path)
-    leave_lost_creates(connector, path, 10, "Shop")
+    produce_creates_with_lost_answers(connector, path)
+    produce_lost_creates(connector, path, 10, "Shop")
     assert retry(connector, "--base-name", "Shop").rows == {"read": 3, "created": 3}
     assert read_states(connector) == [State.UNKNOWN] * 3
-    leave_lost_creates(connector, path, 20, "Shop")
+    produce_lost_creates(connector, path, 20, "Shop")
     assert retry(connector, "--base-id", "1").rows == {"read": 3, "created": 3}
-    leave_lost_creates(connector, path, 30, "Shop")
+    produce_lost_creates(connector, path, 30, "Shop")
     retry(connector).expect(0, read=6, exists=3, created=3)
     bases = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
     assert bases == {"News", "Shop"}
 
 
 def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Connector) -> None:
-    first_result = leave_lost_creates(connector, connector.folder / "one.csv")
+    first_result = produce_lost_creates(connector, connector.folder / "one.csv")
     connector.sandbox.switch(drop_before=1)
-    lost_result = connector.import_file(connector.write_addresses(3, first_index=10, name="two.csv"), "--look", "none")
+    second_result = connector.import_file(
+        connector.write_addresses(3, first_index=10, name="two.csv"), "--look", "none"
+    )
     connector.sandbox.switch(drop_before=0)
-    assert lost_result.rows["unknown"] >= 1
+    assert second_result.rows["unknown"] >= 1
     unknown_count = len(read_states(connector))
     refused_result = retry(connector, "20200101T000000-abcdef")
     assert refused_result.is_refused
@@ -110,7 +112,7 @@ def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Conne
 
 
 def test_open_entries_of_another_account_are_reported(connector: Connector) -> None:
-    leave_lost_creates(connector, connector.folder / "people.csv")
+    produce_lost_creates(connector, connector.folder / "people.csv")
     result = connector.run_json("retry", "--job", connector.write_job("service: {account: other}"))
     assert (result.exit_code, result.report["rows"]["read"]) == (0, 0)
     expected_text = f"The ledger also has 3 unknown or held entries of another account: {connector.sandbox.base_url}"
@@ -119,8 +121,8 @@ def test_open_entries_of_another_account_are_reported(connector: Connector) -> N
 
 
 def test_a_list_that_cannot_be_read_ends_the_retry(connector: Connector) -> None:
-    leave_three_held_creates(connector, connector.write_addresses(3))
-    leave_lost_creates(connector, connector.folder / "more.csv", 10, "Shop")
+    produce_three_held_creates(connector, connector.write_addresses(3))
+    produce_lost_creates(connector, connector.folder / "more.csv", 10, "Shop")
     connector.sandbox.switch(list_error=1)
     result = retry(connector, clock=skip_waits())
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
@@ -132,7 +134,7 @@ def test_a_list_that_cannot_be_read_ends_the_retry(connector: Connector) -> None
 
 def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connector) -> None:
     sandbox, path = connector.sandbox, connector.write_addresses(3)
-    leave_three_held_creates(connector, path)
+    produce_three_held_creates(connector, path)
     retry(connector, "--held", "drop").expect(1, read=3, rejected=3)
     assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.REJECTED] * 3)
     assert connector.import_file(path).rows == {"read": 3, "rejected": 3}
@@ -141,7 +143,7 @@ def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connecto
 
 
 def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector) -> None:
-    leave_one_rejected_create(connector, connector.folder / "people.csv")
+    produce_one_rejected_create(connector, connector.folder / "people.csv")
     result = retry(connector, "--rejected").expect(1, read=1, rejected=1)
     rejects_path = Path(result.report["rejects_file"])
     (row,) = read_rejects(result)
@@ -183,8 +185,8 @@ def write_suppressing_job(connector: Connector) -> Path:
     return connector.write_job(SUPPRESS_LINE)
 
 
-def leave_unknown_entries_of_suppressing_job(connector: Connector) -> Path:
-    """Leave three unknown entries of a job with a suppression list."""
+def produce_unknown_entries_of_suppressing_job(connector: Connector) -> Path:
+    """Sync a job with a suppression list. The run ends with three unknown entries."""
     job_path = write_suppressing_job(connector)
     connector.sandbox.switch(drop_before=1)
     connector.sync().expect_rows(read=3, unknown=3)
@@ -193,7 +195,7 @@ def leave_unknown_entries_of_suppressing_job(connector: Connector) -> Path:
 
 
 def test_unknown_entries_of_a_job_with_a_suppression_list_are_resent_only_with_the_list(connector: Connector) -> None:
-    leave_unknown_entries_of_suppressing_job(connector)
+    produce_unknown_entries_of_suppressing_job(connector)
     result = retry(connector).expect(1, read=3, unknown=3)
     assert result.find_messages("without the suppression list of the job")
     assert not result.find_messages("wait for your decision")
@@ -221,7 +223,7 @@ def test_a_retry_does_not_send_rejected_subscribers_who_are_suppressed_now(conne
 
 
 def test_held_entries_of_a_job_with_a_suppression_list_are_resent_only_with_the_list(connector: Connector) -> None:
-    leave_unknown_entries_of_suppressing_job(connector)
+    produce_unknown_entries_of_suppressing_job(connector)
     connector.write_job(SUPPRESS_LINE, load="quiet_period: 200ms, on_unknown: hold")
     assert connector.run_json("retry", "--job", "job.yaml").rows == {"read": 3, "unknown": 3}
     retry(connector, "--held", "resend").expect(1, read=3, unknown=3)
@@ -230,7 +232,7 @@ def test_held_entries_of_a_job_with_a_suppression_list_are_resent_only_with_the_
 
 
 def test_a_retry_that_cannot_read_the_suppression_list_sends_no_request(connector: Connector) -> None:
-    leave_unknown_entries_of_suppressing_job(connector)
+    produce_unknown_entries_of_suppressing_job(connector)
     requests = connector.sandbox.stats()["requests"]
     connector.write_csv("gone.csv", "address,since", "person1@example.com,2020,x")
     result = connector.run_json("retry", "--job", "job.yaml")

@@ -79,10 +79,10 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
         assert run(good_connector, "import people.csv --base-name News --active") in (1, 3)
         rejects_text = max((tmp_path / "state" / "rejects").iterdir(), key=os.path.getmtime).read_text()
         assert "no right with" in rejects_text, "the rejects file has the message that repeated the token"
-    wrong_connector = Connector(sandbox, tmp_path)
-    wrong_connector.environ["CONNECTOR_TOKEN"] = TOKEN  # not the token of this sandbox
+    connector_with_wrong_token = Connector(sandbox, tmp_path)
+    connector_with_wrong_token.environ["CONNECTOR_TOKEN"] = TOKEN  # not the token of this sandbox
     for command in REQUEST_COMMAND_BY_NAME.values():
-        run(wrong_connector, command)
+        run(connector_with_wrong_token, command)
     assert find_secrets(tmp_path) == []
     (tmp_path / "found").write_text(f"Authorization: {TOKEN}")
     assert find_secrets(tmp_path) == ["found"]

@@ -124,8 +124,8 @@ def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connec
     for record, row in zip(records, exported_rows, strict=True):
         assert record | {"_run_id": "", "_exported_at": ""} == row | {"_run_id": "", "_exported_at": ""}
     assert messages[-1]["value"]["bookmarks"]["subscribers"]["certificate"]["verdict"] == "complete"
-    empty_messages = read_lines(run_program(connector, run_tap, {"base_id": 99}).stdout)
-    assert [message for message in empty_messages if message["type"] == "RECORD"] == []
+    messages_of_empty_base = read_lines(run_program(connector, run_tap, {"base_id": 99}).stdout)
+    assert [message for message in messages_of_empty_base if message["type"] == "RECORD"] == []
 
 
 def test_a_tap_writes_no_state_if_it_cannot_prove_that_the_list_is_complete(connector: Connector) -> None:

@@ -12,7 +12,7 @@ OPTIONAL_LIBRARIES = (
     "python_calamine", "sqlalchemy", "xml.etree", "yaml",
 )  # fmt: skip
 COMMON_LIBRARIES = ("aiohttp", "pyarrow", "rich", "uvloop")  # libraries that most runs need
-LIBRARIES_OF_ROWS = {"pandas", "pandera", "pydantic", "pymysql", "sqlalchemy", "yaml"}
+LIBRARIES_FOR_ROWS = {"pandas", "pandera", "pydantic", "pymysql", "sqlalchemy", "yaml"}
 DIALECT_MODULES = ("sqlalchemy.dialects.postgresql",)
 _PROGRAM = f"""
 import json, os, sys
@@ -63,5 +63,5 @@ def test_an_import_of_plain_rows_imports_no_library_of_other_formats(connector: 
     (connector.folder / "people.csv").write_text("email\nann@example.com\n", encoding="utf-8")
     options = ("--base-id", "1", "--active", "--quiet-period", "1ms")
     exit_code, libraries = run_and_list_libraries(connector, "import", "people.csv", *options)
-    unused_libraries = {*OPTIONAL_LIBRARIES, *DIALECT_MODULES} - LIBRARIES_OF_ROWS
+    unused_libraries = {*OPTIONAL_LIBRARIES, *DIALECT_MODULES} - LIBRARIES_FOR_ROWS
     assert (exit_code, unused_libraries & set(libraries)) == (0, set())

@@ -12,17 +12,17 @@ class VirtualTime:
     def __init__(self, start: datetime) -> None:
         self._start, self._monotonic = start, system_clock().monotonic
         self._offset_s = -self._monotonic()
-        self.clock = Clock(self._read_s, self._read_date, self._sleep)
+        self.clock = Clock(self._read_monotonic_s, self._read_date, self._sleep)
 
     def move_to(self, date: datetime) -> None:
         """Move the time forward to this moment."""
         self._offset_s += (date - self._read_date()).total_seconds()
 
-    def _read_s(self) -> float:
+    def _read_monotonic_s(self) -> float:
         return self._monotonic() + self._offset_s
 
     def _read_date(self) -> datetime:
-        return self._start + timedelta(seconds=self._read_s())
+        return self._start + timedelta(seconds=self._read_monotonic_s())
 
     async def _sleep(self, seconds: float) -> None:
         self._offset_s += max(seconds, 0.0)

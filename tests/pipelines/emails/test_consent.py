@@ -5,7 +5,7 @@ import pytest
 from tests.pipelines.conftest import Connector
 from tests.pipelines.emails.outbox import list_recipients
 from tests.pipelines.emails.test_mail_command import mailer, write_job
-from tests.pipelines.leftovers import create_elsewhere, unsubscribe
+from tests.pipelines.leftovers import create_with_other_ledger, unsubscribe
 
 __all__ = ["mailer"]
 
@@ -83,14 +83,14 @@ def test_an_inactive_subscriber_gets_an_email_only_if_the_job_allows_it(mailer: 
 
 
 @pytest.mark.parametrize(
-    ("switches", "seeded_count"),
+    ("switches", "seeded_people_count"),
     [({"hide": "inactive"}, 0), ({"filters": "ignored"}, 0), ({"activity": "omit_false"}, 20)],
 )  # fmt: skip
 def test_inactive_subscribers_are_found_in_each_form_of_the_list(
-    mailer: Connector, switches: dict[str, str], seeded_count: int
+    mailer: Connector, switches: dict[str, str], seeded_people_count: int
 ) -> None:
-    if seeded_count:
-        mailer.sandbox.seed(seeded_count, base_name="Others")
+    if seeded_people_count:
+        mailer.sandbox.seed(seeded_people_count, base_name="Others")
     unsubscribe(mailer, "bob@example.net")
     mailer.sandbox.switch(**switches)
     mailer.run_json("mail", "mail.yaml").expect(0, read=3, suppressed=1, sent=2)
@@ -121,7 +121,7 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
 def test_recipients_without_is_active_on_the_list_are_suppressed(mailer: Connector) -> None:
     people = [f"p{index}@example.net,{'true' if index else 'false'}" for index in range(9)]
     mailer.write_csv("base.csv", "email,is_active", *people)
-    create_elsewhere(mailer, mailer.folder / "base.csv", "--base-id", "7")
+    create_with_other_ledger(mailer, mailer.folder / "base.csv", "--base-id", "7")
     mailer.sandbox.switch(activity="omit_some", filters="ignored")
     mailer.write_people("email,first,order", *(f"p{index}@example.net,P,1" for index in range(9)))
     result = mailer.run_json("mail", "mail.yaml")

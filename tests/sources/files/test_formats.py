@@ -129,6 +129,6 @@ def test_each_chunk_has_numbered_rows_and_the_share_of_the_file_that_has_been_re
     assert len(chunks) > 1
     assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == rows
     first_number = 2 if name.endswith(("csv", "xlsx")) else 1  # the header is a row of a CSV file and of a sheet
-    numbers = [number for chunk in chunks for number in chunk.row_numbers.tolist()]
-    assert numbers == list(range(first_number, first_number + len(rows)))
+    row_numbers_of_chunks = [number for chunk in chunks for number in chunk.row_numbers.tolist()]
+    assert row_numbers_of_chunks == list(range(first_number, first_number + len(rows)))
     assert [chunk.read_share for chunk in chunks] == pytest.approx(expected_shares.tolist(), abs=0.05)
