@@ -24,7 +24,7 @@ from connector.runs.alerts import (
 )
 from connector.runs.report import Report, RunScope, describe_fault, record_error, report_error
 from connector.service.webhook import build_headers, post_webhook
-from connector.settings import read_state
+from connector.settings import read_state_location
 
 _MAX_ATTEMPTS = 3
 _RETRY_WAIT_S = 2.0
@@ -65,7 +65,7 @@ async def report_failed_start(
         report.scope = RunScope(settings={"job_file": str(path)})
     state_dir = None
     with suppress(ConfigurationError):  # the state folder may be the cause of `error`
-        state_dir = read_state(environ).state_dir
+        state_dir = read_state_location(environ).state_dir
     if error.run_id is None and state_dir is not None:
         record_error(report, state_dir)
     return report.run_id, await send_alert(notification_settings, report, state_dir, stop)

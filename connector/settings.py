@@ -17,7 +17,7 @@ import platformdirs
 
 from connector.errors import ConfigurationError
 from connector.service.settings import Service, Token, parse_base_url
-from connector.texts import is_unicode, make_line
+from connector.texts import escape_to_one_line, is_unicode
 
 # The limit of open files
 
@@ -34,12 +34,12 @@ def raise_descriptor_limit() -> None:
     """Raise the soft limit of this process, at most to the hard limit. If the limit cannot be raised, it does not
     change."""
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    new_limit = (
+    new_soft_limit = (
         _WANTED_DESCRIPTOR_LIMIT if hard_limit == resource.RLIM_INFINITY else min(_WANTED_DESCRIPTOR_LIMIT, hard_limit)
     )
-    if soft_limit != resource.RLIM_INFINITY and soft_limit < new_limit:
+    if soft_limit != resource.RLIM_INFINITY and soft_limit < new_soft_limit:
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (new_soft_limit, hard_limit))
 
 
 def limit_connection_count(requested_count: int) -> int:
@@ -135,7 +135,7 @@ def read_settings(
     service = read_service(
         environ, base_url=base_url, token=token, authorization=authorization, timeout_s=timeout_s, proxy=proxy
     )
-    state_location = read_state(environ, is_writing=is_writing)
+    state_location = read_state_location(environ, is_writing=is_writing)
     return Settings(
         service=service,
         account=account or service.base_url,
@@ -232,7 +232,7 @@ def _check_token(text: str, origin: str) -> Token:
     return Token(token)
 
 
-def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateLocation:
+def read_state_location(environ: Mapping[str, str], *, is_writing: bool = True) -> StateLocation:
     """Return the location of the ledger and the other files of this user. If `is_writing`, create the folder. Only its
     owner can open the folder (0700), because the files contain personal data.
 
@@ -247,8 +247,8 @@ def read_state(environ: Mapping[str, str], *, is_writing: bool = True) -> StateL
     )
     if not is_unicode(str(folder)):
         raise ConfigurationError(
-            f"the path of the state folder, {make_line(str(folder))}, is not in UTF-8, and the ledger's database "
-            "needs a path in UTF-8: set CONNECTOR_STATE_DIR to another folder"
+            f"the path of the state folder, {escape_to_one_line(str(folder))}, is not in UTF-8, and the ledger's "
+            "database needs a path in UTF-8: set CONNECTOR_STATE_DIR to another folder"
         )
     is_folder_usable = True
     if is_writing:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 MAX_SHARDS = 1000
 
-_LEADING_BYTES = 8  # the first bytes of a digest, which decide its shard
+_PREFIX_BYTES = 8  # number of bytes in the prefix of a digest, which decides its shard
 _DIGEST_BYTES = 16
-_DIGEST_RANGE = 1 << (8 * _LEADING_BYTES)
+_PREFIX_RANGE = 1 << (8 * _PREFIX_BYTES)
 _END_OF_DIGESTS = b"\xff" * (_DIGEST_BYTES + 1)  # larger than every digest
 
 
@@ -45,7 +45,7 @@ class Shard:
     @property
     def smallest_digest(self) -> bytes:
         """The smallest digest of the shard."""
-        return self._first_leading_number.to_bytes(_LEADING_BYTES, "big") + bytes(_DIGEST_BYTES - _LEADING_BYTES)
+        return self._smallest_prefix_number.to_bytes(_PREFIX_BYTES, "big") + bytes(_DIGEST_BYTES - _PREFIX_BYTES)
 
     @property
     def end_digest(self) -> bytes:
@@ -68,17 +68,17 @@ class Shard:
         import numpy as np  # imported here, so that the help of a command does not wait for NumPy
 
         eight_byte_numbers = np.frombuffer(np.ascontiguousarray(digests).tobytes(), dtype=">u8")
-        leading_numbers = eight_byte_numbers.reshape(-1, _DIGEST_BYTES // _LEADING_BYTES)[:, 0]
-        last_leading_number = self.index * _DIGEST_RANGE // self.count - 1
-        return (leading_numbers >= np.uint64(self._first_leading_number)) & (
-            leading_numbers <= np.uint64(last_leading_number)
+        prefix_numbers = eight_byte_numbers.reshape(-1, _DIGEST_BYTES // _PREFIX_BYTES)[:, 0]
+        largest_prefix_number = self.index * _PREFIX_RANGE // self.count - 1
+        return (prefix_numbers >= np.uint64(self._smallest_prefix_number)) & (
+            prefix_numbers <= np.uint64(largest_prefix_number)
         )
 
-    def scale_digest(self, digest: bytes) -> bytes:
+    def map_digest_into_shard(self, digest: bytes) -> bytes:
         """Return the digest that has, in the range of this shard, the same relative position as `digest` has among all
         digests."""
-        offset = int.from_bytes(digest[:_LEADING_BYTES].ljust(_LEADING_BYTES, b"\0"), "big") // self.count
-        return (self._first_leading_number + offset).to_bytes(_LEADING_BYTES, "big") + digest[_LEADING_BYTES:]
+        offset = int.from_bytes(digest[:_PREFIX_BYTES].ljust(_PREFIX_BYTES, b"\0"), "big") // self.count
+        return (self._smallest_prefix_number + offset).to_bytes(_PREFIX_BYTES, "big") + digest[_PREFIX_BYTES:]
 
     def divide(self, limit: int) -> int:
         """Return this shard's part of a limit that all shards share. The sum of all parts is the limit."""
@@ -86,9 +86,9 @@ class Shard:
         return quotient + (self.index <= remainder)
 
     @property
-    def _first_leading_number(self) -> int:
-        return (self.index - 1) * _DIGEST_RANGE // self.count
+    def _smallest_prefix_number(self) -> int:
+        return (self.index - 1) * _PREFIX_RANGE // self.count
 
 
-WHOLE = Shard()
+SINGLE_SHARD = Shard()
 """The only shard of an ordinary run."""

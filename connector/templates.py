@@ -41,7 +41,7 @@ _SUFFIXES = frozenset({
 })  # fmt: skip
 """Words after a name that do not belong to the name, in lower case and without dots."""
 
-_WORDS_OF_GROUPS = frozenset({
+_WORDS_OF_GROUP_NAMES = frozenset({
     "&", "+", "and", "und", "et", "en", "or", "oder", "family", "familie", "famille", "familia", "famiglia", "team",
     "gmbh", "ag", "kg", "ohg", "ug", "ltd", "limited", "inc", "llc", "corp", "company", "co", "plc", "bv", "nv", "sa",
     "sarl", "srl", "spa", "oy", "ab", "as", "group", "foundation", "verein", "ev",
@@ -63,7 +63,7 @@ def split_name(name: str) -> tuple[str, str]:
     word_lists = [words_between_commas.split() for words_between_commas in whole_name.split(",")]
     words = [word for word_list in word_lists for word in word_list]
     plain_words = [word.lower().replace(".", "") for word in words]
-    if not _WORDS_OF_GROUPS.isdisjoint(plain_words) or any(
+    if not _WORDS_OF_GROUP_NAMES.isdisjoint(plain_words) or any(
         category(character)[0] not in "LM" and character not in _NAME_PUNCTUATION for character in whole_name
     ):
         return whole_name, ""
@@ -72,7 +72,7 @@ def split_name(name: str) -> tuple[str, str]:
     if len(word_lists) == 2:
         family_name_words, given_name_words = (_drop_titles(word_list) for word_list in word_lists)
     elif len(word_lists) == 1:
-        given_name_words, family_name_words = _divide_words(_drop_titles(word_lists[0]))
+        given_name_words, family_name_words = _split_given_and_family_name(_drop_titles(word_lists[0]))
     else:
         return whole_name, ""
     return (
@@ -82,7 +82,7 @@ def split_name(name: str) -> tuple[str, str]:
     )
 
 
-def _divide_words(words: list[str]) -> tuple[list[str], list[str]]:
+def _split_given_and_family_name(words: list[str]) -> tuple[list[str], list[str]]:
     """Return the single word of the given name, and the words of the family name. If the split is not certain, return
     all words as the given name."""
     particle_mask = [word.lower().replace(".", "") in _PARTICLES for word in words]

@@ -23,12 +23,12 @@ def agree(number: int, singular: str, plural: str) -> str:
 
 # Control characters (C0 and C1), line separators, direction marks, invisible characters, lone surrogates, and tags.
 # Joiners (U+200C, U+200D) are not hidden characters, because names and emoji need them.
-_HIDDEN_RANGES = (
+_HIDDEN_CHARACTER_RANGES = (
     "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f"
     "\\ufeff\\ufff9-\\ufffb\\ud800-\\udfff\\U000e0000-\\U000e007f"
 )
-_HIDDEN_CHARACTER = re.compile(f"[{_HIDDEN_RANGES}]")
-_HIDDEN_OR_LINE_END = re.compile(f"[{_HIDDEN_RANGES}\\n\\t]")
+_HIDDEN_CHARACTER = re.compile(f"[{_HIDDEN_CHARACTER_RANGES}]")
+_HIDDEN_OR_LINE_END = re.compile(f"[{_HIDDEN_CHARACTER_RANGES}\\n\\t]")
 
 
 def make_visible(text: str) -> str:
@@ -42,7 +42,7 @@ def is_unicode(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def make_line(text: str) -> str:
+def escape_to_one_line(text: str) -> str:
     """Return the text as one line. Escapes replace hidden characters, and also line ends and tabs."""
     return _HIDDEN_OR_LINE_END.sub(_escape_match, text)
 
@@ -70,11 +70,11 @@ FORMULA_PATTERN = "^'*[=+@\t\r\n-]"
 after apostrophes, is in OWASP's list "CSV Injection". A text that has an apostrophe gets a second apostrophe, so that
 removing one apostrophe restores every text."""
 
-GUARDED_PATTERN = f"^'({FORMULA_PATTERN[1:]})"
-"""The pattern of a text that `guard_formula` has changed. The group is the beginning of the original text."""
+ESCAPED_FORMULA_PATTERN = f"^'({FORMULA_PATTERN[1:]})"
+"""The pattern of a text that `escape_formula` has changed. The group is the beginning of the original text."""
 
 
-def guard_formula(text: str) -> str:
+def escape_formula(text: str) -> str:
     """Return the text for a cell of a CSV file, with an apostrophe before the text if a spreadsheet may run it."""
     return f"'{text}" if re.match(FORMULA_PATTERN, text) else text
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.rows import Chunk, MalformedRow
-from connector.shards import WHOLE, Shard
+from connector.shards import SINGLE_SHARD, Shard
 from connector.subscribers.identity import digest_identity, join_digests
 from connector.subscribers.preparation import select_shard
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
@@ -31,10 +31,10 @@ def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], shard_count: int
 @given(st.binary(min_size=16, max_size=16), st.sampled_from(SHARD_COUNTS))
 def test_a_digest_that_is_moved_into_a_shard_is_in_the_shard(digest: bytes, shard_count: int) -> None:
     assert all(
-        Shard(index, shard_count).has_digest(Shard(index, shard_count).scale_digest(digest))
+        Shard(index, shard_count).has_digest(Shard(index, shard_count).map_digest_into_shard(digest))
         for index in (1, shard_count)
     )
-    assert WHOLE.scale_digest(digest) == digest
+    assert SINGLE_SHARD.map_digest_into_shard(digest) == digest
 
 
 def test_shards_follow_each_other_without_a_gap() -> None:
@@ -47,7 +47,7 @@ def test_shards_follow_each_other_without_a_gap() -> None:
 
 def test_two_shards_are_disjoint_only_if_they_differ_and_have_the_same_count() -> None:
     assert not Shard(1, 4).overlaps(Shard(2, 4))
-    for other_shard in (Shard(1, 4), Shard(4, 5), WHOLE):
+    for other_shard in (Shard(1, 4), Shard(4, 5), SINGLE_SHARD):
         assert Shard(1, 4).overlaps(other_shard)
         assert other_shard.overlaps(Shard(1, 4))
 

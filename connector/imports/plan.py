@@ -17,7 +17,7 @@ from connector.load.session import LoadGuard
 from connector.rows import Source
 from connector.runs.frame import RunPlan
 from connector.runs.rejects import select_source_columns
-from connector.shards import WHOLE, Shard
+from connector.shards import SINGLE_SHARD, Shard
 from connector.sources.files import refuse_missing_columns
 from connector.subscribers.identity_lists import Suppression
 from connector.subscribers.preparation import PreparedChunk, check_mapping, prepare_chunks
@@ -62,7 +62,7 @@ class RowsPlan:
         return tuple(name for name in select_source_columns(self.source.columns) if name not in self.columns)
 
     def prepare_chunks(
-        self, today: date, suppression: Suppression | None, shard: Shard = WHOLE
+        self, today: date, suppression: Suppression | None, shard: Shard = SINGLE_SHARD
     ) -> Iterator[PreparedChunk]:
         """Read the source chunk by chunk to its end, and prepare the rows of the shard. Raises the errors of
         `connector.subscribers.preparation.prepare_chunks`."""

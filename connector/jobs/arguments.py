@@ -21,7 +21,7 @@ from connector.runs.rejects import is_rejects_file
 from connector.sources.files import open_file
 from connector.sources.inputs import STANDARD_INPUT
 from connector.stores import is_pattern, is_url
-from connector.texts import make_line
+from connector.texts import escape_to_one_line
 from connector.units import format_duration
 
 FILE_ARGUMENTS = ("format", "encoding", "delimiter", "sheet")
@@ -228,7 +228,9 @@ def choose_import_name(path: str | PathLike[str]) -> str:
         return "stdin"
     file_path = Path(path)
     is_one_file = file_path.exists() or not is_pattern(file_path.name)
-    return make_line(file_path.stem if is_one_file else file_path.parent.name or file_path.stem).strip() or "file"
+    return (
+        escape_to_one_line(file_path.stem if is_one_file else file_path.parent.name or file_path.stem).strip() or "file"
+    )
 
 
 def _convert_path(path: str | PathLike[str]) -> str | Path:

@@ -17,7 +17,7 @@ from connector.load.session import LoadGuard
 from connector.rows import Source, closed_on_error
 from connector.runs.rejects import is_rejects_file, read_corrections, select_source_columns
 from connector.settings import Settings
-from connector.shards import WHOLE, Shard
+from connector.shards import SINGLE_SHARD, Shard
 from connector.subscribers.consent import build_consent_rule
 from connector.subscribers.headers import guess_mapping, override_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
@@ -39,7 +39,7 @@ class RunRequest:
     wait_s: float = 0.0
     is_full: bool = False
     since: str | None = None
-    shard: Shard = WHOLE
+    shard: Shard = SINGLE_SHARD
 
 
 _DEFAULT_REQUEST = RunRequest()

@@ -20,7 +20,7 @@ from connector.ledger.schema import (
     IS_UNFINISHED_SQL,
 )
 from connector.ledger.store import Base, BatchStatement, Rows, Store, make_storable
-from connector.shards import WHOLE, Shard
+from connector.shards import SINGLE_SHARD, Shard
 from connector.states import ENTRY_STATE_MACHINE, CreateEvent, Event, State, list_states_sql
 
 NOT_FINAL_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 409, 429})
@@ -168,7 +168,7 @@ class Ledger:
     arguments is limited to the shard's range of identities.
     """
 
-    def __init__(self, store: Store, shard: Shard = WHOLE) -> None:
+    def __init__(self, store: Store, shard: Shard = SINGLE_SHARD) -> None:
         self.store, self.shard = store, shard
         self._range = {"range_start": shard.smallest_digest, "range_end": shard.end_digest}
         self.connection, self.is_file, self.transaction = store.connection, store.is_file, store.transaction
@@ -258,7 +258,7 @@ class Ledger:
         `first_identity`. After the last entry of the shard, the search continues at the first entry."""
         parameters = {**parameters, "state": State.CONFIRMED, "number": max_count, "not_ended": inf, **self._range}
         entries = dict[ConfirmedEntry, None]()
-        for first_shard_identity in dict.fromkeys((self.shard.scale_digest(first_identity), b"")):
+        for first_shard_identity in dict.fromkeys((self.shard.map_digest_into_shard(first_identity), b"")):
             if len(entries) < max_count:
                 rows = self.connection.execute(statement, {**parameters, "start": first_shard_identity})
                 entries |= dict.fromkeys(ConfirmedEntry(*row) for row in rows)

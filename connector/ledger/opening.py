@@ -38,7 +38,7 @@ from connector.ledger.sqlite import find_emails_file, hold_campaign_file, open_e
 from connector.ledger.store import Store, build_missing_ledger_error, translate_errors
 from connector.pace.pace import Pace
 from connector.settings import Settings
-from connector.shards import WHOLE, Shard
+from connector.shards import SINGLE_SHARD, Shard
 from connector.states import State
 
 _LOCK_TRANSACTION = text("SELECT pg_advisory_xact_lock(:key)")
@@ -48,7 +48,7 @@ _LOCK_TRANSACTION = text("SELECT pg_advisory_xact_lock(:key)")
 def open_ledger(
     url: str,
     *,
-    shard: Shard = WHOLE,
+    shard: Shard = SINGLE_SHARD,
     wait_s: float = 0.0,
     is_stopped: Callable[[], bool] = lambda: False,
     may_create: bool = True,

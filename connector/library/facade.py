@@ -41,7 +41,7 @@ from connector.progress import Progress
 from connector.runs.explanations import Explanation, explain_identity
 from connector.runs.planned_rows import check_rows_path
 from connector.runs.report import Report
-from connector.settings import Settings, read_state
+from connector.settings import Settings, read_state_location
 from connector.sources.columnar import ArrowStream, open_rows
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ class Connector:
         >>> entry.state, entry.base_id, entry.run.run_id == report.run_id
         ('confirmed', 7, True)
         """
-        return explain_identity(read_state(self._build_environ(), is_writing=False), identity)
+        return explain_identity(read_state_location(self._build_environ(), is_writing=False), identity)
 
     @overload
     def read_subscribers(self, *, chunksize: None = ..., **options: Unpack[ListFilters]) -> pd.DataFrame: ...

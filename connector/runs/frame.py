@@ -54,7 +54,7 @@ from connector.runs.row_files import LoadFiles, RowFindings
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.settings import Settings, build_service, limit_in_flight_count
-from connector.shards import WHOLE, Shard
+from connector.shards import SINGLE_SHARD, Shard
 from connector.subscribers.identity_lists import InactiveIdentities, Suppression
 from connector.tally import Tally
 from connector.texts import agree, count
@@ -95,7 +95,7 @@ class RunPlan:
     owner_job: str = ""
     job_path: Path | None = None
     wait_s: float = 0.0  # the time to wait for another run that holds the ledger
-    shard: Shard = WHOLE  # the shard of identities to which the run is limited
+    shard: Shard = SINGLE_SHARD  # the shard of identities to which the run is limited
     is_full: bool = False  # whether rows that earlier runs have reported as changed are compared again
     is_planned: bool = False  # whether the run is a plan: it sends nothing, and only reads the ledger
     rows_path: Path | None = None  # path of the file with each row of a plan

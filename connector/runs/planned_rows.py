@@ -20,7 +20,7 @@ from connector.runs.row_files import OPT_OUT_DIFFERENCE, RowFindings
 from connector.spool import SpooledValues
 from connector.subscribers.preparation import PreparedChunk
 from connector.tally import Change, OptOut, Problem, RowRecorder
-from connector.texts import guard_formula
+from connector.texts import escape_formula
 
 PLANNED_ROW_COLUMNS = (
     "_row",
@@ -149,7 +149,7 @@ class PlannedRows(CloseableResource, RowRecorder):
                 writer = csv.writer(csv_file)
                 writer.writerow(PLANNED_ROW_COLUMNS)
                 for index in range(self._line_count):
-                    writer.writerow([guard_formula(str(cell)) for cell in self._spooled_lines.read(index)])
+                    writer.writerow([escape_formula(str(cell)) for cell in self._spooled_lines.read(index)])
         except (OSError, RunAborted) as failure:
             reason = failure.strerror if isinstance(failure, OSError) else failure
             self.failure = self.failure or f"--rows {path} cannot be written: {reason}"

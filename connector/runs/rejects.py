@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
-from connector.texts import GUARDED_PATTERN
+from connector.texts import ESCAPED_FORMULA_PATTERN
 
 ADDED_COLUMNS = (
     "_row", "_file", "_outcome", "_field", "_code", "_message", "_http_status", "_attempts", "_run_id", "_at", "_raw",
@@ -32,7 +32,7 @@ class CorrectedRejects(CloseableResource):
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         for chunk in self._source.read_chunks(used_columns):
-            frame = chunk.frame.replace(GUARDED_PATTERN, r"\1", regex=True) if self._is_guarded else chunk.frame
+            frame = chunk.frame.replace(ESCAPED_FORMULA_PATTERN, r"\1", regex=True) if self._is_guarded else chunk.frame
             source_columns = list(select_source_columns([str(name) for name in frame.columns]))
             uncorrected_mask = ((frame[source_columns] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
             uncorrected_rows = frame[uncorrected_mask]

@@ -27,7 +27,7 @@ from connector.service.answers import build_refusal_kind
 from connector.sheet_file import CellError, SheetFile
 from connector.subscribers.preparation import Difference, PreparedChunk
 from connector.tally import Change, OptOut, Problem, RowRecorder
-from connector.texts import GUARDED_PATTERN, agree, count, guard_formula
+from connector.texts import ESCAPED_FORMULA_PATTERN, agree, count, escape_formula
 
 DRIFT_COLUMNS = {
     "identity": "Email or client_user_id: the source's value, or the service's value if the run has not read the row.",
@@ -168,7 +168,7 @@ class RowFile(CloseableResource):
                 self._file = io.TextIOWrapper(create_private_file(self._path), "utf-8", "backslashreplace", newline="")
                 self._writer = csv.writer(self._file)
                 self._writer.writerow(self._header)
-            self._writer.writerow([guard_formula(cell) if isinstance(cell, str) else cell for cell in cells])
+            self._writer.writerow([escape_formula(cell) if isinstance(cell, str) else cell for cell in cells])
             self.line_count += 1
         except OSError as error:
             self._record_failure(error)
@@ -249,7 +249,7 @@ class RejectsFile(RowFile):
                 sheet_file = SheetFile(partial_file.file, next(lines))
                 try:
                     for line in lines:
-                        sheet_file.write_row([re.sub(GUARDED_PATTERN, r"\1", cell) for cell in line])
+                        sheet_file.write_row([re.sub(ESCAPED_FORMULA_PATTERN, r"\1", cell) for cell in line])
                     sheet_file.close({})
                 finally:
                     sheet_file.discard()

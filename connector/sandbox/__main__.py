@@ -32,7 +32,7 @@ def main() -> int:
             options.data,
             options.settings,
             host=options.host,
-            stop_with_stdin=options.stop_with_stdin,
+            stops_at_end_of_stdin=options.stop_with_stdin,
         )
     except (ValueError, OSError, OverflowError) as error:
         sys.stderr.write(f"sandbox: {error}\n")

@@ -21,9 +21,9 @@ class Delivery(StrEnum):
     """How a response is delivered, and what happens to its connection. The value of a member is its name in the counts
     of requests."""
 
-    WHOLE = "whole"  # the response is sent
+    WHOLE_RESPONSE = "whole"  # the response is sent
     CUT = "cut"  # nothing is sent, and the connection ends
-    HALF = "cut_in_answer"  # half of the response is sent, then the connection ends
+    HALF_RESPONSE = "cut_in_answer"  # half of the response is sent, then the connection ends
     SILENT = "hung"  # nothing is sent, and the connection stays open
 
 
@@ -74,10 +74,12 @@ class Connection:
         """Whether the client has closed the connection, so that no response can reach the client."""
         return self._transport is None or self._transport.is_closing()
 
-    def finish(self, response: Response, delivery: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
+    def finish(
+        self, response: Response, delivery: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close"
+    ) -> None:
         """End the request. If the client has closed the connection, do nothing."""
         if delivery is not Delivery.SILENT and self._finished is not None and not self._finished.done():
-            self._finished.set_result((response, delivery, cut_by))
+            self._finished.set_result((response, delivery, cut_method))
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Return the answer to a request, or cut the connection. aiohttp writes nothing to a connection that is cut."""
@@ -88,16 +90,16 @@ class Connection:
         path, _, query = request.raw_path.partition("?")
         self._finished = asyncio.get_running_loop().create_future()
         self._receive(Request(request.method, path, query, request.headers, body), self)
-        response, delivery, cut_by = await self._finished
+        response, delivery, cut_method = await self._finished
         headers = {"Content-Type": response.content_type, **dict(response.headers)}
-        if delivery is Delivery.WHOLE:
+        if delivery is Delivery.WHOLE_RESPONSE:
             return web.Response(body=response.body, status=response.status, headers=headers)
         stream_response = web.StreamResponse(status=response.status or 200, headers=headers)
-        if delivery is Delivery.HALF and response.body:
+        if delivery is Delivery.HALF_RESPONSE and response.body:
             stream_response.content_length = len(response.body)
             await stream_response.prepare(request)
             await stream_response.write(response.body[: len(response.body) // 2])
-        if transport is not None and delivery is Delivery.CUT and cut_by == "reset":
+        if transport is not None and delivery is Delivery.CUT and cut_method == "reset":
             client_socket = transport.get_extra_info("socket")
             client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()

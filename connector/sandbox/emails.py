@@ -140,7 +140,7 @@ class _SendBody(_EmailModel):
 def parse_email(body: bytes, settings: SandboxSettings) -> SendEmail:
     """Return the email of a request's body. Raise RejectedError with the first field that breaks a rule."""
     try:
-        send_email = _SendBody.model_validate_json(body, extra=settings.extra_fields).send_email
+        send_email = _SendBody.model_validate_json(body, extra=settings.extra_fields_policy).send_email
     except ValidationError as error:
         raise build_rejection(error) from None
     domain = send_email.email.sender.email.rpartition("@")[2].lower()

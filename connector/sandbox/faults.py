@@ -75,7 +75,7 @@ class FaultDraw:
         return tuple(Fault)[index] if index < len(Fault) else None
 
 
-class CreateBlock:
+class CreateBlocker:
     """Refuses all creates for a while, from the create with the number `blocked_from` on. The refusals end after some
     time, or after some refused creates."""
 
@@ -84,15 +84,15 @@ class CreateBlock:
         self._received_count = self._refused_count = 0
         self._started_at = math.inf
 
-    def apply_settings(self, settings: SandboxSettings) -> "CreateBlock":
+    def apply_settings(self, settings: SandboxSettings) -> "CreateBlocker":
         """Return the object for these settings: this object, or a new object if `blocked_from` has changed."""
         if settings.blocked_from != self._settings.blocked_from:
-            return CreateBlock(settings)
+            return CreateBlocker(settings)
         self._settings = settings
         return self
 
-    def count_and_check_create(self, now: float) -> bool:
-        """Count a create, and return whether the create is refused."""
+    def blocks_next_create(self, now: float) -> bool:
+        """Count a create, and return whether the object refuses the create."""
         settings = self._settings
         self._received_count += 1
         if not settings.blocked_from or self._received_count < settings.blocked_from:

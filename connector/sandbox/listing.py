@@ -86,7 +86,7 @@ def parse_query(text: str, settings: SandboxSettings) -> Query:
     if len(parameter_texts) < len(pairs):
         raise RejectedError("A parameter is given twice")
     try:
-        parameters = _Parameters.model_validate(parameter_texts, extra=settings.extra_fields)
+        parameters = _Parameters.model_validate(parameter_texts, extra=settings.extra_fields_policy)
     except ValidationError as error:
         raise build_rejection(error) from None
     parameter_values = parameters.model_dump(exclude={"offset", "limit"}, exclude_unset=True)
@@ -114,7 +114,7 @@ def find_subscriber_ids(store: SubscriberStore, query: Query, settings: SandboxS
         ids = []
     elif not query.filters or query.base_id is not None:
         ids = store.list_visible_ids(query.base_id)
-    elif any(_is_blind_filter(filter_, settings) for filter_ in query.filters):
+    elif any(_always_finds_nothing(filter_, settings) for filter_ in query.filters):
         ids = []
     else:
         combine = any if settings.combine == "any" else all
@@ -175,17 +175,17 @@ def _is_hidden_subscriber(
     request's filters by name."""
     subscriber = store.read(subscriber_id)
     gender = subscriber.get("Gender") or ""
-    is_in_class = {
+    is_hidden_by_class = {
         "inactive": subscriber.get("IsActive") is not True and requested_values.get("IsActive") is not False,
         _CLASS_BY_GENDER[gender]: requested_values.get("Gender") != gender,
         "unconfirmed": subscriber_id in store.created_ids,
         "no_email": not subscriber.get("Email") and not requested_values.keys() & {"Id", "ClientUserId"},
         "old_ids": subscriber_id < settings.old_ids_below and "Id" not in requested_values,
     }
-    return any(is_in_class.get(name, False) for name in settings.hide)
+    return any(is_hidden_by_class.get(name, False) for name in settings.hide)
 
 
-def _is_blind_filter(filter_: Filter, settings: SandboxSettings) -> bool:
+def _always_finds_nothing(filter_: Filter, settings: SandboxSettings) -> bool:
     """Return whether a text filter finds nothing because of its characters (switch `blind_filters`)."""
     text = str(filter_.value) if filter_.name in _TEXT_FILTERS else ""
     has_characters_by_class = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}

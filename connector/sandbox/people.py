@@ -232,10 +232,10 @@ class SyntheticSubscribers:
     def select(self, matches: Callable[[dict[str, Any]], bool]) -> Iterator[int]:
         """Yield the ids of all subscribers that match. Many subscribers have the same name and gender, so `matches` is
         called once for them. `matches` must not read Id, Email, ClientUserId or Phone, because these fields differ."""
-        person_mask = [
+        matching_person_mask = [
             matches(orjson.loads(subscriber_json)) for subscriber_json in self.build_jsons(self.ids[:_PERSON_COUNT])
         ]
-        return compress(self.ids, cycle(person_mask))
+        return compress(self.ids, cycle(matching_person_mask))
 
     def build_jsons(self, subscriber_ids: Iterable[int]) -> list[bytes]:
         """Return the JSON of these subscribers, as the service writes it."""

@@ -101,10 +101,10 @@ class SandboxProcess:
             if pipe is not None:
                 pipe.close()
 
-    def truth(self, after: int = 0) -> dict[str, Any]:
-        """Return the truth log (connector/sandbox/truth.py): the `events` after the sequence `after`, the last
+    def truth(self, after_sequence_number: int = 0) -> dict[str, Any]:
+        """Return the truth log (connector/sandbox/truth.py): the `events` after this number, the last
         `sequence`, the number of `subscribers`, the `bases`, and the `duplicates`."""
-        return self._call_control("GET", f"truth?after={after}")
+        return self._call_control("GET", f"truth?after={after_sequence_number}")
 
     def stats(self) -> dict[str, Any]:
         """Return the counts of requests and answers (connector/sandbox/truth.py), and the numbers of `subscribers` and

@@ -231,10 +231,10 @@ def serve(
     settings: Sequence[str],
     *,
     host: str = "127.0.0.1",
-    stop_with_stdin: bool = False,
+    stops_at_end_of_stdin: bool = False,
 ) -> None:
-    """Serve service-api.md on loopback until SIGINT or SIGTERM, or with `stop_with_stdin` until the end of stdin. Port
-    0 takes a free port. Print `sandbox listening on http://HOST:PORT` to stdout when the sandbox is ready.
+    """Serve service-api.md on loopback until SIGINT or SIGTERM, or until stdin ends (`stops_at_end_of_stdin`).
+    Port 0 takes a free port. Print `sandbox listening on http://HOST:PORT` to stdout when the sandbox is ready.
 
     Raises ValueError for a setting, a token, a host or a directory that cannot be used, and OSError for a port in use.
     """
@@ -247,11 +247,13 @@ def serve(
         raise ValueError(f"the port must be 0 (a free port) to 65535, not {port}")
     gc.set_threshold(_GC_THRESHOLD, 20, 50)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        runner.run(_serve_sandbox(port, token, data, parsed_settings, host, stop_with_stdin=stop_with_stdin))
+        runner.run(
+            _serve_sandbox(port, token, data, parsed_settings, host, stops_at_end_of_stdin=stops_at_end_of_stdin)
+        )
 
 
 async def _serve_sandbox(
-    port: int, token: str, data: Path | None, settings: SandboxSettings, host: str, *, stop_with_stdin: bool
+    port: int, token: str, data: Path | None, settings: SandboxSettings, host: str, *, stops_at_end_of_stdin: bool
 ) -> None:
     loop = asyncio.get_running_loop()
     sandbox = Sandbox(settings, token, data, time.monotonic, time.time)
@@ -261,7 +263,7 @@ async def _serve_sandbox(
         if not is_loopback_header(request.headers.get("host", "")):
             connection.finish(_FOREIGN_HOST_RESPONSE)
         elif request.path.startswith(_CONTROL_PATH):
-            connection.finish(_answer_control(sandbox, service, request))
+            connection.finish(_answer_control_request(sandbox, service, request))
         elif request.path == "/":
             connection.finish(answer_page(sandbox, request))
         else:
@@ -280,7 +282,7 @@ async def _serve_sandbox(
         stop_event = asyncio.Event()
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signal_number, stop_event.set)
-        if stop_with_stdin:  # the other end of the pipe closes when the parent ends, even if the parent is killed
+        if stops_at_end_of_stdin:  # the other end of the pipe closes when the parent ends, even if the parent is killed
             loop.add_reader(sys.stdin.fileno(), stop_event.set)
         server = await loop.create_server(create_protocol, host, port, backlog=_BACKLOG)
         shown_host = f"[{host}]" if ":" in host else host
@@ -319,7 +321,7 @@ def is_loopback_header(host: str) -> bool:
 # Requests that read or change the sandbox itself
 
 
-class _Seed(BaseModel):
+class _SeedRequest(BaseModel):
     """The body of a seed request: `count` subscribers for one base. The default is the base with the Id 1."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -340,7 +342,7 @@ _FOREIGN_HOST_RESPONSE = _build_json_response(
 leads to this machine. The page could then read the answer to a request with this name."""
 
 
-def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Response:
+def _answer_control_request(sandbox: Sandbox, service: Service, request: Request) -> Response:
     """Return the answer to a request under /_sandbox/, which is always JSON. A wrong request is answered with 400 and
     changes nothing. A request without the token is answered with 401."""
     if not is_authorised(request, sandbox.token.encode()):
@@ -352,7 +354,7 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
                 if not (after_sequence.isascii() and after_sequence.isdigit()):
                     raise ValueError("after must be a sequence number, 0 or more")  # noqa: TRY301 - answered like other errors
                 log_state = {
-                    "sequence": sandbox.event_log.sequence,
+                    "sequence": sandbox.event_log.last_sequence_number,
                     "subscribers": len(sandbox.store),
                     "bases": [{"id": base_id, "name": name} for base_id, name in sandbox.store.bases.items()],
                     "duplicates": sandbox.store.list_duplicates(sandbox.settings.identity),
@@ -374,7 +376,7 @@ def _answer_control(sandbox: Sandbox, service: Service, request: Request) -> Res
                 service.reset()
                 return _build_json_response({"reset": True})
             case "POST", "seed":
-                seed = _Seed.model_validate_json(request.body)
+                seed = _SeedRequest.model_validate_json(request.body)
                 base_id = 1 if seed.base_id is None and seed.base_name is None else seed.base_id
                 return _build_json_response(asdict(sandbox.seed(seed.count, base_id, seed.base_name)))
             case _:

@@ -43,7 +43,9 @@ class Peer(Protocol):
     def is_client_gone(self) -> bool:
         """Whether the client has closed the connection."""
 
-    def finish(self, response: Response, delivery: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
+    def finish(
+        self, response: Response, delivery: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close"
+    ) -> None:
         """End the request."""
 
 
@@ -86,11 +88,11 @@ class Service:
         now = sandbox.clock()
         operation, method = OPERATION_AND_METHOD_BY_PATH.get(request.path, ("other", ""))
         self._open_requests[peer] = operation, now, request
-        sandbox.stats.count_received(operation, now, peer.paused_until)
+        sandbox.stats.count_received_request(operation, now, peer.paused_until)
         fault, refusal = self._admit_request(request, operation, method, now)
         if refusal is not None:
             self._call_after(
-                self._draw_latency_s(), lambda: self._finish_request(operation, peer, refusal, Delivery.WHOLE)
+                self._draw_latency_s(), lambda: self._finish_request(operation, peer, refusal, Delivery.WHOLE_RESPONSE)
             )
         elif sandbox.settings.capacity and self._served_count >= sandbox.settings.capacity:
             self._waiting_requests.append(lambda: self._serve_request(operation, request, peer, fault))
@@ -125,7 +127,7 @@ class Service:
         if fault is Fault.REFUSE:
             message = "Too many requests, come back later"
             return None, self._build_refusal(settings.limit_status, settings.refuse_retry_after_s, message)
-        if operation == "create" and sandbox.create_block.count_and_check_create(now):
+        if operation == "create" and sandbox.create_blocker.blocks_next_create(now):
             sandbox.stats.faults["blocked"] += 1
             return None, self._build_error(settings.blocked_status, settings.blocked_words)
         if len(request.body) > settings.max_body_bytes:
@@ -189,27 +191,29 @@ class Service:
             is_error = sandbox.random.random() < settings.list_error
             sandbox.stats.faults.update(["list_error"] if is_error else [])
         if is_error:
-            self._finish_request(operation, peer, self._build_server_error(), Delivery.WHOLE)
+            self._finish_request(operation, peer, self._build_server_error(), Delivery.WHOLE_RESPONSE)
             return
         if fault is Fault.STRAY_REFUSAL:
             status = int(sandbox.random.choice(settings.stray_statuses))
-            self._finish_request(operation, peer, self._build_error(status, "This is not possible"), Delivery.WHOLE)
+            self._finish_request(
+                operation, peer, self._build_error(status, "This is not possible"), Delivery.WHOLE_RESPONSE
+            )
             return
         if fault is Fault.DISCARD and operation == "create":
-            self._finish_request(operation, peer, self._answer_without_storing(request), Delivery.WHOLE)
+            self._finish_request(operation, peer, self._answer_without_storing(request), Delivery.WHOLE_RESPONSE)
             return
         if fault is Fault.REPEAT and operation == "create":
             self._execute_request(operation, request, AnswerFate.REPEATED)
         response, is_executed = self._execute_request(
             operation, request, AnswerFate.CLIENT_GONE if peer.is_client_gone else ANSWER_FATE_BY_FAULT[fault]
         )
-        delivery = Delivery.WHOLE
+        delivery = Delivery.WHOLE_RESPONSE
         is_state_changed = is_executed and operation != "list"
         match fault:
             case Fault.DROP_AFTER:
                 delivery = Delivery.CUT
             case Fault.CUT_ANSWER:
-                delivery = Delivery.HALF
+                delivery = Delivery.HALF_RESPONSE
             case Fault.HANG_AFTER:
                 delivery = Delivery.SILENT
             case Fault.ERROR_AFTER:
@@ -244,7 +248,7 @@ class Service:
     def _answer_without_storing(self, request: Request) -> Response:
         """Return the answer to a create that is not executed."""
         try:
-            return self._sandbox.answer_unstored(request.body)
+            return self._sandbox.answer_without_storing(request.body)
         except RejectedError as error:
             status = self._sandbox.settings.error_status if error.status is None else error.status
             return self._build_error(status, error.message)
@@ -293,9 +297,9 @@ class Service:
     def _finish_request(self, operation: str, peer: Peer, response: Response, delivery: Delivery) -> None:
         """Answer a request, and count the answer as the client sees it."""
         sandbox = self._sandbox
-        answer_label = str(response.status) if delivery is Delivery.WHOLE else delivery.value
+        answer_label = str(response.status) if delivery is Delivery.WHOLE_RESPONSE else delivery.value
         answer_label = "gone" if peer.is_client_gone else answer_label
-        sandbox.stats.count_answered(operation, answer_label)
+        sandbox.stats.count_answer(operation, answer_label)
         _, arrived_at, request = (
             self._open_requests[peer] if delivery is Delivery.SILENT else self._open_requests.pop(peer)
         )

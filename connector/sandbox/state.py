@@ -12,7 +12,7 @@ import orjson
 
 from connector.sandbox.connection import Request, Response
 from connector.sandbox.emails import Outbox, parse_email
-from connector.sandbox.faults import CreateBlock, FaultDraw, build_limiter
+from connector.sandbox.faults import CreateBlocker, FaultDraw, build_limiter
 from connector.sandbox.listing import Filter, Query, SubscriberList, choose_new_id, draw_churned_id, parse_query
 from connector.sandbox.people import SyntheticSubscribers
 from connector.sandbox.store import SubscriberStore, fold_base_name
@@ -80,7 +80,7 @@ class Sandbox:
         self.stats = Stats()
         self.recent_requests: deque[tuple[float, Request, str]] = deque(maxlen=_MAX_RECENT_REQUESTS)
         """The last requests of the API: the arrival (seconds of the clock), the request, and the answer."""
-        self.create_block = CreateBlock(self._first_settings)
+        self.create_blocker = CreateBlocker(self._first_settings)
         self._set_settings(self._first_settings)
         self._build_limiter()
         self.random = Random(self.settings.seed)  # noqa: S311 - reproducible random numbers, not secrets
@@ -127,7 +127,7 @@ class Sandbox:
     def _set_settings(self, settings: SandboxSettings) -> None:
         self.settings = settings
         self.faults = FaultDraw(settings)
-        self.create_block = self.create_block.apply_settings(settings)
+        self.create_blocker = self.create_blocker.apply_settings(settings)
         self.authorization = settings.authorization.replace("{token}", self.token).encode()
 
     def _build_limiter(self) -> None:
@@ -172,7 +172,7 @@ class Sandbox:
         email = subscriber_values.get("Email")
         if settings.alter_fields or settings.alter_identity:
             alter_values(subscriber_values, settings)
-        merged_ids = self._find_merged_ids(subscriber_values, base_id)
+        merged_ids = self._find_ids_to_overwrite(subscriber_values, base_id)
         ids_of_identity = (
             []
             if merged_ids or settings.duplicates == "accept"
@@ -209,7 +209,7 @@ class Sandbox:
                 visible_from,
             )
             if settings.replica_lags_ms:
-                store.record_replica_start(subscriber_id, self.clock() + lag_s)
+                store.record_shown_at(subscriber_id, self.clock() + lag_s)
         else:
             store.replace(subscriber_id, subscriber_json)
         return Response(
@@ -217,7 +217,7 @@ class Sandbox:
             b'{"success":true,"Subscriber":' + self._format_answered_subscriber(subscriber_json) + b"}",
         )
 
-    def answer_unstored(self, body: bytes) -> Response:
+    def answer_without_storing(self, body: bytes) -> Response:
         """Return the answer to a create, and store nothing. Raise RejectedError if the request breaks a rule."""
         settings = self.settings
         requested_base_id, requested_base_name, subscriber_values = parse_create(body, settings)
@@ -229,7 +229,7 @@ class Sandbox:
             b'{"success":true,"Subscriber":' + self._format_answered_subscriber(subscriber_json) + b"}",
         )
 
-    def _find_merged_ids(self, subscriber_values: Mapping[str, Any], base_id: int) -> list[int]:
+    def _find_ids_to_overwrite(self, subscriber_values: Mapping[str, Any], base_id: int) -> list[int]:
         """Return the ids of the subscribers that a create overwrites by the switch `merge_by`. Subscribers of the base
         come first."""
         ids = list[int]()
@@ -310,7 +310,7 @@ class Sandbox:
                 local_part = (store.read(draw_churned_id(listed_ids, settings, random)).get("Email") or "").partition(
                     "@"
                 )[0]
-            email = f"{local_part}.churn-{self.event_log.sequence + 1}@example.net"
+            email = f"{local_part}.churn-{self.event_log.last_sequence_number + 1}@example.net"
             subscriber_id = choose_new_id(store, listed_ids, settings)
             base = {"Id": base_id, "Name": base_name}
             subscriber_json = orjson.dumps(

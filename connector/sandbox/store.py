@@ -255,7 +255,7 @@ class SubscriberStore:
 
     # Replicas of the list
 
-    def record_replica_start(self, subscriber_id: int, shown_at: float) -> None:
+    def record_shown_at(self, subscriber_id: int, shown_at: float) -> None:
         """Record the time at which a replica without a lag shows a new subscriber. Other replicas show the subscriber
         later."""
         self._shown_at_by_id[subscriber_id] = shown_at
@@ -398,7 +398,7 @@ class SubscriberStore:
         if not text:
             return list(islice(ids_newest_first, count))
         requested_id = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else -1
-        exact_ids = [
+        exactly_matching_ids = [
             *self.find_ids_by_key("Email", text),
             *self.find_ids_by_key("ClientUserId", text),
             *([requested_id] if requested_id in self else []),
@@ -409,4 +409,4 @@ class SubscriberStore:
             for subscriber_id in ids_newest_first
             if text_part in orjson.dumps(self.read(subscriber_id)).decode().lower()
         )
-        return list(islice(dict.fromkeys(chain(exact_ids, islice(matching_ids, count))), count))
+        return list(islice(dict.fromkeys(chain(exactly_matching_ids, islice(matching_ids, count))), count))

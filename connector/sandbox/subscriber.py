@@ -125,7 +125,7 @@ def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, st
     null State or Line3 becomes "", and Zip becomes a text. Raise RejectedError for the first rule that the create
     breaks."""
     try:
-        root = _CREATE_BODY.validate_json(body, extra=settings.extra_fields)
+        root = _CREATE_BODY.validate_json(body, extra=settings.extra_fields_policy)
     except ValidationError as error:
         raise build_rejection(error) from None
     subscriber_values = cast("dict[str, Any]", root["Subscriber"])
@@ -158,12 +158,12 @@ def alter_values(subscriber_values: dict[str, Any], settings: SandboxSettings) -
         subscriber_values["Email"] = f"{local_part.partition('+')[0] or local_part}@{domain}"
 
 
-def fill_defaults(subscriber_values: dict[str, Any], absent_fields: str) -> dict[str, Any]:
+def fill_defaults(subscriber_values: dict[str, Any], absent_field_style: str) -> dict[str, Any]:
     """Return all fields of a subscriber that the service shows. IsActive and Gender have defaults (service-api.md 2.1).
-    By the switch `absent_fields`, other absent fields are left out, null or empty."""
+    Other absent fields are left out, null or empty. `absent_field_style` is the value of the switch `absent_fields`."""
     subscriber = {"IsActive": False, "Gender": ""} | subscriber_values
-    if absent_fields != "omit":
-        is_null = absent_fields == "null"
+    if absent_field_style != "omit":
+        is_null = absent_field_style == "null"
         empty_fields = {name: None if is_null else ([] if name == "Tags" else "") for name in _FIELDS}
         address = dict.fromkeys(_Address.__annotations__, None if is_null else "") | subscriber_values.get(
             "Address", {}
@@ -199,11 +199,11 @@ def format_id_as_number(subscriber_json: bytes) -> bytes:
     return orjson.dumps(subscriber)
 
 
-def format_activity(subscriber_json: bytes, activity_form: str) -> bytes:
-    """Return the JSON of a subscriber with IsActive in the form `activity_form` of the switch `activity`."""
+def format_activity(subscriber_json: bytes, is_active_form: str) -> bytes:
+    """Return the JSON of a subscriber with IsActive in the form `is_active_form` of the switch `activity`."""
     subscriber = orjson.loads(subscriber_json)
     is_active = subscriber.pop("IsActive", False)
-    match activity_form:
+    match is_active_form:
         case "number":
             subscriber["IsActive"] = int(is_active)
         case "text":

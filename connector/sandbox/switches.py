@@ -23,7 +23,7 @@ TextFieldName = Literal[
     "Address.City", "Address.State", "Address.Line1", "Address.Line2", "Address.Line3",
 ]  # fmt: skip
 Operation = Literal["create", "list", "send"]
-StrayStatus = Literal["200", "400", "402", "403", "404"]
+StrayRefusalStatus = Literal["200", "400", "402", "403", "404"]
 ExecutedStatus = Literal["200", "400", "401", "403", "404", "405", "408", "409", "410", "422"]
 
 
@@ -69,7 +69,7 @@ class SandboxSettings(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
     @property
-    def extra_fields(self) -> Literal["forbid", "ignore"]:
+    def extra_fields_policy(self) -> Literal["forbid", "ignore"]:
         """The way in which pydantic treats a field or parameter that service-api.md does not name."""
         return "forbid" if self.unknown_fields == "reject" else "ignore"
 
@@ -265,7 +265,7 @@ class SandboxSettings(BaseModel):
     """The HTTP statuses that executed_status draws from."""
     stray_refusal: _Probability = 0.0
     """Answer with one of stray_statuses and do not execute the request, as if the request were refused."""
-    stray_statuses: Annotated[_CommaSeparated[StrayStatus], Field(min_length=1)] = ("403", "404")
+    stray_statuses: Annotated[_CommaSeparated[StrayRefusalStatus], Field(min_length=1)] = ("403", "404")
     """The HTTP statuses that stray_refusal draws from."""
     repeat: _Probability = 0.0
     """Execute a create twice, as if a proxy repeated the POST, and answer with the second subscriber."""

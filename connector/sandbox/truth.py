@@ -70,13 +70,15 @@ class EventLog:
         self.lines = content.split(b"\n")[:-1]
 
     @property
-    def sequence(self) -> int:
+    def last_sequence_number(self) -> int:
         """The sequence number of the last event."""
         return len(self.lines)
 
     def append(self, kind: str, **values: object) -> None:
         """Append an event. If the disk is full, raise OSError and leave the log unchanged."""
-        line = orjson.dumps({"sequence": self.sequence + 1, "at": round(self._wall_clock(), 6), "kind": kind, **values})
+        line = orjson.dumps(
+            {"sequence": self.last_sequence_number + 1, "at": round(self._wall_clock(), 6), "kind": kind, **values}
+        )
         if self._file is not None:
             previous_size = self._file.seek(0, os.SEEK_END)
             if self._file.write(line + b"\n") != len(line) + 1:
@@ -114,7 +116,7 @@ class Stats:
         self._quiet_until = 0.0
         self._inside_retry_after = {"all": 0, "told": 0}
 
-    def count_received(self, operation: str, now: float, paused_until: float) -> None:
+    def count_received_request(self, operation: str, now: float, paused_until: float) -> None:
         """Count a request of the API. A Retry-After on its connection asked for a pause until `paused_until`."""
         self.requests[operation]["received"] += 1
         self.in_flight += 1
@@ -122,7 +124,7 @@ class Stats:
         self._inside_retry_after["all"] += now < self._quiet_until
         self._inside_retry_after["told"] += now < paused_until
 
-    def count_answered(self, operation: str, answer_label: str) -> None:
+    def count_answer(self, operation: str, answer_label: str) -> None:
         """Count the answer to a request. Also count the end of a request that gets no answer."""
         self.requests[operation]["answers"][answer_label] += 1
         self.in_flight -= 1

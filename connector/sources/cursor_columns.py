@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta, timezone
 
 from connector.sources.cursor import MYSQL_DATABASES, ColumnType, CursorKind, CursorValue, read_cursor_value
-from connector.texts import make_line
+from connector.texts import escape_to_one_line
 
 _TIME_TYPES = frozenset({ColumnType.DATE, ColumnType.TIMESTAMP, ColumnType.ZONED_TIMESTAMP})
 
@@ -91,7 +91,7 @@ def format_example(value: object) -> str:
     text = bytes(value).decode(errors="replace") if isinstance(value, bytes | bytearray | memoryview) else str(value)
     if "@" in text:
         return "a text that is not shown"
-    line = make_line(text)
+    line = escape_to_one_line(text)
     return f'"{line}"' if len(line) <= _MAX_EXAMPLE_LENGTH else f'"{line[:_MAX_EXAMPLE_LENGTH]}…"'
 
 

@@ -33,7 +33,7 @@ from connector.subscribers.checks import (
     read_cells,
 )
 from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
-from connector.texts import GUARDED_PATTERN
+from connector.texts import ESCAPED_FORMULA_PATTERN
 
 
 class Reinterpretation(NamedTuple):
@@ -153,8 +153,8 @@ def _fill_template(frame: pd.DataFrame, template_text: str, *, is_trimmed: bool)
 
 _CASE_FUNCTION_BY_NAME = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
 _DIGITS_AFTER_APOSTROPHE_PATTERN = "^'('*[=+@\t\r\n-]|[0-9])"
-"""The pattern GUARDED_PATTERN, or an apostrophe before a digit. Shopify and Excel write an apostrophe before digits to
-keep the digits as text."""
+"""The pattern ESCAPED_FORMULA_PATTERN, or an apostrophe before a digit. Shopify and Excel write an apostrophe before
+digits to keep the digits as text."""
 
 _EMAIL_AFTER_APOSTROPHE_PATTERN = "^'([^@]*[^'@]@.*?)'?$"
 """An apostrophe before an address, or two apostrophes around an address, as Outlook writes them. In `'ann'@example.com`
@@ -237,7 +237,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
             if content.is_digits
             else _EMAIL_AFTER_APOSTROPHE_PATTERN
             if kind is FieldKind.EMAIL
-            else GUARDED_PATTERN
+            else ESCAPED_FORMULA_PATTERN
         )
         cells = pc.replace_substring_regex(cells, apostrophe_pattern, r"\1")
     if contains_any_character(cells, b'"'):

@@ -19,7 +19,7 @@ from connector.errors import ConfigurationError
 from connector.fields import BaseRef
 from connector.outcomes import Fault
 from connector.rows import Chunk, MalformedRow, PlannedChunk, Source
-from connector.shards import WHOLE, Shard
+from connector.shards import SINGLE_SHARD, Shard
 from connector.subscribers.consent import find_consent_columns
 from connector.subscribers.identity import (
     IDENTITY_BYTES,
@@ -213,7 +213,7 @@ def prepare_chunks(
     limit: int | None,
     base: BaseColumn | None = None,
     suppression: Suppression | None = None,
-    shard: Shard = WHOLE,
+    shard: Shard = SINGLE_SHARD,
     extra_columns: Collection[str] = (),
     ignored_columns: Collection[str] = (),
 ) -> Iterator[PreparedChunk]:

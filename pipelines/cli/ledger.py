@@ -36,10 +36,10 @@ def explain_command(identity: str, output: Output) -> None:
     """
     from connector.runs.explanations import explain_identity
     from connector.runs.report import EXIT_CODE_BY_STATUS
-    from connector.settings import read_state
+    from connector.settings import read_state_location
     from pipelines.report.text import show_explanation
 
-    location = read_state(os.environ, is_writing=False)
+    location = read_state_location(os.environ, is_writing=False)
     explanation = explain_identity(location, _read_identity(identity))
     is_shown = output.is_json or output.write_drawing(lambda console: show_explanation(explanation, console))
     end_command(explanation.as_json(), EXIT_CODE_BY_STATUS[explanation.status], output, is_shown=is_shown)
@@ -78,7 +78,7 @@ def forget_command(
     input. Then no process list shows the identity.
     """
     from connector.jobs.reader import load_job
-    from connector.settings import read_base_url, read_state
+    from connector.settings import read_base_url, read_state_location
     from pipelines.flows.forget import run_forget
 
     job = load_job(job_path, os.environ) if job_path is not None else None
@@ -86,7 +86,7 @@ def forget_command(
     account = service.account if service is not None else None
     account = account or read_base_url(os.environ, service.base_url if service is not None else None)
     fields = (field,) if field is not None else IDENTITY_FIELDS
-    ledger_url = read_state(os.environ).ledger_url
+    ledger_url = read_state_location(os.environ).ledger_url
     _exit_with_report(
         run_forget(ledger_url, account, _read_identity(identity), fields, base_id, base_name, wait_s), output
     )
@@ -140,14 +140,14 @@ def backup_command(target: Path, output: Output) -> None:
     """
     from connector.ledger.copies import back_up_ledger
     from connector.ledger.sqlite import find_emails_file
-    from connector.settings import read_state
+    from connector.settings import read_state_location
 
     for path in (target, find_emails_file(target)):
         output.refuse_to_overwrite(path, "a file of the backup")
     target = target.absolute()
     report_values: dict[str, Any] = {"target": None, "entries": 0, "emails": 0}
     try:
-        copy_result = back_up_ledger(read_state(os.environ).ledger_url, target)
+        copy_result = back_up_ledger(read_state_location(os.environ).ledger_url, target)
     except LedgerError as error:
         _exit_with_report({"status": "aborted", **report_values, "messages": [str(error)]}, output)
     copies = (
@@ -178,11 +178,13 @@ def copy_command(url: str, output: Output) -> None:
     URL cannot contain a password, because arguments are visible in process lists. Use PGPASSWORD or ~/.pgpass.
     """
     from connector.ledger.copies import copy_ledger
-    from connector.settings import read_state
+    from connector.settings import read_state_location
 
     report_values: dict[str, Any] = {"entries": 0, "emails": 0}
     try:
-        entry_count, email_count = copy_ledger(read_state(os.environ).ledger_url, url, copied_at=get_clock().now())
+        entry_count, email_count = copy_ledger(
+            read_state_location(os.environ).ledger_url, url, copied_at=get_clock().now()
+        )
     except (LockedError, LedgerError) as error:
         status = "locked" if isinstance(error, LockedError) else "aborted"
         _exit_with_report({"status": status, **report_values, "messages": [str(error)]}, output)
@@ -207,11 +209,11 @@ def restore_command(source: Path, output: Output) -> None:
     campaign until you run the campaign with --reopen.
     """
     from connector.ledger.copies import restore_ledger
-    from connector.settings import read_state
+    from connector.settings import read_state_location
 
     report_values: dict[str, Any] = {"source": str(source.absolute()), "entries": 0, "emails": 0}
     try:
-        ledger_url = read_state(os.environ).ledger_url
+        ledger_url = read_state_location(os.environ).ledger_url
         restore_result = restore_ledger(ledger_url, source, restored_at=get_clock().now())
     except LedgerError as error:
         _exit_with_report({"status": "aborted", **report_values, "messages": [str(error)]}, output)

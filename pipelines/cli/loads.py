@@ -15,7 +15,7 @@ import click
 
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
-from connector.shards import MAX_SHARDS, WHOLE
+from connector.shards import MAX_SHARDS, SINGLE_SHARD
 from connector.texts import count, make_visible
 from pipelines.cli.help import Command, option
 from pipelines.cli.logs import write_stderr
@@ -117,7 +117,7 @@ def import_command(
     Options of the groups File, Sending and Service's list, and --receipts, replace the values of the job file.
     """
     from connector.imports.flow import run_load
-    from connector.settings import read_state
+    from connector.settings import read_state_location
     from connector.spooled_rows import SpooledRows
 
     must_confirm = not (is_dry_run or is_confirmed) and output.can_ask()
@@ -134,7 +134,7 @@ def import_command(
     with SpooledRows(plan.rows.source, plan.rows.rules.identity) as source_rows:
 
         def run(*, is_planned: bool) -> Report:
-            read_state(os.environ, is_writing=not is_planned)  # a plan creates no state folder
+            read_state_location(os.environ, is_writing=not is_planned)  # a plan creates no state folder
             load_plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
             return run_flow(lambda stop, progress: run_load(load_plan, stop, progress, source_rows), output, limit_s)
 
@@ -312,7 +312,7 @@ def sync_command(
     if is_dry_run and (shard is not None or engine is not None):
         raise ConfigurationError("--dry-run is for the whole source: leave out --shard and --engine")
 
-    request = RunRequest(limit, wait_s, is_full, since, shard or WHOLE)
+    request = RunRequest(limit, wait_s, is_full, since, shard or SINGLE_SHARD)
 
     with job_start(path, is_planned=is_dry_run):
         job = override_receipts(load_job(path, os.environ), receipts, format_argument=format_option)

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TextIO
 
-from connector.texts import escape_json, make_line, make_visible, wrap_words
+from connector.texts import escape_json, escape_to_one_line, make_visible, wrap_words
 
 _LOGGER_NAMES = ("connector", "pipelines")
 _LEVEL_BY_VERBOSITY = (logging.WARNING, logging.INFO, logging.DEBUG)
@@ -45,7 +45,7 @@ class _TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a log record. Hidden characters, for example in a file name, become escapes."""
-        line = make_line(record.getMessage())
+        line = escape_to_one_line(record.getMessage())
         return f"{_format_time(record)} {record.levelname.lower():5} {record.name}  {line}"
 
 
@@ -54,7 +54,7 @@ class _PlainFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of a log record."""
-        return _wrap_message(make_line(record.getMessage()))
+        return _wrap_message(escape_to_one_line(record.getMessage()))
 
 
 class _StderrHandler(logging.Handler):

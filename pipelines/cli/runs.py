@@ -96,11 +96,11 @@ def status_command(
     With RUN, the id of a run, the command shows the whole report of this run. The command needs no token, and works
     while a run is active.
     """
-    from connector.settings import read_state
+    from connector.settings import read_state_location
     from pipelines.flows.status import read_health, read_status
     from pipelines.report.page import build_health_page
 
-    location = read_state(os.environ, is_writing=False)
+    location = read_state_location(os.environ, is_writing=False)
     report_path = output.report_path
     if run_id is None and report_path is not None and report_path.suffix.lower() in (".html", ".htm"):
         raise ConfigurationError("--report writes the page of one RUN. For a page of all runs use --html PATH")
@@ -152,9 +152,9 @@ def prune_command(age_s: float, removed_job: str | None, output: Output) -> None
     default. Without --removed-job the ledger does not change.
     """
     from connector.runs.run_log import delete_old_runs
-    from connector.settings import read_state
+    from connector.settings import read_state_location
 
-    location, messages = read_state(os.environ, is_writing=False), list[str]()
+    location, messages = read_state_location(os.environ, is_writing=False), list[str]()
     if removed_job is not None:
         messages.append(_delete_job_records(location.ledger_url, removed_job))
     deleted_paths = delete_old_runs(location.state_dir, get_clock().now().timestamp() - age_s)

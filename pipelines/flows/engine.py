@@ -46,7 +46,7 @@ from connector.runs.report import (
     record_report,
     start_report,
 )
-from connector.shards import WHOLE, Shard
+from connector.shards import SINGLE_SHARD, Shard
 from connector.texts import agree, count
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ async def run_sharded(sharded_sync: ShardedSync, options: EngineOptions, stop: S
 
     Raises ConfigurationError and SourceError before anything is sent. A run that has begun always ends with a report.
     """
-    plan = sharded_sync.plan(os.environ, WHOLE)
+    plan = sharded_sync.plan(os.environ, SINGLE_SHARD)
     plan.rows.source.close()
     settings = plan.settings
     if isinstance(parse_ledger_location(settings.ledger_url), Path):

@@ -17,7 +17,7 @@ from connector.fields import FIELD_NAMES
 from connector.ledger.entries import Entry
 from connector.rows import CloseableResource
 from connector.states import State
-from connector.texts import guard_formula
+from connector.texts import escape_formula
 
 NO_ENTRY = "none"
 
@@ -187,7 +187,7 @@ class DifferenceFile(CloseableResource):
     def _write_line(self, cells: Iterable[str]) -> None:
         if self._partial is not None:
             with self._translate_errors():
-                csv.writer(self._text).writerow(map(guard_formula, cells))
+                csv.writer(self._text).writerow(map(escape_formula, cells))
 
     def publish(self) -> str | None:
         """Move the finished file to its path, readable only by its owner, and return the path."""

@@ -10,7 +10,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from connector.progress import Progress
-from connector.texts import make_line
+from connector.texts import escape_to_one_line
 from pipelines.report.advice import split_step
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def list_bad_rows(report: Mapping[str, Any]) -> Iterator[str]:
     has_several_files = len({file for file, _, _ in reasons_by_row}) > 1
     for (file, number, outcome), reasons in sorted(reasons_by_row.items())[:_MAX_BAD_ROWS]:
         file_text = f" of {file}" if has_several_files else ""
-        yield make_line(f"Row {number:,}{file_text} ({outcome}): {'; '.join(reasons)}")
+        yield escape_to_one_line(f"Row {number:,}{file_text} ({outcome}): {'; '.join(reasons)}")
 
 
 def list_files(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 
 from connector.databases import build_engine
 from connector.fields import FIELD_BY_NAME, FIELD_NAMES
-from connector.texts import GUARDED_PATTERN, guard_formula
+from connector.texts import ESCAPED_FORMULA_PATTERN, escape_formula
 from connector.warehouse.columns import SCHEMA, format_lists_as_json, move_nuls_to_invalid
 from connector.warehouse.database import Interruption, Statement
 from connector.warehouse.destination import FileOptions
@@ -179,8 +179,8 @@ def test_a_formula_is_written_as_a_text() -> None:
         csv_format = CsvFormat(file, table.schema, FileOptions(has_guarded_formulas=True))
         csv_format.write(table)
         csv_format.close(None)
-        assert guard_formula(text) == guarded_text
-        assert re.sub(GUARDED_PATTERN, r"\1", guarded_text) == text
+        assert escape_formula(text) == guarded_text
+        assert re.sub(ESCAPED_FORMULA_PATTERN, r"\1", guarded_text) == text
         assert file.getvalue().decode() == f'"a","n"\n"{guarded_text}",-1\n,2\n'
 
 

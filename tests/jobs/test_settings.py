@@ -11,7 +11,7 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.jobs.models import Job
 from connector.jobs.reader import read_settings
-from connector.settings import build_service, read_state, read_token
+from connector.settings import build_service, read_state_location, read_token
 
 SECRET_TOKEN = "s3cr3t-token"
 
@@ -117,16 +117,16 @@ def test_the_repr_of_settings_shows_no_token_and_no_password(tmp_path: Path) -> 
     environ = make_environ(tmp_path, CONNECTOR_LEDGER="postgresql://u:hunter2@h/ledger")
     settings = read_settings(environ, None)
     assert settings.ledger_url == "postgresql://u:hunter2@h/ledger"
-    text = repr(settings) + repr(read_state(environ))
+    text = repr(settings) + repr(read_state_location(environ))
     assert SECRET_TOKEN not in text
     assert "hunter2" not in text
 
 
 def test_only_the_owner_may_read_a_new_state_folder(tmp_path: Path) -> None:
-    state = read_state({"CONNECTOR_STATE_DIR": str(tmp_path / "deep" / "state")})
+    state = read_state_location({"CONNECTOR_STATE_DIR": str(tmp_path / "deep" / "state")})
     assert stat.S_IMODE(state.state_dir.stat().st_mode) == 0o700
     state.state_dir.chmod(0o750)
-    read_state({"CONNECTOR_STATE_DIR": str(state.state_dir)})
+    read_state_location({"CONNECTOR_STATE_DIR": str(state.state_dir)})
     assert stat.S_IMODE(state.state_dir.stat().st_mode) == 0o750, "an existing folder keeps its permissions"
 
 
@@ -134,19 +134,19 @@ def test_a_state_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> Non
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "state"):
         with pytest.raises(ConfigurationError, match="set CONNECTOR_STATE_DIR to another"):
-            read_state({"CONNECTOR_STATE_DIR": str(folder)})
+            read_state_location({"CONNECTOR_STATE_DIR": str(folder)})
 
 
 def test_the_default_ledger_can_be_in_a_folder_with_any_name(tmp_path: Path) -> None:
     from sqlalchemy.engine import make_url
 
     folder = tmp_path / "50%25 off? it's #1 é @home:x"
-    state = read_state({"CONNECTOR_STATE_DIR": str(folder)})
+    state = read_state_location({"CONNECTOR_STATE_DIR": str(folder)})
     assert make_url(state.ledger_url).database == str(folder / "ledger.db")
 
 
 def test_the_default_state_folder_is_in_the_state_directory_of_the_user(tmp_path: Path) -> None:
-    program = "from connector.settings import *; print(read_state({}).state_dir)"
+    program = "from connector.settings import *; print(read_state_location({}).state_dir)"
     environ = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "HOME": str(tmp_path)}
     root = Path(__file__).parents[2]
     result = subprocess.run(

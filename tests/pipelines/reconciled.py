@@ -54,11 +54,11 @@ def create_in_service(sandbox: SandboxProcess, email: str | None, base: object =
 
 def erase_oldest(sandbox: SandboxProcess, count: int = 1, **query: object) -> list[int]:
     """Erase the `count` subscribers with the smallest ids from the service, and return their ids."""
-    sequence = sandbox.truth()["sequence"]
+    last_sequence_number = sandbox.truth()["sequence"]
     sandbox.switch(churn_delete=count, churn_where="head")
     SandboxClient(sandbox).request_list(limit=1, **query)
     sandbox.switch(churn_delete=0)
-    return [event["id"] for event in sandbox.truth(sequence)["events"] if event["kind"] == "churn_deleted"]
+    return [event["id"] for event in sandbox.truth(last_sequence_number)["events"] if event["kind"] == "churn_deleted"]
 
 
 def list_subscribers_by_email(sandbox: SandboxProcess) -> dict[str, dict[str, Any]]:

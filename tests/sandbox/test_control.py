@@ -54,7 +54,7 @@ def test_the_truth_log_has_the_stored_subscriber_and_the_answer_of_a_create(clie
         2,
         [{"id": 1, "name": "Base 1"}],
     )
-    assert client.sandbox.truth(after=1)["events"] == [second_event]
+    assert client.sandbox.truth(after_sequence_number=1)["events"] == [second_event]
 
 
 def test_reset_removes_subscribers_and_resets_the_switches(client: SandboxClient) -> None:

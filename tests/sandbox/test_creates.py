@@ -132,8 +132,8 @@ def test_a_client_user_id_is_the_identity_if_the_email_is_missing(
 
 def test_a_switch_lets_base_names_match_regardless_of_capitals_and_outer_spaces(client: SandboxClient) -> None:
     bases = [{"Name": name} for name in ("News", " NEWS ", "news")]
-    exact_ids = [client.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
-    assert exact_ids == [1, 2, 3]
+    base_ids = [client.create(base=base).json["Subscriber"]["Base"]["Id"] for base in bases]
+    assert base_ids == [1, 2, 3]
     client.sandbox.reset()
     client.sandbox.switch(base_names="folded")
     assert [client.create(base=base).json["Subscriber"]["Base"] for base in bases] == [{"Id": 1, "Name": "News"}] * 3

@@ -16,7 +16,7 @@ from sqlalchemy.pool import NullPool
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import wrap_connection
 from connector.ledger.store import Store as LedgerStore
-from connector.shards import WHOLE, Shard
+from connector.shards import SINGLE_SHARD, Shard
 from connector.states import State
 from tests.simulation.process import KilledError, ProcessState
 
@@ -131,7 +131,7 @@ class Ledgers:
 
     @contextmanager
     def open(
-        self, ledger_database: LedgerDatabase, process_state: ProcessState, shard: Shard = WHOLE
+        self, ledger_database: LedgerDatabase, process_state: ProcessState, shard: Shard = SINGLE_SHARD
     ) -> Iterator[Ledger]:
         """Yield the ledger for one process. At the end of the process, its open transaction is rolled back."""
         try:

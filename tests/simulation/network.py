@@ -23,7 +23,7 @@ from tests.simulation.timeline import Timeline
 
 _CUT_ANSWERS = {
     Delivery.CUT: Ambiguous(None, "the connection was cut before the answer"),
-    Delivery.HALF: Ambiguous(None, "the connection was cut in the middle of the answer"),
+    Delivery.HALF_RESPONSE: Ambiguous(None, "the connection was cut in the middle of the answer"),
 }
 _SERVER_ERROR_STATUSES = range(500, 600)
 _CREATED_STATUSES = (200, 201)
@@ -67,7 +67,7 @@ class Connection:
         self.is_client_gone = False
         self.paused_until = -inf
 
-    def finish(self, response: Response, ending: Delivery = Delivery.WHOLE, cut_by: str = "close") -> None:
+    def finish(self, response: Response, ending: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close") -> None:
         """Send the response of the service back to the process."""
         if ending is not Delivery.SILENT:
             self._timeline.call_later(self.return_latency_s, partial(self._receive_response, response, ending))

@@ -6,7 +6,7 @@ from typing import Literal
 
 from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
-from connector.shards import WHOLE, Shard
+from connector.shards import SINGLE_SHARD, Shard
 from connector.subscribers.identity_lists import Suppression
 from tests.simulation.network import NetworkFaults
 from tests.simulation.people import People
@@ -65,7 +65,7 @@ class JobRun:
     ledger_accident: Literal["none", "lost", "restored"] = "none"  # restored: a copy from before the previous run
     has_base_column: bool = False  # each row names its base
     base_ids: tuple[int, ...] = ()  # the ids of the bases of the rows; each person has one base
-    shard: Shard = WHOLE  # the prepared chunks have only rows of this shard
+    shard: Shard = SINGLE_SHARD  # the prepared chunks have only rows of this shard
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,10 +66,10 @@ class SimulatedService:
 
     def _trace_call(self, call: Call | None) -> None:
         """Record the new events of the truth log as effects of the request `call`."""
-        if self.state.event_log.sequence == self._traced_count:
+        if self.state.event_log.last_sequence_number == self._traced_count:
             return
         events = orjson.loads(self.state.event_log.read_events(self._traced_count))
-        self._traced_count = self.state.event_log.sequence
+        self._traced_count = self.state.event_log.last_sequence_number
         for event in events:
             subscriber = self._build_stored(event, call)
             self._latest_by_id[subscriber.subscriber_id] = subscriber
