@@ -11,14 +11,22 @@ from math import inf
 from connector.control import Stop
 from connector.pace.pace import Pace
 from connector.service.client import MAX_PAUSE_S, Client
-from connector.service.wire import Ambiguous, Created, EmailAccepted, NotSent, Operation, Refused, is_rate_limited
+from connector.service.wire import (
+    AmbiguousResult,
+    CreatedAnswer,
+    EmailAccepted,
+    NotSent,
+    Operation,
+    Refused,
+    is_rate_limited,
+)
 
 _SHORT_WAIT_S = 0.05  # seconds: a wait of at most this time is not interrupted if the run must stop
 _SHOWN_WAIT_S = 2.0  # seconds: a longer wait is shown to the user, with its reason
 _REQUEST_TIMEOUT_STATUS = 408
 _NOUN_BY_OPERATION = {"create": "create", "send": "email", "list": "page"}
 
-Answer = Created | EmailAccepted | Refused | Ambiguous | NotSent
+Answer = CreatedAnswer | EmailAccepted | Refused | AmbiguousResult | NotSent
 
 
 class RequestLimiter:
@@ -79,13 +87,13 @@ class RequestLimiter:
         if is_rate_limited(answer):
             self._record_rate_refusal(answer, sent_at, now)
             return
-        if isinstance(answer, Ambiguous | NotSent) and _is_failure(answer):
+        if isinstance(answer, AmbiguousResult | NotSent) and _is_failure(answer):
             self._record_failure(answer, sent_at, now)
         else:
             self._breaker.record_answer()
         if isinstance(answer, EmailAccepted) or (not isinstance(answer, NotSent) and answer.status is not None):
             self._rate.record_served_request(sent_at, now)
-        if isinstance(answer, Created | EmailAccepted):
+        if isinstance(answer, CreatedAnswer | EmailAccepted):
             self._concurrency.record_answer(sent_at, now, self._in_flight_count)
 
     def record_no_answer(self, sent_at: float) -> None:
@@ -157,7 +165,7 @@ class RequestLimiter:
             return f"the service accepts no {self._noun}s; the run tries a single {self._noun} next"
         return f"the run sends the next {self._noun} at the rate that the service allows"
 
-    def _record_rate_refusal(self, answer: Refused | Ambiguous, sent_at: float, now: float) -> None:
+    def _record_rate_refusal(self, answer: Refused | AmbiguousResult, sent_at: float, now: float) -> None:
         is_probe, may_be_temporary = self._breaker.is_open, isinstance(answer, Refused) and answer.may_be_temporary
         if may_be_temporary:
             # Many failures in a row open the breaker, so that only single probes leave.
@@ -172,7 +180,7 @@ class RequestLimiter:
                 f"the service kept refusing {self._noun}s because requests came too fast: run again later"
             )
 
-    def _record_failure(self, answer: Ambiguous | NotSent, sent_at: float, now: float) -> None:
+    def _record_failure(self, answer: AmbiguousResult | NotSent, sent_at: float, now: float) -> None:
         self._breaker.record_failure(sent_at, now)
         if self._breaker.has_given_up(now):
             self._stop.request_stop(
@@ -181,7 +189,7 @@ class RequestLimiter:
             )
 
 
-def _is_failure(answer: Ambiguous | NotSent) -> bool:
+def _is_failure(answer: AmbiguousResult | NotSent) -> bool:
     """Return whether the service could not be reached or has failed. Any other answer depends on the request."""
     if isinstance(answer, NotSent) or answer.status is None:
         return True

@@ -10,12 +10,12 @@ from connector.control import Stop
 from connector.limiter import Answer, RequestLimiter
 from connector.pace.pace import Pace
 from connector.service.retry import RequestCounts
-from connector.service.wire import Ambiguous, Created, Refused
+from connector.service.wire import AmbiguousResult, CreatedAnswer, Refused
 from tests.load.sessions import VirtualTime
 
 RATE_REFUSAL = Refused(429, "slow down")
-RATE_REFUSAL_503 = Ambiguous(503, "slow down", 0.5)
-CREATED_ANSWER = Created(1, {"Id": 1}, 200)
+RATE_REFUSAL_503 = AmbiguousResult(503, "slow down", 0.5)
+CREATED_ANSWER = CreatedAnswer(1, {"Id": 1}, 200)
 ANSWER_INTERVAL_S = 200.0  # longer than a run continues when every answer is a refusal
 
 

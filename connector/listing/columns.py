@@ -24,7 +24,7 @@ import pyarrow.json as arrow_json
 from connector.fields import FIELDS, LARGEST_ID, Field, FieldKind
 from connector.paging.overlap import IdArray, Mask
 from connector.service.answers import NUMBER_KEYS_OF_PAGE, parse_list_answer, read_whole_number
-from connector.service.wire import Ambiguous, ListPage, MaskMessage, Refused
+from connector.service.wire import AmbiguousResult, ListPage, MaskMessage, Refused
 from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null, find_arrow_type
 from connector.warehouse.runs import INVALID
 
@@ -79,7 +79,7 @@ _ONE_LINE_OPTIONS, _MANY_LINES_OPTIONS = (
 
 def parse_columns(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
-) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
+) -> ListPage[pa.RecordBatch] | Refused | AmbiguousResult:
     """Return the result of `parse_list_answer` as columns. Arrow's parser reads the page if the page is as in
     service-api.md. Otherwise Python reads the page value by value."""
     page = decode_page(body) if 200 <= status < 300 else None
@@ -100,7 +100,7 @@ class Columns:
 
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage
-    ) -> ListPage[pa.RecordBatch] | Refused | Ambiguous:
+    ) -> ListPage[pa.RecordBatch] | Refused | AmbiguousResult:
         """Run `parse_columns` in a thread. The parser releases the GIL, so the next page can be received meanwhile."""
         parse = partial(parse_columns, status, headers, body, now, mask_message=mask_message)
         return await asyncio.get_running_loop().run_in_executor(self._decoder, parse)

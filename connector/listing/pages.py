@@ -26,7 +26,7 @@ from connector.service.retry import Retrier
 from connector.service.wire import (
     TOO_MANY_REQUESTS,
     UNAUTHORISED,
-    Ambiguous,
+    AmbiguousResult,
     ListPage,
     ListQuery,
     MaskMessage,
@@ -53,7 +53,7 @@ class RowForm(Protocol[Rows]):
 
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage
-    ) -> ListPage[Rows] | Refused | Ambiguous:
+    ) -> ListPage[Rows] | Refused | AmbiguousResult:
         """Return a page of the list, or the refusal or the ambiguous answer, as `parse_list_answer` does
         (service-api.md 4.3)."""
 
@@ -163,7 +163,7 @@ async def fetch_page(
     raise _explain_failure(answer, client)
 
 
-def _explain_failure(answer: Refused | Ambiguous | NotSent, client: Client) -> ListFailed:
+def _explain_failure(answer: Refused | AmbiguousResult | NotSent, client: Client) -> ListFailed:
     """Return the error for a failed answer: what happened, and what to do next."""
     if not isinstance(answer, NotSent) and is_rate_limit(answer.status, answer.retry_after_s):
         message = f"The service refuses list requests because there are too many ({answer.status}). Run again later."

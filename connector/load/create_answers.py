@@ -7,10 +7,10 @@ from connector.fields import fold_base_name, normalise_identity
 from connector.ledger.entries import Transition
 from connector.ledger.store import Base
 from connector.load.candidates import Candidate, describe_base
-from connector.service.wire import Ambiguous, Created, NotSent, Refused, find_altered_fields, read_base
+from connector.service.wire import AmbiguousResult, CreatedAnswer, NotSent, Refused, find_altered_fields, read_base
 from connector.states import Event, State
 
-CreateAnswer = Created | Refused | Ambiguous | NotSent
+CreateAnswer = CreatedAnswer | Refused | AmbiguousResult | NotSent
 
 
 def classify_answer(
@@ -31,7 +31,7 @@ def classify_answer(
         return Transition(
             Event.REFUSED, status=answer.status, message=answer.message, may_be_temporary=answer.may_be_temporary
         )
-    if isinstance(answer, Ambiguous):
+    if isinstance(answer, AmbiguousResult):
         return Transition(Event.LOST, status=answer.status, message=answer.message)
     if isinstance(answer, NotSent):
         return Transition(Event.NOT_SENT, message=answer.message)
@@ -53,7 +53,7 @@ def classify_answer(
     return Transition(Event.ANSWERED, answer.subscriber_id, answer.status, altered_fields=altered_fields)
 
 
-def _has_same_base(answer: Created, base: Base, requested_base_name: str | None) -> bool | None:
+def _has_same_base(answer: CreatedAnswer, base: Base, requested_base_name: str | None) -> bool | None:
     """Return whether the answer has the base of the request, or None if the answer shows no base to compare.
 
     Compare the Id if the run knows the Id of the base, and the name if the job names the base.
@@ -70,7 +70,7 @@ def _has_same_base(answer: Created, base: Base, requested_base_name: str | None)
     return True if True in (is_same_id, is_same_name) or not is_base_comparable else None
 
 
-def _has_same_identity(answer: Created, candidate: Candidate) -> bool | None:
+def _has_same_identity(answer: CreatedAnswer, candidate: Candidate) -> bool | None:
     """Return whether the answer has the identity that was sent, or None if the answer lacks the identity."""
     field = candidate.intent.field
     text = answer.read(field)

@@ -19,7 +19,14 @@ from connector.pace.pace import Pace
 from connector.pace.refusals import SERIES_LENGTH
 from connector.sender import FetchItems, GiveUpReason, Sender
 from connector.service.answers import build_refusal_kind, is_about_row
-from connector.service.wire import TOO_MANY_REQUESTS, UNAUTHENTICATED, Ambiguous, Created, Refused, read_base
+from connector.service.wire import (
+    TOO_MANY_REQUESTS,
+    UNAUTHENTICATED,
+    AmbiguousResult,
+    CreatedAnswer,
+    Refused,
+    read_base,
+)
 from connector.states import Event, State
 from connector.texts import agree, count
 
@@ -149,11 +156,11 @@ class Creator:
         """Create one subscriber (service-api.md 4.2), and mark a refusal that may be temporary."""
         candidate.sent_at = self._session.clock.monotonic()
         answer = await self._session.access.client.create_subscriber(candidate.intent.body)
-        if isinstance(answer, Created | Refused):
+        if isinstance(answer, CreatedAnswer | Refused):
             return self._mark_temporary_refusal(candidate, answer)
         return answer
 
-    def _mark_temporary_refusal(self, candidate: Candidate, answer: Created | Refused) -> Created | Refused:
+    def _mark_temporary_refusal(self, candidate: Candidate, answer: CreatedAnswer | Refused) -> CreatedAnswer | Refused:
         """Return the answer. If the answer is a refusal that may be temporary, set its `may_be_temporary`. A 429 does
         not set `may_be_temporary`, and does not end a series of refusals.
         """
@@ -161,7 +168,7 @@ class Creator:
         earlier_refusal_kind = (
             "" if candidate.earlier_refusal is None else build_refusal_kind(*candidate.earlier_refusal)
         )
-        if isinstance(answer, Created):
+        if isinstance(answer, CreatedAnswer):
             temporary_refusals.record_accepted_create(sent_at, earlier_refusal_kind)
         elif is_about_row(answer.status, answer.message, candidate.normal_identity):
             temporary_refusals.end_series()
@@ -184,7 +191,7 @@ class Creator:
         transition = classify_answer(
             answer, candidate, self._session.journal.base, self._session.access.requested_base_name
         )
-        if isinstance(answer, Created):
+        if isinstance(answer, CreatedAnswer):
             transition = await self._check_answered_subscriber(answer, transition)
         if transition.event is Event.NOT_SENT:
             return None
@@ -242,7 +249,7 @@ class Creator:
             await journal.record_base_id(*self._answered_base)
         await journal.flush()
 
-    async def _check_answered_subscriber(self, answer: Created, transition: Transition) -> Transition:
+    async def _check_answered_subscriber(self, answer: CreatedAnswer, transition: Transition) -> Transition:
         """Look up in the service and the ledger whether the subscriber in the answer is new, and return the state
         transition. If the subscriber existed before the create, the entry is held."""
         session = self._session
@@ -337,7 +344,7 @@ class Creator:
         canaries = self._base_canaries if session.canaries.has_accepted_create else session.canaries
         # A second refusal of the same row does not count, because the row may be the cause.
         is_second_refusal = candidate.entry_state is State.UNKNOWN and candidate.earlier_refusal is not None
-        if transition.event is Event.ANSWERED and isinstance(answer, Created):
+        if transition.event is Event.ANSWERED and isinstance(answer, CreatedAnswer):
             self.has_accepted_item = session.canaries.has_accepted_create = True
             service_id, base_name = read_base(answer.subscriber)
             self._answered_base = None if service_id is None or base_name is None else (service_id, base_name)
@@ -360,7 +367,7 @@ class Creator:
                 )
         elif transition.event is Event.MISANSWERED:
             session.stop.request_stop(f"{transition.message}. {_NEXT_STEP_TEXT}")
-        elif isinstance(answer, Ambiguous) and answer.has_unusable_id:
+        elif isinstance(answer, AmbiguousResult) and answer.has_unusable_id:
             session.stop.request_stop(
                 f"{transition.message} (such as a UUID), and the connector needs whole numbers. Nothing more was sent. "
                 "The service may have created the subscriber: look for it in the service. Ask the service's operator "

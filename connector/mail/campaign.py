@@ -28,7 +28,7 @@ from connector.service.retry import Retrier
 from connector.service.wire import (
     TOO_MANY_REQUESTS,
     UNAUTHORISED,
-    Ambiguous,
+    AmbiguousResult,
     EmailAccepted,
     NotSent,
     Refused,
@@ -125,7 +125,7 @@ MAX_EMAILS_PER_COMMIT = 64
 
 _COMMIT_SPAN_S = 0.1  # seconds: a commit records at most as many emails as leave in this time at the current rate
 
-EmailAnswer = EmailAccepted | Refused | Ambiguous | NotSent
+EmailAnswer = EmailAccepted | Refused | AmbiguousResult | NotSent
 
 T = TypeVar("T")
 
@@ -323,7 +323,7 @@ class CampaignSender:
                 self._stop.request_stop(
                     f"the service cannot be reached: {answer_message}. Run again; no recipient gets the email twice"
                 )
-            case Ambiguous(status, answer_message, retry_after_s):
+            case AmbiguousResult(status, answer_message, retry_after_s):
                 self._unrecorded_outcomes.digests_of_unknown_emails.append(recipient_digest)
                 self._report_email(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
                 # After a refusal of the rate, the run goes on, because the service accepts emails at a lower rate.

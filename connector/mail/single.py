@@ -11,7 +11,7 @@ from connector.progress import Progress
 from connector.runs.report import Report, RunScope, Status, count_mail_rows, end_report, record_report, start_report
 from connector.service.client import open_client
 from connector.service.retry import Retrier
-from connector.service.wire import UNAUTHORISED, Ambiguous, EmailAccepted, NotSent, Refused
+from connector.service.wire import UNAUTHORISED, AmbiguousResult, EmailAccepted, NotSent, Refused
 from connector.settings import Settings, build_service
 
 _POSSIBLY_SENT_MESSAGE = (
@@ -19,7 +19,7 @@ _POSSIBLY_SENT_MESSAGE = (
     "you send the email again"
 )
 
-_ANSWER_IF_GIVEN_UP = Ambiguous(None, "a second signal ended the run before an answer came")
+_ANSWER_IF_GIVEN_UP = AmbiguousResult(None, "a second signal ended the run before an answer came")
 
 
 async def run_send(message: Message, settings: Settings, stop: Stop, progress: Progress) -> Report:
@@ -52,10 +52,10 @@ async def send_without_record(message: Message, settings: Settings, job: str, st
 
 async def _send_message(
     message: Message, settings: Settings, report: Report, stop: Stop
-) -> EmailAccepted | Refused | Ambiguous | NotSent:
+) -> EmailAccepted | Refused | AmbiguousResult | NotSent:
     """Send the email, add its outcome to the report, and return the answer."""
     clock = stop.clock
-    answer: EmailAccepted | Refused | Ambiguous | NotSent
+    answer: EmailAccepted | Refused | AmbiguousResult | NotSent
     async with open_client(build_service(settings, 1)) as client:
         try:
             retrier = Retrier(clock=clock)
@@ -72,13 +72,13 @@ async def _send_message(
     return answer
 
 
-def _raise_if_token_refused(answer: EmailAccepted | Refused | Ambiguous | NotSent, report: Report) -> None:
+def _raise_if_token_refused(answer: EmailAccepted | Refused | AmbiguousResult | NotSent, report: Report) -> None:
     """Raise ConfigurationError if the service refused the token."""
     if isinstance(answer, Refused) and answer.status in UNAUTHORISED:
         raise ConfigurationError(f"{report.messages[0]}. Check the token")
 
 
-def _report_answer(report: Report, answer: EmailAccepted | Refused | Ambiguous | NotSent, clock: Clock) -> None:
+def _report_answer(report: Report, answer: EmailAccepted | Refused | AmbiguousResult | NotSent, clock: Clock) -> None:
     match answer:
         case EmailAccepted(request_id, message_id):
             report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}
@@ -92,7 +92,7 @@ def _report_answer(report: Report, answer: EmailAccepted | Refused | Ambiguous |
                 clock,
                 f"the service refused the email ({status}): {answer_message}",
             )
-        case Ambiguous(status, answer_message):
+        case AmbiguousResult(status, answer_message):
             report.email = {"state": "unknown", "http_status": status, "message": answer_message}
             answer_text = f"status {status}, {answer_message}" if status is not None else answer_message
             _end_report(

@@ -20,8 +20,8 @@ import orjson
 from connector.fields import FIELDS, LARGEST_ID
 from connector.service.wire import (
     TOO_MANY_REQUESTS,
-    Ambiguous,
-    Created,
+    AmbiguousResult,
+    CreatedAnswer,
     EmailAccepted,
     ListPage,
     MaskMessage,
@@ -42,29 +42,30 @@ NUMBER_KEYS_OF_PAGE = ("TotalCount", "Offset", "Limit")
 
 def parse_create_answer(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
-) -> Created | Refused | Ambiguous:
+) -> CreatedAnswer | Refused | AmbiguousResult:
     """Return the result of a create (service-api.md 4.2 and 7.1).
 
-    The result is Created only with a 2xx status, `success` true, and a whole positive Subscriber.Id. The caller must
-    compare the base and the identity in the answer. `now` is a time with a time zone, for a Retry-After that is a date.
+    The result is a CreatedAnswer only with a 2xx status, `success` true, and a whole positive Subscriber.Id. The caller
+    must compare the base and the identity in the answer. `now` is a time with a time zone, for a Retry-After with a
+    date.
     """
     subscriber, success_value = _read_success(status, body, "Subscriber")
     if subscriber is not None:
         _convert_types(subscriber)
         subscriber_id = read_whole_number(subscriber.get("Id"))
         if subscriber_id is not None and subscriber_id > 0:
-            return Created(subscriber_id, subscriber, status)
+            return CreatedAnswer(subscriber_id, subscriber, status)
         # A wrong Id shows that the service uses other ids than documented. A missing Id may be an accident.
         has_other_id = subscriber.get("Id") not in (None, "")
-        return Ambiguous(status, "the answer has no whole number as Subscriber.Id", has_unusable_id=has_other_id)
+        return AmbiguousResult(status, "the answer has no whole number as Subscriber.Id", has_unusable_id=has_other_id)
     return _classify_failure(status, headers, body, now, mask_message, success_value)
 
 
 def parse_list_answer(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
-) -> ListPage | Refused | Ambiguous:
-    """Return a page of the list (service-api.md 4.3). A page with an element that is not an object is Ambiguous as a
-    whole."""
+) -> ListPage | Refused | AmbiguousResult:
+    """Return a page of the list (service-api.md 4.3). If an element of the page is not an object, return an
+    AmbiguousResult."""
     page, success_value = _read_success(status, body, "SubscribersList")
     if page is not None:
         total_count, offset, limit = (read_whole_number(page.get(name)) for name in NUMBER_KEYS_OF_PAGE)
@@ -80,14 +81,14 @@ def parse_list_answer(
 
 async def parse_wire_page(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
-) -> ListPage | Refused | Ambiguous:
+) -> ListPage | Refused | AmbiguousResult:
     """Return the result of `parse_list_answer`. The function is a coroutine, like every `ListAnswerParser`."""
     return parse_list_answer(status, headers, body, now, mask_message=mask_message)
 
 
 def parse_send_answer(
     status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage = str
-) -> EmailAccepted | Refused | Ambiguous:
+) -> EmailAccepted | Refused | AmbiguousResult:
     """Return the result of a request to send an email (service-api.md 2.3 and 4.1). The result is EmailAccepted only
     with a whole number as SendMessageRequestId."""
     result, success_value = _read_success(status, body, "SendEmail")
@@ -152,7 +153,7 @@ def _classify_failure(
     now: datetime,
     mask_message: MaskMessage,
     success_value: object,
-) -> Refused | Ambiguous:
+) -> Refused | AmbiguousResult:
     message = mask_message(extract_message(status, headers, body))[:MAX_MESSAGE_LENGTH]
     retry_after_s = parse_retry_after(headers, now)
     is_status_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX
@@ -163,7 +164,7 @@ def _classify_failure(
     # A 403 with a Retry-After refuses the pace and not the row, so the row is looked up and sent again.
     is_pace_refusal = status != TOO_MANY_REQUESTS and is_rate_limit(status, retry_after_s)
     is_row_refusal = (is_refused_by_status or is_refused_in_body) and not is_pace_refusal
-    return (Refused if is_row_refusal else Ambiguous)(status, message, retry_after_s)
+    return (Refused if is_row_refusal else AmbiguousResult)(status, message, retry_after_s)
 
 
 # The Retry-After header

@@ -29,8 +29,8 @@ from connector.service.transport import open_transport
 from connector.service.wire import (
     MAX_LIMIT,
     OPERATIONS,
-    Ambiguous,
-    Created,
+    AmbiguousResult,
+    CreatedAnswer,
     EmailAccepted,
     ListPage,
     ListQuery,
@@ -67,14 +67,14 @@ class ListAnswerParser(Protocol[Rows]):
 
     async def __call__(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage
-    ) -> ListPage[Rows] | Refused | Ambiguous:
+    ) -> ListPage[Rows] | Refused | AmbiguousResult:
         """Return the parsed page, the refusal, or the ambiguous answer. Raises no error."""
 
 
 class RequestSender(Protocol):
     """An object that sends single requests: a pool of connections, or the network of a simulation."""
 
-    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
+    async def send(self, request: Request) -> RawAnswer | NotSent | AmbiguousResult:
         """Make one attempt to send the request. Raises only the cancellation of its task."""
 
 
@@ -115,7 +115,7 @@ class Client:
         """Whether the service has asked for a pause that has not ended."""
         return self.paused_until > self._clock.monotonic()
 
-    async def create_subscriber(self, body: bytes) -> Created | Refused | Ambiguous | NotSent:
+    async def create_subscriber(self, body: bytes) -> CreatedAnswer | Refused | AmbiguousResult | NotSent:
         """Create one subscriber (service-api.md 4.2). `body` is a result of `encode_subscriber`."""
         return await self._send_and_parse("create", build_create_request(body), parse_create_answer)
 
@@ -123,7 +123,7 @@ class Client:
         self,
         query: ListQuery,
         parse: ListAnswerParser[Rows] = parse_wire_page,  # type: ignore[assignment] # the only form with a default
-    ) -> ListPage[Rows] | Refused | Ambiguous | NotSent:
+    ) -> ListPage[Rows] | Refused | AmbiguousResult | NotSent:
         """Read one page of the list (service-api.md 4.3), with its subscribers in the form that `parse` returns.
 
         A repeated request gets another limit, so that no cache returns an earlier answer."""
@@ -167,13 +167,13 @@ class Client:
         used_limits.add(limit)
         return query if limit == query.limit else replace(query, limit=limit)
 
-    async def send_email(self, body: bytes) -> EmailAccepted | Refused | Ambiguous | NotSent:
+    async def send_email(self, body: bytes) -> EmailAccepted | Refused | AmbiguousResult | NotSent:
         """Send one email (service-api.md 4.1). `body` is a result of `connector.mail.message.encode_email`."""
         return await self._send_and_parse("send", build_send_request(body), parse_send_answer)
 
     async def _send_and_parse(
         self, operation: Operation, request: Request, parse: Callable[..., T]
-    ) -> T | NotSent | Ambiguous:
+    ) -> T | NotSent | AmbiguousResult:
         raw_answer = await self._send_request(self.counts[operation], request)
         if not isinstance(raw_answer, RawAnswer):
             return raw_answer
@@ -183,7 +183,9 @@ class Client:
         self._count_answer(operation, answer)
         return answer
 
-    async def _send_request(self, request_counts: RequestCounts, request: Request) -> RawAnswer | NotSent | Ambiguous:
+    async def _send_request(
+        self, request_counts: RequestCounts, request: Request
+    ) -> RawAnswer | NotSent | AmbiguousResult:
         if (not_sent_answer := await self._wait_until_pause_ends()) is not None:
             return not_sent_answer
         request_counts.sent += 1
@@ -206,21 +208,21 @@ class Client:
 
     def _count_answer(self, operation: Operation, answer: object) -> None:
         request_counts = self.counts[operation]
-        if not isinstance(answer, Refused | Ambiguous):
+        if not isinstance(answer, Refused | AmbiguousResult):
             return
         result_name = "refused" if isinstance(answer, Refused) else "unclear"
         log_values = {"operation": operation, "status": answer.status, "result": result_name}
         logger.info("refusal: %(operation)s %(result)s, status %(status)s", log_values)
         if is_rate_limit(answer.status, answer.retry_after_s):
             request_counts.limited += 1
-        elif isinstance(answer, Ambiguous):
+        elif isinstance(answer, AmbiguousResult):
             request_counts.failed += 1
         if answer.retry_after_s:
             logger.info("pause: the service sent Retry-After: %(seconds)g s", {"seconds": answer.retry_after_s})
             self.paused_until = max(self.paused_until, self._clock.monotonic() + answer.retry_after_s)
 
 
-def _log_request(request: Request, raw_answer: RawAnswer | NotSent | Ambiguous, seconds: float) -> None:
+def _log_request(request: Request, raw_answer: RawAnswer | NotSent | AmbiguousResult, seconds: float) -> None:
     """Log the request with the names of its fields. Leave out the values, so that the line can be copied into a bug
     report."""
     status = "not sent" if isinstance(raw_answer, NotSent) else raw_answer.status or "no answer"

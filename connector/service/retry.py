@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from connector.clock import Clock, system_clock
-from connector.service.wire import Ambiguous, NotSent, Refused, is_rate_limited
+from connector.service.wire import AmbiguousResult, NotSent, Refused, is_rate_limited
 
 if TYPE_CHECKING:
     from tenacity import RetryCallState
@@ -156,7 +156,7 @@ def _is_read_repeatable(answer: object) -> bool:
             return True
         case Refused():
             return is_rate_limited(answer)
-        case Ambiguous(status=status):
+        case AmbiguousResult(status=status):
             return status is None or not 300 <= status < 400
         case _:
             return False

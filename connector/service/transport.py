@@ -1,7 +1,7 @@
 """Sends one request with aiohttp, and returns one raw answer. An exception of aiohttp is returned as a value.
 
 This module does not retry, follow redirects or parse answers. NotSent means that no byte was written. If a byte may
-have been written, the result is Ambiguous.
+have been written, the result is AmbiguousResult.
 """
 
 import io
@@ -18,7 +18,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from connector.service.settings import PROXY_FROM_ENVIRONMENT, Service
-from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request
+from connector.service.wire import AmbiguousResult, NotSent, RawAnswer, Request
 
 MAX_IDLE_S: Final = 3.0
 """Seconds after which an idle connection is closed. The shortest common keep-alive is 5 s (Node.js, Apache). A request
@@ -52,7 +52,7 @@ class Transport:
         self._headers = CIMultiDict({**headers, "Cache-Control": "no-cache"})  # no cache may answer (RFC 9111, 5.2.1.4)
         self._posted_headers = CIMultiDict({**headers, "Content-Type": "application/json"})
 
-    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
+    async def send(self, request: Request) -> RawAnswer | NotSent | AmbiguousResult:
         """Make one attempt to send the request. A cancellation is not caught, and closes the connection. After a
         cancellation, the result of the request is unknown."""
         body: bytes | io.BytesIO | None = request.body
@@ -127,8 +127,8 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise _ConnectionCutError from error
 
 
-async def _read_body_up_to_limit(response: aiohttp.ClientResponse, announced_bytes: int) -> RawAnswer | Ambiguous:
-    """Return an answer of unknown length (chunked or compressed). Return Ambiguous if the answer exceeds
+async def _read_body_up_to_limit(response: aiohttp.ClientResponse, announced_bytes: int) -> RawAnswer | AmbiguousResult:
+    """Return an answer of unknown length (chunked or compressed). Return AmbiguousResult if the answer exceeds
     MAX_ANSWER_BYTES."""
     chunks: list[bytes] = []
     byte_count = announced_bytes if announced_bytes > MAX_ANSWER_BYTES else 0
@@ -139,12 +139,14 @@ async def _read_body_up_to_limit(response: aiohttp.ClientResponse, announced_byt
         byte_count += len(chunk)
         chunks.append(chunk)
     response.close()
-    return Ambiguous(response.status, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
+    return AmbiguousResult(response.status, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
 
 
-def _translate_error(error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: float) -> NotSent | Ambiguous:
-    """Return NotSent or Ambiguous for an exception. The message is new, because the exception's message may contain the
-    URL with a person's address.
+def _translate_error(
+    error: aiohttp.ClientError | TimeoutError | OSError, timeout_s: float
+) -> NotSent | AmbiguousResult:
+    """Return NotSent or AmbiguousResult for an exception. The message is new, because the exception's message may
+    contain the URL with a person's address.
 
     Only exceptions that aiohttp raises while connecting are NotSent; tests check them on real sockets.
     """
@@ -166,13 +168,13 @@ def _translate_error(error: aiohttp.ClientError | TimeoutError | OSError, timeou
             return NotSent(f"the proxy (service.proxy) refused to connect (status {error.status})")
         # 2. errors after the first byte was written, or at an unknown time
         case TimeoutError():
-            return Ambiguous(None, f"no whole answer within {timeout_s:g} s")
+            return AmbiguousResult(None, f"no whole answer within {timeout_s:g} s")
         case aiohttp.ClientPayloadError():
-            return Ambiguous(None, "the connection was cut in the middle of the answer")
+            return AmbiguousResult(None, "the connection was cut in the middle of the answer")
         case aiohttp.ClientResponseError():
-            return Ambiguous(None, "the answer was not valid HTTP")
+            return AmbiguousResult(None, "the answer was not valid HTTP")
         case _:
-            return Ambiguous(None, "the connection was cut before the answer")
+            return AmbiguousResult(None, "the connection was cut before the answer")
 
 
 def _explain_error(error: Exception) -> str:

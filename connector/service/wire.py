@@ -167,7 +167,7 @@ _READER_BY_NAME: dict[str, Callable[[str, object], object]] = {
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, because creating a frozen object takes longer
-class Created:
+class CreatedAnswer:
     """The answer of a successful create: the id of the new subscriber, and the subscriber as the answer has it."""
 
     subscriber_id: int
@@ -218,7 +218,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Ambiguous:
+class AmbiguousResult:
     """The result of a request that may or may not have had an effect. `status` is None if no answer could be read. If
     `has_unusable_id`, the answer reports success, but its Id is not a whole number."""
 
@@ -251,12 +251,12 @@ def is_rate_limit(status: int | None, retry_after_s: float | None) -> bool:
     )
 
 
-def is_rate_limited(answer: object) -> TypeGuard[Refused | Ambiguous]:
+def is_rate_limited(answer: object) -> TypeGuard[Refused | AmbiguousResult]:
     """Return whether an answer means that requests come too fast or too early, by its status or its
     `may_be_temporary`."""
     if isinstance(answer, Refused) and answer.may_be_temporary:
         return True
-    return isinstance(answer, Refused | Ambiguous) and is_rate_limit(answer.status, answer.retry_after_s)
+    return isinstance(answer, Refused | AmbiguousResult) and is_rate_limit(answer.status, answer.retry_after_s)
 
 
 # A subscriber as JSON

@@ -19,7 +19,7 @@ from connector.sandbox import SandboxProcess
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.settings import Service, Token
-from connector.service.wire import Created, ListQuery, encode_subscriber
+from connector.service.wire import CreatedAnswer, ListQuery, encode_subscriber
 from connector.settings import Settings
 from connector.warehouse.destination import Destination
 
@@ -67,7 +67,7 @@ def create_people(sandbox: SandboxProcess, *people: dict[str, object]) -> None:
 
     async def create_person(client: Client, person: dict[str, object]) -> None:
         answer = await client.create_subscriber(encode_subscriber(person))
-        assert isinstance(answer, Created), answer
+        assert isinstance(answer, CreatedAnswer), answer
 
     async def create_all() -> None:
         async with open_client(build_service(sandbox)) as client:

@@ -12,7 +12,7 @@ from connector.load.creates import Creator
 from connector.load.outcomes import Outcomes
 from connector.load.session import RunMode, Session
 from connector.service.retry import RequestCounts
-from connector.service.wire import Created, ListQuery, NotSent, Refused, encode_subscriber
+from connector.service.wire import CreatedAnswer, ListQuery, NotSent, Refused, encode_subscriber
 from connector.states import Event, State
 from tests.load.sessions import BASE_ID, VirtualTime, build_session, compute_identity, open_journal
 
@@ -37,12 +37,12 @@ class FakeService:
         self.sent_emails: list[str] = []
         self.has_sent_all = asyncio.Event()
 
-    async def create_subscriber(self, body: bytes) -> Created | Refused | NotSent:
+    async def create_subscriber(self, body: bytes) -> CreatedAnswer | Refused | NotSent:
         subscriber = orjson.loads(body)["Subscriber"]
         self.sent_emails.append(subscriber["Email"])
         if len(self.sent_emails) == CREATE_COUNT:
             self.has_sent_all.set()
-        return self._answers.get(subscriber["Email"]) or Created(len(self.sent_emails), subscriber, 200)
+        return self._answers.get(subscriber["Email"]) or CreatedAnswer(len(self.sent_emails), subscriber, 200)
 
     async def list_subscribers(self, query: ListQuery, _parse: object) -> Refused:
         if query.limit > 1:

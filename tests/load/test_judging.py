@@ -6,7 +6,7 @@ from connector.ledger.entries import Intent
 from connector.ledger.store import Base
 from connector.load.candidates import Candidate
 from connector.load.create_answers import classify_answer
-from connector.service.wire import Ambiguous, Created, NotSent, Refused
+from connector.service.wire import AmbiguousResult, CreatedAnswer, NotSent, Refused
 from connector.states import Event
 
 BASE_WITH_ID = Base(1, "account", 7, None)
@@ -15,7 +15,7 @@ BASE_WITH_ID_AND_NAME = Base(1, "account", 7, "News")
 CANDIDATE = Candidate(Intent(b"i" * 16, b"f" * 8, b""), {"base_id": 7, "email": "Ann@example.com", "first_name": "Ann"})
 
 
-def build_answer(**answered_values: object) -> Created:
+def build_answer(**answered_values: object) -> CreatedAnswer:
     field_values = {
         "base_id": 7,
         "base_name": "News",
@@ -23,7 +23,9 @@ def build_answer(**answered_values: object) -> Created:
         "first_name": "Ann",
     } | answered_values
     base = {"Id": field_values["base_id"], "Name": field_values["base_name"]}
-    return Created(5, {"Base": base, "Email": field_values["email"], "FirstName": field_values["first_name"]}, 200)
+    return CreatedAnswer(
+        5, {"Base": base, "Email": field_values["email"], "FirstName": field_values["first_name"]}, 200
+    )
 
 
 @pytest.mark.parametrize("base", [BASE_WITH_ID, BASE_WITH_NAME], ids=["by id", "by name"])
@@ -69,11 +71,11 @@ def test_capitals_and_blanks_do_not_change_the_name_of_a_base(name: str) -> None
 
 
 def test_an_answer_without_success_is_refused_lost_or_not_sent() -> None:
-    answers_and_events: list[tuple[Refused | Ambiguous | NotSent, Event]] = [
+    answers_and_events: list[tuple[Refused | AmbiguousResult | NotSent, Event]] = [
         (Refused(422, "no"), Event.REFUSED),
-        (Ambiguous(500, "oops"), Event.LOST),
-        (Ambiguous(None, "reset"), Event.LOST),
-        (Ambiguous(200, "success is false"), Event.LOST),
+        (AmbiguousResult(500, "oops"), Event.LOST),
+        (AmbiguousResult(None, "reset"), Event.LOST),
+        (AmbiguousResult(200, "success is false"), Event.LOST),
         (NotSent("no route"), Event.NOT_SENT),
     ]
     for answer, expected_event in answers_and_events:

@@ -5,7 +5,7 @@ import pytest
 from connector.service.settings import Service, Token
 from connector.service.transport import open_transport
 from connector.service.wire import (
-    Ambiguous,
+    AmbiguousResult,
     ListQuery,
     NotSent,
     RawAnswer,
@@ -27,6 +27,8 @@ def build_service(
     return Service(base_url, Token("s3cret-token"), timeout_s=timeout_s, max_connections=max_connections, proxy=proxy)
 
 
-async def make_attempt(base_url: str, request: Request, timeout_s: float = 5.0) -> RawAnswer | NotSent | Ambiguous:
+async def make_attempt(
+    base_url: str, request: Request, timeout_s: float = 5.0
+) -> RawAnswer | NotSent | AmbiguousResult:
     async with open_transport(build_service(base_url, timeout_s)) as transport:
         return await transport.send(request)

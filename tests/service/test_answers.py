@@ -15,7 +15,7 @@ from connector.service.answers import (
     parse_retry_after,
     parse_send_answer,
 )
-from connector.service.wire import Ambiguous, Created, EmailAccepted, ListPage, Refused, is_rate_limit
+from connector.service.wire import AmbiguousResult, CreatedAnswer, EmailAccepted, ListPage, Refused, is_rate_limit
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
@@ -32,7 +32,7 @@ PARSERS = (parse_create_answer, parse_list_answer, parse_send_answer)
 
 def test_a_created_subscriber_has_its_id_and_its_fields() -> None:
     answer = parse_create_answer(201, {}, CREATED_ANSWER, NOW)
-    assert isinstance(answer, Created)
+    assert isinstance(answer, CreatedAnswer)
     assert (answer.subscriber_id, answer.status) == (81231, 201)
     assert answer.read("id") == 81231
     assert (answer.read("base_id"), answer.read("base_name")) == (7, "News")
@@ -62,12 +62,12 @@ def test_an_accepted_email_has_its_request_id_and_its_message_id() -> None:
 def test_an_accepted_email_without_a_whole_request_id_is_ambiguous() -> None:
     for request_id in ["null", "true", "1.5", '"5a"', "9223372036854775808"]:
         body = f'{{"success": true, "SendEmail": {{"SendMessageRequestId": {request_id}, "MessageId": "<m>"}}}}'
-        assert isinstance(parse_send_answer(200, {}, body.encode(), NOW), Ambiguous)
+        assert isinstance(parse_send_answer(200, {}, body.encode(), NOW), AmbiguousResult)
 
 
 def test_an_id_with_decimal_zeros_is_accepted() -> None:
     answer = parse_create_answer(200, {}, b'\xef\xbb\xbf{"success": true, "Subscriber": {"Id": 12.0}}', NOW)
-    assert isinstance(answer, Created)
+    assert isinstance(answer, CreatedAnswer)
     assert [repr(answer.subscriber_id), repr(answer.read("id"))] == ["12", "12"]
 
 
@@ -82,7 +82,7 @@ def test_an_is_active_of_the_type_number_or_text_is_read_as_a_boolean() -> None:
     }.items():
         body = f'{{"success": true, "Subscriber": {{"Id": 12, "IsActive": {text}}}}}'
         answer = parse_create_answer(200, {}, body.encode(), NOW)
-        assert isinstance(answer, Created)
+        assert isinstance(answer, CreatedAnswer)
         assert answer.subscriber["IsActive"] == is_active
 
 
@@ -109,7 +109,7 @@ def test_an_answer_2xx_without_the_fields_of_service_api_md_is_ambiguous() -> No
         for parse_answer in PARSERS:
             for status in (200, 201, 202, 204):
                 answer = parse_answer(status, {}, body, NOW)
-                assert isinstance(answer, Ambiguous)
+                assert isinstance(answer, AmbiguousResult)
                 assert answer.status == status
 
 
@@ -117,14 +117,14 @@ def test_a_uuid_or_a_fraction_is_recognised_as_an_id_of_another_type() -> None:
     for subscriber_id, has_other_ids in ((None, False), ("0e1f-88", True), ("", False), (1.5, True)):
         body = orjson.dumps({"success": True, "Subscriber": {"Id": subscriber_id}})
         answer = parse_create_answer(200, {}, body, NOW)
-        assert isinstance(answer, Ambiguous), subscriber_id
+        assert isinstance(answer, AmbiguousResult), subscriber_id
         assert answer.has_unusable_id is has_other_ids, subscriber_id
 
 
 def test_a_page_without_a_whole_list_is_ambiguous() -> None:
     for page in ["null", "{}", '{"Subscribers": null}', '{"Subscribers": {}}', '{"Subscribers": [{"Id": 1}, null]}']:
         body = b'{"success": true, "SubscribersList": ' + page.encode() + b"}"
-        assert isinstance(parse_list_answer(200, {}, body, NOW), Ambiguous)
+        assert isinstance(parse_list_answer(200, {}, body, NOW), AmbiguousResult)
 
 
 def test_a_definite_4xx_is_a_refusal() -> None:
@@ -138,7 +138,7 @@ def test_every_status_except_2xx_and_a_definite_4xx_is_ambiguous() -> None:
     for status in [100, 199, 300, 301, 302, 304, 307, 308, 408, 409, 500, 502, 503, 504, 520, 599, 999]:
         for parse_answer in PARSERS:
             answer = parse_answer(status, {"Retry-After": "3"}, b'{"message": "no"}', NOW)
-            assert answer == Ambiguous(status, "no", 3.0)
+            assert answer == AmbiguousResult(status, "no", 3.0)
 
 
 @pytest.mark.parametrize("status", [200, 201, 299, 400, 408, 409])
@@ -153,14 +153,14 @@ def test_an_answer_with_success_false_is_a_refusal_below_status_500(status: int,
 @pytest.mark.parametrize("status", [307, 500, 503])
 def test_a_redirect_or_a_server_error_is_ambiguous_with_any_body(status: int) -> None:
     for parse_answer in PARSERS:
-        assert isinstance(parse_answer(status, {}, b'{"success": false, "message": "no"}', NOW), Ambiguous)
+        assert isinstance(parse_answer(status, {}, b'{"success": false, "message": "no"}', NOW), AmbiguousResult)
 
 
 def test_a_status_of_failure_with_a_body_of_success_is_ambiguous() -> None:
     for status in [302, 400, 409, 422, 429, 500]:
         for parse_answer, body in zip(PARSERS, (CREATED_ANSWER, LIST_ANSWER, EMAIL_ANSWER), strict=True):
             answer = parse_answer(status, {}, body, NOW)
-            assert isinstance(answer, Ambiguous)
+            assert isinstance(answer, AmbiguousResult)
             assert answer.status == status
 
 
@@ -185,14 +185,14 @@ def test_null_instead_of_rows_is_a_page_only_beyond_the_total_count() -> None:
     for count_members, is_page in cases:
         body = b'{"success":true,"SubscribersList":{%s,"Subscribers":null}}' % count_members
         answer = parse_list_answer(200, {}, body, NOW)
-        assert isinstance(answer, ListPage if is_page else Ambiguous)
+        assert isinstance(answer, ListPage if is_page else AmbiguousResult)
 
 
 @pytest.mark.parametrize("status", [403, 503])
 def test_a_403_or_503_with_retry_after_counts_as_a_rate_limit(status: int) -> None:
     for parse_answer in PARSERS:
         answer = parse_answer(status, {"retry-after": "3"}, b'{"success": false, "message": "slow down"}', NOW)
-        assert answer == Ambiguous(status, "slow down", 3.0)
+        assert answer == AmbiguousResult(status, "slow down", 3.0)
         assert is_rate_limit(status, answer.retry_after_s)
     assert not is_rate_limit(status, None)
 
@@ -200,7 +200,7 @@ def test_a_403_or_503_with_retry_after_counts_as_a_rate_limit(status: int) -> No
 @given(st.integers(100, 999), st.binary(max_size=300), st.dictionaries(st.text(), st.text()))
 def test_any_bytes_are_parsed_as_a_refusal_or_as_ambiguous(status: int, body: bytes, headers: dict[str, str]) -> None:
     for parse_answer in PARSERS:
-        assert isinstance(parse_answer(status, headers, body, NOW), Refused | Ambiguous)
+        assert isinstance(parse_answer(status, headers, body, NOW), Refused | AmbiguousResult)
 
 
 JSON_STRATEGY = st.recursive(
@@ -221,7 +221,7 @@ def test_any_json_is_parsed_with_a_message_of_at_most_500_characters(status: int
 
 def test_a_body_with_deep_nesting_is_ambiguous() -> None:
     for body in (b"[" * 100_000, b'{"a":' * 900 + b"1" + b"}" * 900, b"<" * 100_000, b"<script" * 10_000):
-        assert isinstance(parse_create_answer(500, {"Content-Type": "text/html"}, body, NOW), Ambiguous)
+        assert isinstance(parse_create_answer(500, {"Content-Type": "text/html"}, body, NOW), AmbiguousResult)
 
 
 def test_a_page_with_half_a_surrogate_pair_can_be_read() -> None:

@@ -14,7 +14,7 @@ from connector.pace.rate import RateController
 from connector.service.client import Client, open_client
 from connector.service.retry import RequestCounts
 from connector.service.settings import Service, Token
-from connector.service.wire import Ambiguous, Created, EmailAccepted, ListPage, ListQuery, NotSent
+from connector.service.wire import AmbiguousResult, CreatedAnswer, EmailAccepted, ListPage, ListQuery, NotSent
 from tests.service import faults
 from tests.service.faults import Fault, build_response, find_unused_port, serve
 from tests.service.recorded_waits import RecordedWaits
@@ -37,7 +37,7 @@ async def test_an_operation_sends_its_request_with_the_token_and_returns_its_res
         open_client(Service(server.base_url + "/base/", TOKEN, "Bearer {token}")) as client,
     ):
         create_answer = await client.create_subscriber(b'{"Subscriber":{}}')
-        assert isinstance(create_answer, Created)
+        assert isinstance(create_answer, CreatedAnswer)
         assert (create_answer.subscriber_id, create_answer.status, create_answer.read("email")) == (
             5,
             201,
@@ -124,7 +124,7 @@ async def test_a_date_in_retry_after_is_read_with_the_clock_of_the_client() -> N
         serve(faults.answer_with(rate_refusal)) as server,
         open_client(Service(server.base_url, TOKEN), clock=replace(system_clock(), now=lambda: service_time)) as client,
     ):
-        assert await client.create_subscriber(b"{}") == Ambiguous(503, "", 20.0)
+        assert await client.create_subscriber(b"{}") == AmbiguousResult(503, "", 20.0)
 
 
 FAULTS_WITH_SECRETS: list[Fault] = [

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from connector.service.answers import MASKED, build_message_mask
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
-from connector.service.wire import Ambiguous, ListQuery, Refused
+from connector.service.wire import AmbiguousResult, ListQuery, Refused
 from tests.service import faults
 from tests.service.faults import build_response, serve
 
@@ -75,7 +75,7 @@ async def test_the_target_of_a_redirect_shows_no_token() -> None:
         open_client(Service(server.base_url, Token(SECRET))) as client,
     ):
         answer = await client.create_subscriber(b"{}")
-        assert answer == Ambiguous(302, f"redirect to /login?token={MASKED}&next=/", None)
+        assert answer == AmbiguousResult(302, f"redirect to /login?token={MASKED}&next=/", None)
 
 
 @pytest.mark.parametrize("secret", ["s3cret&amp;token", "s3cret&#38;token", r"s3cret\u0041token"])

@@ -10,14 +10,14 @@ from hypothesis import given, strategies as st
 from connector.service.client import Client, open_client
 from connector.service.retry import RequestCounts, Retrier, RetryBudget
 from connector.service.settings import Service, Token
-from connector.service.wire import Ambiguous, Created, ListPage, ListQuery, NotSent, Refused
+from connector.service.wire import AmbiguousResult, CreatedAnswer, ListPage, ListQuery, NotSent, Refused
 from tests.service import faults
 from tests.service.faults import build_response, find_unused_port, serve
 from tests.service.recorded_waits import RecordedWaits
 
-CreateAnswer = Created | Refused | Ambiguous | NotSent
+CreateAnswer = CreatedAnswer | Refused | AmbiguousResult | NotSent
 
-ReadAnswer = ListPage | Refused | Ambiguous | NotSent
+ReadAnswer = ListPage | Refused | AmbiguousResult | NotSent
 
 TOKEN = Token("s3cret-token")
 
@@ -33,7 +33,7 @@ UNAVAILABLE_ANSWER = build_response(b"later", "503 Service Unavailable", Retry_A
 
 SERVER_ERROR = build_response(b"oops", "500 Internal Server Error")
 
-BROKEN_ANSWER = Ambiguous(500, "oops", None)
+BROKEN_ANSWER = AmbiguousResult(500, "oops", None)
 
 
 def build_retrier(recorded_waits: RecordedWaits, attempt_count: int = 6, max_wait_s: float = 60.0) -> Retrier:
@@ -56,7 +56,8 @@ def build_read_call(client: Client) -> tuple[Callable[[], Awaitable[ReadAnswer]]
 
 
 @pytest.mark.parametrize(
-    ("fault", "answer_class"), [(faults.answer_with(CREATED_ANSWER), Created), (faults.cut_before_answer, Ambiguous)]
+    ("fault", "answer_class"),
+    [(faults.answer_with(CREATED_ANSWER), CreatedAnswer), (faults.cut_before_answer, AmbiguousResult)],
 )
 async def test_a_create_is_sent_once_after_retries_of_the_connection(fault: faults.Fault, answer_class: type) -> None:
     port = find_unused_port()
@@ -89,7 +90,9 @@ async def test_an_answered_create_is_never_sent_again() -> None:
             serve(faults.answer_with(response_bytes, CREATED_ANSWER)) as server,
             open_client(Service(server.base_url, TOKEN)) as client,
         ):
-            assert isinstance(await build_retrier(recorded_waits).send(*build_create_call(client)), Refused | Ambiguous)
+            assert isinstance(
+                await build_retrier(recorded_waits).send(*build_create_call(client)), Refused | AmbiguousResult
+            )
             assert (len(server.requests), recorded_waits.seconds, client.counts["create"].retried) == (1, [], 0)
 
 
@@ -105,7 +108,7 @@ async def test_a_create_with_a_lost_answer_is_never_sent_again() -> None:
         recorded_waits = RecordedWaits()
         timeout_s = 1.0 if fault is faults.never_answer else 10.0  # a connection may take half of the timeout
         async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=timeout_s)) as client:
-            assert isinstance(await build_retrier(recorded_waits).send(*build_create_call(client)), Ambiguous)
+            assert isinstance(await build_retrier(recorded_waits).send(*build_create_call(client)), AmbiguousResult)
             assert (len(server.requests), server.connection_count, recorded_waits.seconds) == (1, 1, [])
 
 
@@ -180,7 +183,7 @@ async def test_a_refused_or_redirected_read_is_not_sent_again() -> None:
             open_client(Service(server.base_url, TOKEN)) as client,
         ):
             answer = await build_retrier(recorded_waits).read(*build_read_call(client))
-            assert isinstance(answer, Refused | Ambiguous)
+            assert isinstance(answer, Refused | AmbiguousResult)
             assert (answer.status, len(server.requests), recorded_waits.seconds) == (status, 1, [])
 
 

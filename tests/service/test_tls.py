@@ -48,7 +48,7 @@ async def test_a_trusted_certificate_is_accepted_only_for_its_own_host_name(tmp_
         )
         stdout, _ = await asyncio.wait_for(process.communicate(), 30)
         trusted_line, wrong_host_line, cut_line = stdout.decode().splitlines()
-        assert trusted_line.startswith("Created")
+        assert trusted_line.startswith("CreatedAnswer ")
         assert wrong_host_line.startswith("NotSent the certificate of 127.0.0.1 is not trusted: IP address mismatch")
-        assert cut_line == "Ambiguous the connection was cut before the answer"
+        assert cut_line == "AmbiguousResult the connection was cut before the answer"
         assert (len(trusted_server.requests), len(cutting_server.requests)) == (1, 1)

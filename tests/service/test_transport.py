@@ -10,7 +10,7 @@ import pytest
 
 from connector.service.transport import MAX_ANSWER_BYTES, open_transport
 from connector.service.wire import (
-    Ambiguous,
+    AmbiguousResult,
     ListQuery,
     NotSent,
     RawAnswer,
@@ -105,7 +105,7 @@ async def test_a_request_without_a_free_connection_is_not_sent() -> None:
         first_answer, second_answer = await asyncio.gather(
             transport.send(CREATE_REQUEST), transport.send(CREATE_REQUEST)
         )
-        assert isinstance(first_answer, Ambiguous)
+        assert isinstance(first_answer, AmbiguousResult)
         assert isinstance(second_answer, NotSent)
         assert b"".join(server.requests).count(b"POST") == 1
 
@@ -118,7 +118,7 @@ async def test_blanks_and_signs_of_a_filter_value_are_percent_encoded_once() -> 
         assert b"FirstName=Ann%20Lee%2B%26%25%C3%A9" in server.requests[0]
 
 
-# 2. A failure after the first byte: Ambiguous, and the transport sends no second request.
+# 2. A failure after the first byte: AmbiguousResult, and the transport sends no second request.
 
 
 @pytest.mark.parametrize(
@@ -141,19 +141,19 @@ async def test_a_failure_after_the_first_byte_makes_the_request_ambiguous(fault:
         answer = await make_attempt(
             server.base_url, CREATE_REQUEST, timeout_s=0.5 if expected_text.endswith("0.5 s") else 10.0
         )
-        assert answer == Ambiguous(None, expected_text)
+        assert answer == AmbiguousResult(None, expected_text)
         assert (server.connection_count, len(server.requests)) == (1, 1)
 
 
 async def test_a_connection_cut_at_accept_makes_the_request_ambiguous() -> None:
     async with serve(faults.cut_at_accept) as server:
-        assert isinstance(await make_attempt(server.base_url, CREATE_REQUEST), Ambiguous)
+        assert isinstance(await make_attempt(server.base_url, CREATE_REQUEST), AmbiguousResult)
         assert server.connection_count == 1
 
 
 async def test_a_connection_cut_inside_the_body_makes_the_request_ambiguous() -> None:
     async with serve(faults.cut_while_reading) as server:
-        assert isinstance(await make_attempt(server.base_url, build_create_request(b"x" * 5_000_000)), Ambiguous)
+        assert isinstance(await make_attempt(server.base_url, build_create_request(b"x" * 5_000_000)), AmbiguousResult)
         assert server.connection_count == 1
 
 
@@ -177,7 +177,7 @@ async def test_a_cut_of_an_open_connection_makes_its_request_ambiguous(
         open_transport(build_service(server.base_url)) as transport,
     ):
         assert isinstance(await transport.send(request_), RawAnswer)
-        assert isinstance(await transport.send(request_), Ambiguous)
+        assert isinstance(await transport.send(request_), AmbiguousResult)
         assert (server.connection_count, len(server.requests)) == (1, 2)
 
 
@@ -201,7 +201,7 @@ async def test_an_unnoticed_close_of_a_connection_makes_its_request_ambiguous(re
         async with open_transport(build_service(f"http://127.0.0.1:{listening_socket.getsockname()[1]}")) as transport:
             assert isinstance(await transport.send(request_), RawAnswer)
             thread.join()  # blocks the event loop on purpose, so that the loop does not notice the close
-            assert isinstance(await transport.send(request_), Ambiguous)
+            assert isinstance(await transport.send(request_), AmbiguousResult)
     assert len(requests) == 1
 
 
@@ -303,7 +303,7 @@ def answer_without_end(head: bytes, chunk: bytes) -> Fault:
 
 
 ONE_MEBIBYTE = b"x" * 2**20
-TOO_LARGE_ANSWER = Ambiguous(200, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
+TOO_LARGE_ANSWER = AmbiguousResult(200, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
 
 
 async def test_an_answer_beyond_the_bound_is_ambiguous() -> None:

@@ -15,15 +15,15 @@ import orjson
 
 from connector.sandbox import connection
 from connector.sandbox.connection import Delivery, Response
-from connector.service.wire import Ambiguous, NotSent, RawAnswer, Request
+from connector.service.wire import AmbiguousResult, NotSent, RawAnswer, Request
 from tests.simulation.process import ProcessState
 from tests.simulation.requests import Call
 from tests.simulation.service import TOKEN, SimulatedService
 from tests.simulation.timeline import Timeline
 
 _CUT_ANSWERS = {
-    Delivery.CUT: Ambiguous(None, "the connection was cut before the answer"),
-    Delivery.HALF_RESPONSE: Ambiguous(None, "the connection was cut in the middle of the answer"),
+    Delivery.CUT: AmbiguousResult(None, "the connection was cut before the answer"),
+    Delivery.HALF_RESPONSE: AmbiguousResult(None, "the connection was cut in the middle of the answer"),
 }
 _SERVER_ERROR_STATUSES = range(500, 600)
 _CREATED_STATUSES = (200, 201)
@@ -55,7 +55,7 @@ class Connection:
         timeline: Timeline,
         process_state: ProcessState,
         call: Call,
-        answer_future: "asyncio.Future[RawAnswer | Ambiguous]",
+        answer_future: "asyncio.Future[RawAnswer | AmbiguousResult]",
         alter_answer: Callable[[RawAnswer], RawAnswer],
     ) -> None:
         self._timeline = timeline
@@ -80,12 +80,12 @@ class Connection:
     def _receive_response(self, response: Response, ending: Delivery) -> None:
         if self.is_client_gone or self._process_state.has_ended:
             return
-        raw_answer: RawAnswer | Ambiguous | None = _CUT_ANSWERS.get(ending)
+        raw_answer: RawAnswer | AmbiguousResult | None = _CUT_ANSWERS.get(ending)
         if raw_answer is None:
             headers = {"Content-Type": response.content_type, **dict(response.headers)}
             raw_answer = self._alter_answer(RawAnswer(response.status, headers, response.body))
         self._call.is_refusal = isinstance(raw_answer, RawAnswer) and _is_refusal(raw_answer)
-        self.close("cut" if isinstance(raw_answer, Ambiguous) else str(raw_answer.status))
+        self.close("cut" if isinstance(raw_answer, AmbiguousResult) else str(raw_answer.status))
         if not self._answer_future.done():
             self._answer_future.set_result(raw_answer)
 
@@ -114,7 +114,7 @@ class Network:
         # The person number and the answer of the latest create.
         self._latest_answer: tuple[int, RawAnswer] | None = None
 
-    async def send(self, request: Request) -> RawAnswer | NotSent | Ambiguous:
+    async def send(self, request: Request) -> RawAnswer | NotSent | AmbiguousResult:
         """Make one attempt, as `connector.service.transport.Transport.send` does."""
         call, network_faults, rng = self._record_call(request), self.network_faults, self._rng
         request_latency_s, return_latency_s = (rng.uniform(0.1, 1.0) * network_faults.latency_s for _ in range(2))
@@ -128,7 +128,7 @@ class Network:
             return _CUT_ANSWERS[Delivery.CUT]
         if network_faults.delayed_share and rng.random() < network_faults.delayed_share:
             request_latency_s += rng.uniform(0.3, 1.0) * network_faults.delay_s
-        answer_future: asyncio.Future[RawAnswer | Ambiguous] = asyncio.get_running_loop().create_future()
+        answer_future: asyncio.Future[RawAnswer | AmbiguousResult] = asyncio.get_running_loop().create_future()
         connection_to_service = Connection(
             self._timeline, self._process_state, call, answer_future, partial(self._alter_answer, call, network_faults)
         )
@@ -155,9 +155,9 @@ class Network:
         return other_answer[1]
 
     async def _wait_for_answer(
-        self, connection_to_service: Connection, answer_future: "asyncio.Future[RawAnswer | Ambiguous]"
-    ) -> RawAnswer | Ambiguous:
-        timeout_answer = Ambiguous(None, f"no whole answer within {self._timeout_s:g} s")
+        self, connection_to_service: Connection, answer_future: "asyncio.Future[RawAnswer | AmbiguousResult]"
+    ) -> RawAnswer | AmbiguousResult:
+        timeout_answer = AmbiguousResult(None, f"no whole answer within {self._timeout_s:g} s")
 
         def give_up() -> None:
             connection_to_service.close("time-out")

@@ -11,7 +11,7 @@ from connector.clock import Clock
 from connector.sandbox import SandboxProcess
 from connector.service.client import Client, open_client
 from connector.service.settings import Service, Token
-from connector.service.wire import Ambiguous, Created, NotSent, Refused
+from connector.service.wire import AmbiguousResult, CreatedAnswer, NotSent, Refused
 from tests.simulation.network import Network, NetworkFaults
 from tests.simulation.people import People
 from tests.simulation.process import Process, ProcessState
@@ -21,7 +21,7 @@ from tests.simulation.timeline import Timeline
 
 BODY = b'{"Subscriber":{"Base":{"Id":7},"Email":"ann1@x.org","FirstName":"Ann"}}'
 TIMEOUT_S = 1.0  # half of this time is for the connection
-Answer = Created | Refused | Ambiguous | NotSent
+Answer = CreatedAnswer | Refused | AmbiguousResult | NotSent
 
 SWITCHES_BY_FAULT: dict[str, dict[str, object]] = {
     "no fault": {},

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from connector.service.retry import RequestCounts
-from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
+from connector.service.wire import AmbiguousResult, ListPage, ListQuery, NotSent, Refused
 
 EVIDENCE_LIMITS = (50, 999)
 """The page sizes of requests for evidence. The evidence shows whether a list is cut off."""
 
-Answer = ListPage | Refused | Ambiguous | NotSent
+Answer = ListPage | Refused | AmbiguousResult | NotSent
 TextMatch = Callable[[str, str], bool]
 """A function that returns whether a filter with the first text lists a subscriber with the second text."""
 

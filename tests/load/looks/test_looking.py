@@ -18,7 +18,7 @@ from connector.load.lookups import (
     look_up_keys,
 )
 from connector.load.session import Session
-from connector.service.wire import Ambiguous, Refused
+from connector.service.wire import AmbiguousResult, Refused
 from tests.load.looks.fake_list import FakeList, build_other_people, matches_everything
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake
 
@@ -91,14 +91,14 @@ def test_a_key_stays_inconclusive_if_neither_filters_nor_a_sweep_decide(tmp_path
 
 def test_a_text_for_which_the_filter_fails_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
-    fake_list.choose_answer = lambda query: Ambiguous(500, "broken") if query.email == "bob@x.org" else None
+    fake_list.choose_answer = lambda query: AmbiguousResult(500, "broken") if query.email == "bob@x.org" else None
     assert look_up_texts(fake_list, tmp_path, "bob@x.org").absent_identities == {compute_identity("bob@x.org")}
     assert has_read_whole_list(fake_list)
 
 
-@pytest.mark.parametrize(("answer", "message"), [(Refused(401, "no"), "token"), (Ambiguous(500, "broken"), ".")])
+@pytest.mark.parametrize(("answer", "message"), [(Refused(401, "no"), "token"), (AmbiguousResult(500, "broken"), ".")])
 def test_a_look_up_fails_if_the_service_refuses_the_token_or_returns_no_list(
-    tmp_path: Path, answer: Ambiguous | Refused, message: str
+    tmp_path: Path, answer: AmbiguousResult | Refused, message: str
 ) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     fake_list.choose_answer = lambda query: (

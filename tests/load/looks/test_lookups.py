@@ -11,7 +11,7 @@ from connector.errors import RunAborted
 from connector.listing.pages import ListFailed, try_page
 from connector.listing.requests import AnswerRows, look_up, look_up_together, request_rows
 from connector.load.session import Session
-from connector.service.wire import Ambiguous, ListPage, ListQuery, NotSent, Refused
+from connector.service.wire import AmbiguousResult, ListPage, ListQuery, NotSent, Refused
 from tests.load.looks.fake_list import Answer, FakeList, build_other_people
 from tests.load.sessions import run_with_fake
 
@@ -57,7 +57,7 @@ def test_the_answer_is_empty_and_not_whole_if_the_service_refuses_the_text(statu
     ("answer", "status"),
     [
         *((Refused(status, "no"), status) for status in (401, 404, 429)),
-        (Ambiguous(500, "broken"), 500),
+        (AmbiguousResult(500, "broken"), 500),
         (NotSent("no route"), None),
     ],
 )
@@ -142,7 +142,7 @@ def test_a_stopped_run_cancels_hanging_look_ups(tmp_path: Path) -> None:
 
 
 _CLASS_QUERY = ListQuery(is_active=False)
-_REDIRECT = Ambiguous(307, "redirected")
+_REDIRECT = AmbiguousResult(307, "redirected")
 
 
 def _try_page(tmp_path: Path, is_failing: Callable[[FakeList, ListQuery], bool]) -> ListPage | None:
