@@ -73,7 +73,7 @@ def draw_picture(lines: Iterable[Text], path: Path, *, title: str) -> None:
 
 
 def draw_preview() -> None:
-    """Draw the terminal of an import when the import asks, and after the answer yes."""
+    """Draw two pictures of an import on a terminal: its question, and its report after the answer yes."""
     page_folder = Path(__file__).parent / "how-to"
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "people.csv").write_text(_PEOPLE, encoding="utf-8")
@@ -81,8 +81,8 @@ def draw_preview() -> None:
 
 
 def draw_excel() -> None:
-    """Write and draw the workbooks of the page on Excel. Draw the terminal of an import when the import asks, and after
-    the answer yes."""
+    """Write the workbooks of the page about Excel, and draw each workbook. Draw two pictures of an import on a
+    terminal: its question, and its report after the answer yes."""
     page_folder = Path(__file__).parent / "how-to"
     for name, rows in (("contacts", _CONTACTS), ("corrected", _CORRECTED_CONTACTS)):
         workbook = Workbook()
@@ -127,7 +127,7 @@ def draw_sheet(rows: Sequence[Row], path: Path) -> None:
 
 
 def _draw_import(folder: Path, command: Sequence[str], preview_path: Path, report_path: Path) -> None:
-    """Import a file of this folder into a sandbox, and draw the terminal at the question and at the end."""
+    """Import a file of this folder into a sandbox. Draw the terminal twice: at the question, and at the end."""
     with SandboxProcess() as sandbox:
         settings = {"CONNECTOR_BASE_URL": sandbox.base_url, "CONNECTOR_TOKEN": sandbox.token}
         screen_at_question, screen_at_end = _run_command(

@@ -141,21 +141,20 @@ def _build_keys(keys: Sequence[JobKey]) -> str:
 def describe_default(key: JobKey) -> tuple[str, str]:
     """Return the default of a key as a text, and the description of the key without the sentence about the default. If
     the models have no default, return "" as the default."""
-    key_match = _WITHOUT_KEY.search(key.description)
+    key_match = _DEFAULT_SENTENCE_REGEX.search(key.description)
     description = key.description.replace(key_match[0], "") if key_match else key.description
     if key.is_required:
         return "required", description
     if key.default:
         return f"`{key.default}`", description
-    if key_match is None and _ALTERNATIVE.search(description):
+    if key_match is None and _ALTERNATIVE_KEYS_REGEX.search(description):
         return "none", description
     return key_match[1] if key_match else "", description
 
 
-_WITHOUT_KEY = re.compile(r" Without this key(?:,|:) (.*)\.$")
-_ALTERNATIVE = re.compile(
-    r"\bSet (?:either|one of|file or sql)\b"
-)  # a description of alternative keys, which have no default
+_DEFAULT_SENTENCE_REGEX = re.compile(r" Without this key(?:,|:) (.*)\.$")
+# Matches the description of a key that excludes other keys, such as `file` and `sql`. Such a key has no default.
+_ALTERNATIVE_KEYS_REGEX = re.compile(r"\bSet (?:either|one of|file or sql)\b")
 
 
 def _describe_tables() -> Iterator[str]:
@@ -238,8 +237,11 @@ def _describe_commands(context: click.Context) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class ReportKey:
-    """One key of a report: `[]` in its name stands for an item of a list, and `*` for any name. `default` is the value
-    of a key without content, `always`, or `left out`."""
+    """One key of a report. In `key`, `[]` stands for an item of a list, and `*` for any name.
+
+    `default` is "left out" if the key may be missing in the JSON, and "always" if the key always has content.
+    Otherwise, `default` is the JSON value of a key without content, such as `null`.
+    """
 
     key: str
     type: str
@@ -248,9 +250,10 @@ class ReportKey:
 
 
 def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
-    """Yield the keys of a dataclass or TypedDict, each object before its keys.
+    """Yield the report keys of a dataclass or TypedDict. The keys of a nested object follow the key of the object.
 
-    A key is annotated with its description, and with its type in JSON if the field has another type.
+    Each field is annotated with the description of its key. If the JSON has another type than the field, the annotation
+    also has the type in JSON.
     """
     type_hints = get_type_hints(model, include_extras=True)
     field_by_name = {item.name: item for item in fields(model)} if is_dataclass(model) else {}

@@ -122,12 +122,11 @@ class Connector:
         rows_path: str | PathLike[str] | None = None,
         **options: Unpack[RowOptions],
     ) -> Report:
-        """Return the report that `import_file`, or for a job `sync`, would return, like `connector plan`. Nothing is
-        sent or written.
+        """Return the report that a load would return, but create no subscriber. `connector plan` does the same.
 
-        `rows` and the options have the meaning of `import_file`. For a job (the path of a job file, or a `Job`), only
-        `limit` and `time_limit_s` are allowed. `rows_path` is a new CSV file for the outcome of each row.
-        `report.is_planned` is true.
+        `rows` and the options have the meaning of `import_file`. `rows` may also be a job (the path of a job file, or a
+        `Job`). Then the load is a `sync`, and only the options `limit` and `time_limit_s` are allowed. `rows_path` is a
+        new CSV file for the outcome of each row. `report.is_planned` is true.
 
         >>> from connector import Connector
         >>> report = Connector().plan("signups.csv", base_id=7, active=True)

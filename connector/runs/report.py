@@ -121,8 +121,8 @@ class RunScope:
     account: Annotated[str, "Account in the ledger: the job's service.account, or the URL of the service."] = ""
     settings: Annotated[
         dict[str, str],
-        "The most important settings, by their keys in a job. `options`: the options with which `import` loads the "
-        "rejects file, if there is no job file.",
+        "The most important settings, by their keys in a job. If the run had no job file, the key `options` has the "
+        "options with which `connector import` loads the rejects file.",
     ] = field(default_factory=dict)
 
 
@@ -158,7 +158,10 @@ class Report:
         default_factory=dict
     )
     settled: Annotated[
-        dict[str, int], "Creates of earlier runs without an answer that this run has resolved.", SettledCounts
+        dict[str, int],
+        "Unknown creates of earlier runs: the number that this run `found` in the service, and the number that it "
+        "proved `absent`.",
+        SettledCounts,
     ] = field(default_factory=lambda: {"found": 0, "absent": 0})
     requests: Annotated[
         dict[str, dict[str, int]],

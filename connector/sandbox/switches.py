@@ -77,8 +77,8 @@ class SandboxSettings(BaseModel):
     duplicates: Literal["accept", "reject_409", "reject_400", "reject_200", "upsert"] = "accept"
     """Effect of a create if its base already has the same subscriber."""
     identity: Literal["email", "client_user_id"] = "email"
-    """The field by which two subscribers are the same: the email (trimmed, without case; or the ClientUserId if there
-    is no email), or always the ClientUserId."""
+    """The field that identifies a subscriber within a base. With `email`, capitals and spaces around the email make no
+    difference. A subscriber without an email is identified by the ClientUserId."""
     merge_by: _CommaSeparated[Literal["Email", "Phone", "ClientUserId"]] = ()
     """A create that has the value of an existing subscriber in one of these fields overwrites the existing subscriber,
     and answers with the subscriber's Id."""
@@ -223,7 +223,7 @@ class SandboxSettings(BaseModel):
     blocked_ms: _Amount = 0.0
     """How long all creates are refused, from the create with the number blocked_from on. 0 means no end."""
     blocked_creates: _Count = 0
-    """The number of creates that blocked_from refuses. 0 means no maximum."""
+    """The largest number of creates that blocked_from refuses. 0 means no limit."""
     blocked_status: Annotated[int, Field(ge=200, le=499)] = 200
     """The HTTP status of a create that blocked_from refuses. With 200, only the body shows the refusal."""
     blocked_words: str = "The service is under maintenance"
@@ -242,7 +242,8 @@ class SandboxSettings(BaseModel):
     drop_before: _Probability = 0.0
     """Cut the connection before the request is executed."""
     late_ms: _Amount = 0.0
-    """If drop_before cuts the connection of a request, the request is executed this much later. 0 means never."""
+    """If drop_before cuts the connection of a request, the request is executed this many milliseconds later. 0
+    means never."""
     error_before: _Probability = 0.0
     """Answer with a server error before the request is executed."""
     drop_after: _Probability = 0.0
