@@ -24,7 +24,7 @@ from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
 from connector.listing.columns import open_columns
 from connector.listing.dispatching import ListProgress
-from connector.listing.reader import LIST_CONNECTIONS, list_filters, read_list
+from connector.listing.reader import LIST_CONNECTION_COUNT, list_filters, read_list
 from connector.pace.pace import Pace
 from connector.paging.certificate import Certificate, CertificateReason, describe_hidden_classes
 from connector.progress import Progress, ProgressMeter
@@ -223,7 +223,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
     clock = stop.clock
     report = start_report("export", plan.job, clock.now(), _describe_scope(plan))
     report.rows = {"read": 0, "written": 0}
-    service = build_service(plan.settings, LIST_CONNECTIONS)
+    service = build_service(plan.settings, LIST_CONNECTION_COUNT)
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s, clock.now):
         pace = Pace(plan.max_rate)
         if not plan.settings.is_ledger_missing:

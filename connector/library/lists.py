@@ -27,7 +27,7 @@ from connector.library.threads import (
     run_in_thread,
 )
 from connector.listing.columns import open_columns
-from connector.listing.reader import LIST_CONNECTIONS, read_list
+from connector.listing.reader import LIST_CONNECTION_COUNT, read_list
 from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
@@ -240,7 +240,7 @@ def _read_stored_sweep(options: ListOptions, chunksize: int | None) -> tuple[Sto
         authorization=options.get("authorization"),
         timeout_s=options.get("timeout_s"),
         proxy=options.get("proxy"),
-        max_connections=limit_connection_count(LIST_CONNECTIONS),
+        max_connections=limit_connection_count(LIST_CONNECTION_COUNT),
     )
 
     async def read() -> Certificate:

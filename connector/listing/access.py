@@ -100,7 +100,7 @@ _MAX_SAMPLES_OF_KIND = 3
 samples, because one sample may have vanished."""
 
 _MAX_SAMPLED_KINDS = 500  # number of kinds of spelling with samples; texts of other kinds need a sweep
-_ONE_MOMENT_REASONS = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
+_REASONS_THAT_PROVE_A_SNAPSHOT = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
 """If a certificate has one of these reasons, all rows of its reading were on the list at the same moment."""
 
 
@@ -277,8 +277,9 @@ class LookupState:
     is_list_unreadable: bool = False  # whether the last sweep was incomplete
     unreadable_reason: str = ""
     swept_sentinel_ids: frozenset[int] = frozenset()  # the sentinels that the last sweep showed
-    swept_activity_values: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
-    filtered_activity_values: set[bool] = field(default_factory=set)
+    activity_values_shown_by_sweep: set[bool] = field(default_factory=set)
+    """Values of `is_active` that the last sweep showed."""
+    activity_values_shown_by_filters: set[bool] = field(default_factory=set)
     """Values of `is_active` that the identity filters showed."""
     # Ids of the bases whose subscribers the last sweep has counted as evidence.
     swept_base_ids: frozenset[int] = frozenset()
@@ -397,8 +398,8 @@ def read_visibility(
     the page of the other subscriber was read too early. So if the pages of a complete sweep are from different moments,
     a sentinel counts only if the previous sweep also showed the sentinel.
     """
-    counts_all_seen_ids = certificate.reason in _ONE_MOMENT_REASONS or not certificate.is_complete
-    counted_ids = seen_ids if counts_all_seen_ids else seen_ids & previous_seen_ids
+    must_count_all_seen_ids = certificate.reason in _REASONS_THAT_PROVE_A_SNAPSHOT or not certificate.is_complete
+    counted_ids = seen_ids if must_count_all_seen_ids else seen_ids & previous_seen_ids
     seen_sentinels = frozenset(sentinel for sentinel in sentinels if sentinel.subscriber_id in counted_ids)
     missed_sentinels = (
         [sentinel for sentinel in sentinels if sentinel.subscriber_id not in seen_ids]
@@ -408,7 +409,7 @@ def read_visibility(
     return Visibility(seen_sentinels, measure_lag(missed_sentinels, started_at))
 
 
-def read_activity(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
+def read_is_active_values(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
     """Return the values of `is_active` among listed subscribers."""
     return {is_active for wire_object in wire_objects if isinstance(is_active := wire_object.get("IsActive"), bool)}
 

@@ -31,7 +31,7 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> Known
     The subscriber existed before the create if a look-up of the run has shown the id, if an entry of the account has
     the id, or if the answer to another create of the run contained the id."""
     known_ids = access.known_ids
-    is_shown = known_ids.has_id(subscriber_id)
+    is_id_known = known_ids.has_id(subscriber_id)
     known_ids.add_answered_id(subscriber_id)
     known_entries = []
     if subscriber_id <= (known_ids.largest_ledger_id or 0):
@@ -41,13 +41,13 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> Known
         )
     state = access.state
     wire_object = state.shown_subscribers.read(subscriber_id) or state.subscribers_of_other_bases.read(subscriber_id)
-    if is_shown and wire_object is not None:
+    if is_id_known and wire_object is not None:
         return KnownSubscriber(
             subscriber_id, read_base(wire_object), wire_object.get("Email") or wire_object.get("ClientUserId")
         )
     if known_entries:
         return KnownSubscriber(subscriber_id, (known_entries[0].base_id, known_entries[0].base_name))
-    return KnownSubscriber(subscriber_id) if is_shown else None
+    return KnownSubscriber(subscriber_id) if is_id_known else None
 
 
 async def find_existing_ids(access: ListAccess, is_of_this_run_by_id: Mapping[int, bool]) -> set[int]:
@@ -102,8 +102,8 @@ async def find_ids_of_sentinel(
         return None, set()
     identities, base_id = {digest_identity(sentinel.field, sentinel.value)}, sentinel.base_id
     matching_rows = [row for row in answer.rows if may_be_in_base(row, identities, base_id)]
-    certain_ids = {row["Id"] for row in matching_rows if base_id is not None and read_base(row)[0] == base_id}
+    ids_shown_in_base = {row["Id"] for row in matching_rows if base_id is not None and read_base(row)[0] == base_id}
     ids = {row["Id"] for row in matching_rows} | {sentinel.subscriber_id}.intersection(row["Id"] for row in answer.rows)
     if not ids and answer.rows and not answer.is_whole:
-        return None, certain_ids
-    return ids, certain_ids
+        return None, ids_shown_in_base
+    return ids, ids_shown_in_base

@@ -20,14 +20,14 @@ from connector.listing.access import (
     LookupKey,
     LookupResult,
     LookupState,
-    read_activity,
+    read_is_active_values,
     read_visibility,
 )
 from connector.listing.base_reader import SweptRows, build_reader, may_be_in_base
 from connector.listing.pages import PageSink
 from connector.listing.reader import read_list
 from connector.listing.renewal import ListEnd
-from connector.listing.requests import try_unlisted_ids
+from connector.listing.requests import try_filters_with_unlisted_ids
 from connector.paging.certificate import Certificate, CertificateReason, EvidenceResult, Order
 from connector.paging.overlap import IdArray
 from connector.service.wire import ListQuery
@@ -111,13 +111,13 @@ class BaseCounts:
     unlisted_count: int
 
 
-async def record_base(access: ListAccess, rows: SweptRows, *, first_part_index: int) -> BaseCounts:
+async def record_base(access: ListAccess, rows: SweptRows, *, first_batch_index: int) -> BaseCounts:
     """Record the subscribers of the base among `rows` in the ledger, so that the run does not create them. Return
     counts of the listed subscribers.
 
-    The reading need not be complete, because a listed subscriber exists in any case. Record only the parts from
-    `first_part_index` on, because the earlier parts are recorded already. The id of the base is recorded first, because
-    another base may have the same name.
+    The reading need not be complete, because a listed subscriber exists in any case. Record only the batches from
+    `first_batch_index` on, because the earlier batches are recorded already. The id of the base is recorded first,
+    because another base may have the same name.
     """
     journal, identity_field, reader = access.journal, access.policy.identity, build_reader(access, ())
     matching_bases = [
@@ -125,22 +125,24 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part_index: 
     ]
     if matching_bases and journal.base.service_id is None and reader.service_id is not None:
         await journal.record_base_id(reader.service_id, access.requested_base_name or "")
-    base, digests, ids, unrecorded_pairs = journal.base, array("Q"), array("q"), list[tuple[bytes, int]]()
-    for pairs in (
-        page_pairs for base in matching_bases for page_pairs in rows.read(base, first_part_index=first_part_index)
+    base, digests, ids, unrecorded_identities_and_ids = journal.base, array("Q"), array("q"), list[tuple[bytes, int]]()
+    for identities_and_ids in (
+        identities_and_ids_of_page
+        for base in matching_bases
+        for identities_and_ids_of_page in rows.read(base, first_batch_index=first_batch_index)
     ):
-        digests.frombytes(b"".join(digest[:_DIGEST_BYTES] for digest, _ in pairs))
-        ids.extend(subscriber_id for _, subscriber_id in pairs)
-        unrecorded_pairs += pairs
-        if len(unrecorded_pairs) >= _ROWS_PER_COMMIT:
-            await _record_listed_subscribers(access, unrecorded_pairs)
-            unrecorded_pairs = []
-    await _record_listed_subscribers(access, unrecorded_pairs)
-    shown_identities = [digest for digest, _ in unrecorded_pairs[:MAX_SHOWN_RECORDS]]
-    await journal.execute(lambda ledger: ledger.record_shown_identities(base, shown_identities))
+        digests.frombytes(b"".join(digest[:_DIGEST_BYTES] for digest, _ in identities_and_ids))
+        ids.extend(subscriber_id for _, subscriber_id in identities_and_ids)
+        unrecorded_identities_and_ids += identities_and_ids
+        if len(unrecorded_identities_and_ids) >= _ROWS_PER_COMMIT:
+            await _record_listed_subscribers(access, unrecorded_identities_and_ids)
+            unrecorded_identities_and_ids = []
+    await _record_listed_subscribers(access, unrecorded_identities_and_ids)
+    shown_identity_digests = [digest for digest, _ in unrecorded_identities_and_ids[:MAX_SHOWN_RECORDS]]
+    await journal.execute(lambda ledger: ledger.record_shown_identities(base, shown_identity_digests))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
     unlisted_count = 0
-    if not first_part_index:
+    if not first_batch_index:
         max_confirmed_at = rows.started_at - access.expected_lag_s
         identities, confirmed_ids = await journal.execute(
             lambda ledger: ledger.list_confirmed_ids(base, identity_field, journal.run_key, max_confirmed_at)
@@ -152,9 +154,11 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_part_index: 
     return BaseCounts(_count_duplicates(listed_digests, listed_ids), unlisted_count)
 
 
-async def _record_listed_subscribers(access: ListAccess, pairs: Sequence[tuple[bytes, int]]) -> None:
+async def _record_listed_subscribers(access: ListAccess, identities_and_ids: Sequence[tuple[bytes, int]]) -> None:
     journal, identity_field = access.journal, access.policy.identity
-    await journal.execute(lambda ledger: ledger.record_listed_subscribers(journal.base, identity_field, pairs))
+    await journal.execute(
+        lambda ledger: ledger.record_listed_subscribers(journal.base, identity_field, identities_and_ids)
+    )
 
 
 def _count_duplicates(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64]) -> int:
@@ -237,7 +241,7 @@ class _WatchingSink:
                 access.unverified_entries = ()
         self.accesses[0].known_ids.add_shown_ids([wire_object["Id"] for wire_object in wire_objects])
         self.seen_ids.update(self.watched_ids.intersection(wire_object["Id"] for wire_object in wire_objects))
-        self.activity_values.update(read_activity(wire_objects))
+        self.activity_values.update(read_is_active_values(wire_objects))
         self.stats.add(wire_objects)
         self.target_sink.receive_rows(wire_objects)
 
@@ -251,9 +255,9 @@ async def _sweep_list(
     Raises EmptiedListError if a complete list shows none of the unverified entries of a base (architecture 4.10). If
     the list may not show the unverified entries yet, wait until it must show them, and read the list once more.
     """
-    certificate, seen_ids = await _read_and_record(accesses, sink, watched_ids)
+    certificate, seen_ids = await _read_list_and_record_state(accesses, sink, watched_ids)
     if certificate.is_complete and await _wait_for_unverified_entries(accesses):
-        certificate, seen_ids = await _read_and_record(accesses, sink, watched_ids)
+        certificate, seen_ids = await _read_list_and_record_state(accesses, sink, watched_ids)
     unverified_entry_counts = [len(access.unverified_entries) for access in accesses if access.unverified_entries]
     if certificate.is_complete and unverified_entry_counts:
         raise EmptiedListError(unverified_entry_counts[0])
@@ -266,7 +270,7 @@ async def _wait_for_unverified_entries(accesses: Sequence[ListAccess]) -> bool:
     return any(has_waited_flags)
 
 
-async def _read_and_record(
+async def _read_list_and_record_state(
     accesses: Sequence[ListAccess], sink: PageSink, watched_ids: frozenset[int]
 ) -> tuple[Certificate, frozenset[int]]:
     """Read the list once, and record the reading in the state that the accesses share. Return the certificate, and the
@@ -285,7 +289,7 @@ async def _read_and_record(
         )
     log_values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", log_values)
-    await access.stop.wait_until_stopped(try_unlisted_ids(access, certificate.unlisted_ids))
+    await access.stop.wait_until_stopped(try_filters_with_unlisted_ids(access, certificate.unlisted_ids))
     seen_ids = frozenset(watching_sink.seen_ids)
     _record_reading(access.state, certificate, watching_sink, seen_ids & sentinel_ids, base_ids)
     return certificate, seen_ids & watched_ids
@@ -332,7 +336,7 @@ def _record_reading(
 ) -> None:
     """Record the facts of a reading in the state of the look-ups. `base_ids` are the bases whose subscribers were
     counted as evidence."""
-    state.swept_sentinel_ids, state.swept_activity_values = seen_sentinel_ids, sink.activity_values
+    state.swept_sentinel_ids, state.activity_values_shown_by_sweep = seen_sentinel_ids, sink.activity_values
     state.is_list_unreadable, state.unreadable_reason = (
         not certificate.is_complete,
         describe_unreadable_list(certificate),

@@ -60,10 +60,10 @@ class BaseReader:
         fields: Sequence[str],
         inactive_identities: InactiveIdentities | None = None,
         *,
-        counts_unknown_as_inactive: bool = False,
+        treats_missing_is_active_as_inactive: bool = False,
     ) -> None:
-        """With `counts_unknown_as_inactive`, a subscriber without a readable IsActive counts as inactive."""
-        self._counts_unknown_as_inactive = counts_unknown_as_inactive
+        """With `treats_missing_is_active_as_inactive`, a subscriber without a readable IsActive counts as inactive."""
+        self._treats_missing_is_active_as_inactive = treats_missing_is_active_as_inactive
         self._inactive_identities = inactive_identities
         self._requested_base_name = requested_base_name
         self._folded_name = None if requested_base_name is None else fold_base_name(requested_base_name)
@@ -86,7 +86,7 @@ class BaseReader:
             return
         for wire_object in wire_objects:
             is_active = wire_object.get("IsActive")
-            if is_active is False or (self._counts_unknown_as_inactive and is_active is not True):
+            if is_active is False or (self._treats_missing_is_active_as_inactive and is_active is not True):
                 for identity, _ in self.read_identities(wire_object):
                     self._inactive_identities.add(identity)
 
@@ -129,13 +129,13 @@ class BaseReader:
             )
         return False
 
-    def _build_unclear_base_error(self, missing_parts: str) -> ConfigurationError:
+    def _build_unclear_base_error(self, missing_key: str) -> ConfigurationError:
         advice = "Set load.look to none to create without looking, which creates existing subscribers a second time"
         if self._requested_base_name is not None:
             advice = "Give the base by its id. The id is enough if the list shows the Ids of bases"
         requested_base = self._requested_base_name if self._requested_base_name is not None else self.service_id
         return ConfigurationError(
-            f"the list does not show the {missing_parts} of a subscriber's base, so the connector cannot find out "
+            f"the list does not show the {missing_key} of a subscriber's base, so the connector cannot find out "
             f"which subscribers are in the base {requested_base}. No more rows were sent. {advice}"
         )
 
@@ -161,7 +161,7 @@ class SweptRows:
             stats is not None and stats.total_count is not None and stats.total_count <= _MAX_STORED_SUBSCRIBERS
         )
         self._values = SpooledValues()
-        self._part_indexes_by_base: dict[ListedBase, list[int]] = defaultdict(list)
+        self._batch_indexes_by_base: dict[ListedBase, list[int]] = defaultdict(list)
         self._is_of_run_by_base: dict[ListedBase, bool] = {}
         # For each base: 8 bytes of the digest of each email, and the ids of the subscribers.
         self._emails_by_base: dict[ListedBase, tuple[array[int], array[int]]] | None = None
@@ -175,17 +175,18 @@ class SweptRows:
     @property
     def bases(self) -> Sequence[ListedBase]:
         """The bases whose subscribers are stored."""
-        return list(self._part_indexes_by_base)
+        return list(self._batch_indexes_by_base)
 
     @property
-    def part_count(self) -> int:
-        """The number of stored parts, which is the index of the next part. A page adds a part for each of its bases."""
-        return sum(len(part_indexes) for part_indexes in self._part_indexes_by_base.values())
+    def batch_count(self) -> int:
+        """The number of stored batches of rows, which is the index of the next batch. A page adds a batch for each of
+        its bases."""
+        return sum(len(batch_indexes) for batch_indexes in self._batch_indexes_by_base.values())
 
     def start_sweep(self, sweep_number: int) -> None:
         """Delete the stored rows of the previous sweep, because the new sweep lists the same subscribers again."""
         self._values.close()
-        self._part_indexes_by_base.clear()
+        self._batch_indexes_by_base.clear()
         if self._emails_by_base is not None:
             self._emails_by_base.clear()
             self._sorted_email_counts.clear()
@@ -195,7 +196,7 @@ class SweptRows:
         """Store the subscribers of a page. Raises RunAborted if the disk is full, or if another base now has the name
         of a base of the run. Raises ConfigurationError if several bases have the name.
         """
-        pairs_by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
+        identities_and_ids_by_base: dict[ListedBase, list[tuple[bytes, int]]] = defaultdict(list)
         rows_to_store, rows_of_other_bases, reader = list[dict[str, Any]](), list[dict[str, Any]](), self._readers[0]
         reader.record_inactive_subscribers(wire_objects)
         for wire_object in wire_objects:
@@ -210,8 +211,8 @@ class SweptRows:
             if not (self._is_base_of_run(base) or self._keeps_other_bases):
                 rows_of_other_bases.append(wire_object)
                 continue
-            pairs = reader.read_identities(wire_object)
-            pairs_by_base[base] += pairs
+            identities_and_ids = reader.read_identities(wire_object)
+            identities_and_ids_by_base[base] += identities_and_ids
             if (
                 self._emails_by_base is not None
                 and isinstance(email := wire_object.get("Email"), str)
@@ -220,23 +221,25 @@ class SweptRows:
                 digests, ids = self._emails_by_base[base]
                 digests.append(_compute_short_digest(digest_identity("email", email)))
                 ids.append(wire_object["Id"])
-            if self._keeps_values or any(identity in self._identities for identity, _ in pairs):
+            if self._keeps_values or any(identity in self._identities for identity, _ in identities_and_ids):
                 rows_to_store.append(wire_object)
         if rows_to_store:
             self._state.shown_subscribers.store(rows_to_store)
         if rows_of_other_bases and self._keeps_values:
             self._state.subscribers_of_other_bases.store(rows_of_other_bases)
         self.last_id = max(self.last_id, max((wire_object["Id"] for wire_object in wire_objects), default=0))
-        for base, pairs in pairs_by_base.items():
-            values = [value for identity, subscriber_id in pairs for value in (identity.hex(), subscriber_id)]
-            self._part_indexes_by_base[base].append(self._values.add([values]))
+        for base, identities_and_ids in identities_and_ids_by_base.items():
+            values = [
+                value for identity, subscriber_id in identities_and_ids for value in (identity.hex(), subscriber_id)
+            ]
+            self._batch_indexes_by_base[base].append(self._values.add([values]))
 
-    def read(self, base: ListedBase, *, first_part_index: int = 0) -> Iterator[list[tuple[bytes, int]]]:
-        """Yield the identities and ids of the base's subscribers, page by page. Begin with the part `first_part_index`.
-        With an earlier value of `part_count` as `first_part_index`, yield only later parts."""
-        for part_index in self._part_indexes_by_base[base]:
-            if part_index >= first_part_index:
-                values = self._values.read(part_index)
+    def read(self, base: ListedBase, *, first_batch_index: int = 0) -> Iterator[list[tuple[bytes, int]]]:
+        """Yield the identities and ids of the base's subscribers, page by page. Begin with the batch
+        `first_batch_index`. With an earlier value of `batch_count` as `first_batch_index`, yield only later batches."""
+        for batch_index in self._batch_indexes_by_base[base]:
+            if batch_index >= first_batch_index:
+                values = self._values.read(batch_index)
                 yield [(bytes.fromhex(values[index]), values[index + 1]) for index in range(0, len(values), 2)]
 
     def find_ids_by_email(self, base: ListedBase, identities: Sequence[bytes]) -> dict[bytes, int]:
@@ -281,5 +284,5 @@ def build_reader(access: ListAccess, fields: Sequence[str]) -> BaseReader:
         access.requested_base_name,
         fields,
         access.inactive_identities,
-        counts_unknown_as_inactive=access.policy.is_suppressing_inactive,
+        treats_missing_is_active_as_inactive=access.policy.is_suppressing_inactive,
     )

@@ -95,15 +95,15 @@ class Columns:
     """The `RowForm` in which the rows of a page are a record batch of `PAGE_SCHEMA`. `open_columns` creates the
     object."""
 
-    def __init__(self, decoder: Executor) -> None:
-        self._decoder = decoder
+    def __init__(self, decoding_executor: Executor) -> None:
+        self._decoding_executor = decoding_executor
 
     async def parse(
         self, status: int, headers: Mapping[str, str], body: bytes, now: datetime, *, mask_message: MaskMessage
     ) -> ListPage[pa.RecordBatch] | Refused | AmbiguousResult:
         """Run `parse_columns` in a thread. The parser releases the GIL, so the next page can be received meanwhile."""
         parse = partial(parse_columns, status, headers, body, now, mask_message=mask_message)
-        return await asyncio.get_running_loop().run_in_executor(self._decoder, parse)
+        return await asyncio.get_running_loop().run_in_executor(self._decoding_executor, parse)
 
     def read_ids(self, rows: pa.RecordBatch) -> IdArray | None:
         ids = rows.column("id")
@@ -142,8 +142,8 @@ class Columns:
 @contextmanager
 def open_columns() -> Iterator[Columns]:
     """Yield a `Columns` with its own decoding threads. The end of the context waits for the threads."""
-    with ThreadPoolExecutor(_DECODER_COUNT, thread_name_prefix="connector decodes") as decoder:
-        yield Columns(decoder)
+    with ThreadPoolExecutor(_DECODER_COUNT, thread_name_prefix="connector decodes") as decoding_executor:
+        yield Columns(decoding_executor)
 
 
 def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
@@ -247,7 +247,7 @@ def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
         name: _read_parents(wire_objects, name, invalid_values_by_row) for name in _PARENT_NAMES
     }
     columns = [_build_column(field, parents, invalid_values_by_row) for field in FIELDS]
-    columns.append(_build_invalid_column(invalid_values_by_row, len(wire_objects)))
+    columns.append(_build_column_of_invalid_values(invalid_values_by_row, len(wire_objects)))
     return pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
 
 
@@ -343,7 +343,7 @@ def _read_value(kind: FieldKind, value: Any) -> object:
             assert_never(kind)
 
 
-def _build_invalid_column(invalid_values_by_row: dict[int, dict[str, object]], row_count: int) -> pa.Array:
+def _build_column_of_invalid_values(invalid_values_by_row: dict[int, dict[str, object]], row_count: int) -> pa.Array:
     if not invalid_values_by_row:
         return pa.nulls(row_count, pa.string())
     return pa.array(

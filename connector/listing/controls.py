@@ -33,20 +33,20 @@ value."""
 RowMatcher = Callable[[ReadValues], Mask]
 """A function that returns a mask of the rows that match filters."""
 
-Sample = tuple[int, object]
+IdAndValue = tuple[int, object]
 """A listed subscriber: its Id, and its value in the field of the filter."""
 
 _SAMPLE_COUNT = 2  # a filter is tried with this many listed subscribers, because the first subscriber may have vanished
-_HEAD_ROW_COUNT = 200  # rows at the head of the list, from which the trials choose subscribers
+_FIRST_ROW_COUNT = 200  # number of first rows of the list, from which the trials choose subscribers
 _CLASS_FIELDS = ("is_active", "gender")  # fields with two or three values: each value is a class
-_FILTERS_BY_SELECTIVITY = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
+_SELECTIVITY_ORDER = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
 
 
 class ControlResult(StrEnum):
     """The result of the trial of one filter."""
 
     EXACT = "exact"  # the filter lists the subscriber of the trial, and only subscribers with the requested value
-    PARTIAL = "partial"  # the filter lists the subscriber of the trial, and subscribers with other values
+    PARTIAL = "partial"  # the filter finds the subscriber of the trial, and also lists subscribers with other values
     IGNORED = "ignored"  # the filter lists subscribers that do not have the requested value
     CASE_SENSITIVE = "by_case"  # the filter finds an address only in the same case, so it leaves out other spellings
     BROKEN = "broken"  # the filter does not find a listed subscriber by the subscriber's value
@@ -54,7 +54,7 @@ class ControlResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class FilterTrialResult:
     """The result of a trial with listed subscribers. With `is_proof`, the answer had the subscriber of the trial, and
     was whole. So a later answer of this filter that lacks a subscriber can prove the subscriber absent."""
 
@@ -74,10 +74,10 @@ async def try_made_up_value(request_page: RequestPage, field_name: str, draw_byt
     return ControlResult.IGNORED if page.subscribers else ControlResult.EXACT
 
 
-async def try_samples(request_page: RequestPage, field_name: str, samples: Iterable[Sample]) -> Trial:
+async def try_samples(request_page: RequestPage, field_name: str, samples: Iterable[IdAndValue]) -> FilterTrialResult:
     """Send the filter with the values of these listed subscribers, one after another, until the filter finds a
     subscriber. A subscriber that the filter does not find may have vanished."""
-    trial = Trial()
+    trial = FilterTrialResult()
     for sample in samples:
         trial = await try_sample(request_page, field_name, sample)
         if trial.control_result is not ControlResult.BROKEN:
@@ -85,15 +85,15 @@ async def try_samples(request_page: RequestPage, field_name: str, samples: Itera
     return trial
 
 
-async def try_sample(request_page: RequestPage, field_name: str, sample: Sample) -> Trial:
+async def try_sample(request_page: RequestPage, field_name: str, sample: IdAndValue) -> FilterTrialResult:
     """Send the filter with the value of this listed subscriber, and return the result of the trial."""
     subscriber_id, value = sample
     query = _build_query(field_name, value)
     page = await request_page(query) if query is not None else None
     if page is None:
-        return Trial()
+        return FilterTrialResult()
     is_found = any(row.get("Id") == subscriber_id for row in page.subscribers)
-    return Trial(_classify_answer(field_name, value, page, is_found=is_found), is_found and is_whole(page))
+    return FilterTrialResult(_classify_answer(field_name, value, page, is_found=is_found), is_found and is_whole(page))
 
 
 def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found: bool) -> ControlResult:
@@ -134,18 +134,18 @@ class FilterTrials:
     control_result_by_field: dict[str, ControlResult]
     sent_filter_name: str | None  # the filter to send; None: no filter
     expected_ids: frozenset[int]
-    """Subscribers at the head of the list that match all filters. The filtered list must show each of these
+    """Subscribers in the first rows of the list that match all filters. The filtered list must show each of these
     subscribers, unless a subscriber has vanished."""
 
 
 async def try_filters(request_page: RequestPage, filters: Mapping[str, object], draw_bytes: DrawBytes) -> FilterTrials:
     """Try each of these filters alone (service-api.md 4.3). The trials need one request for the first rows of the list,
     and at most five requests for each filter."""
-    head_rows = await _read_head(request_page)
-    if not head_rows and "base_id" in filters:  # the list may show the base only to a request with its Id
-        head_rows = await _read_head(request_page, filters["base_id"])
+    first_rows = await _request_first_rows(request_page)
+    if not first_rows and "base_id" in filters:  # the list may show the base only to a request with its Id
+        first_rows = await _request_first_rows(request_page, filters["base_id"])
     control_result_by_field = {
-        field_name: await _try_filter(request_page, field_name, value, head_rows, draw_bytes)
+        field_name: await _try_filter(request_page, field_name, value, first_rows, draw_bytes)
         for field_name, value in filters.items()
     }
     working_filters = [
@@ -153,8 +153,8 @@ async def try_filters(request_page: RequestPage, filters: Mapping[str, object], 
         for field_name, result in control_result_by_field.items()
         if result in (ControlResult.EXACT, ControlResult.PARTIAL)
     ]
-    sent_filter_name = min(working_filters, key=_FILTERS_BY_SELECTIVITY.index, default=None)
-    return FilterTrials(control_result_by_field, sent_filter_name, _find_matching_ids(filters, head_rows))
+    sent_filter_name = min(working_filters, key=_SELECTIVITY_ORDER.index, default=None)
+    return FilterTrials(control_result_by_field, sent_filter_name, _find_matching_ids(filters, first_rows))
 
 
 async def find_still_listed_ids(
@@ -162,11 +162,13 @@ async def find_still_listed_ids(
 ) -> frozenset[int]:
     """Request the first rows of the list without a filter. Return the `missing_ids` among the rows that match the
     filters. `missing_ids` are ids that a filtered reading should have shown."""
-    return missing_ids & _find_matching_ids(filters, await _read_head(request_page)) if missing_ids else missing_ids
+    if not missing_ids:
+        return missing_ids
+    return missing_ids & _find_matching_ids(filters, await _request_first_rows(request_page))
 
 
-async def _read_head(request_page: RequestPage, base_id: Any = None) -> Sequence[dict[str, Any]]:
-    page = await request_page(ListQuery(limit=_HEAD_ROW_COUNT, base_id=base_id))
+async def _request_first_rows(request_page: RequestPage, base_id: Any = None) -> Sequence[dict[str, Any]]:
+    page = await request_page(ListQuery(limit=_FIRST_ROW_COUNT, base_id=base_id))
     return page.subscribers if page is not None else []
 
 
@@ -196,7 +198,7 @@ async def _try_filter(
     return control_result
 
 
-async def _try_spellings(request_page: RequestPage, field_name: str, sample: Sample) -> ControlResult:
+async def _try_spellings(request_page: RequestPage, field_name: str, sample: IdAndValue) -> ControlResult:
     """Try the filter with a listed subscriber. For an address, first change the case of the letters, because addresses
     are compared without case (docs/glossary.md).
     """
@@ -247,15 +249,15 @@ def _choose_samples(
     """Return listed subscribers for the trial of a filter, each with its value. Choose only values of the same kind as
     the requested value, because a trial proves nothing about other kinds. Subscribers with the requested value come
     first."""
-    requested_class = _classify_value(field_name, requested_value)
-    if requested_class is None:
+    requested_kind = _find_value_kind(field_name, requested_value)
+    if requested_kind is None:
         return []
     usable_samples = ((row, value) for row in rows if _is_usable(field_name, value := _read_value(row, field_name)))
-    samples = [sample for sample in usable_samples if _classify_value(field_name, sample[1]) == requested_class]
+    samples = [sample for sample in usable_samples if _find_value_kind(field_name, sample[1]) == requested_kind]
     return sorted(samples, key=lambda sample: sample[1] != requested_value)[:_SAMPLE_COUNT]
 
 
-def _classify_value(field_name: str, value: object) -> object:
+def _find_value_kind(field_name: str, value: object) -> object:
     """Return the kind of a value, such as a text with capitals. Return None if no trial can show how the filter treats
     the value. Assumed: a filter treats all values of one kind alike."""
     if field_name in _CLASS_FIELDS:

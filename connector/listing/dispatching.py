@@ -110,7 +110,7 @@ class PartDispatcher(Generic[Rows]):
     earlier_ids: IdSet  # ids of subscribers that the run has read before this reading
     class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
     # The number of rows of each class in this reading.
-    part_class_counts: dict[str, Counter[object]] = field(default_factory=dict)
+    class_counts_of_this_reading: dict[str, Counter[object]] = field(default_factory=dict)
     has_other_classes: bool = False  # whether a page has a subscriber of another class
     sweep_number: int = 0
 
@@ -118,14 +118,16 @@ class PartDispatcher(Generic[Rows]):
         """Pass the page's new rows to the sink. A second sweep adds the rows that the first sweep lacks."""
         if page.sweep_number != self.sweep_number:
             self.sweep_number = page.sweep_number
-            self.part_class_counts.clear()
+            self.class_counts_of_this_reading.clear()
         part_row_matcher = build_row_matcher(self.filters)
         if part_row_matcher is not None and not part_row_matcher(partial(self.row_form.read_values, page.rows)).all():
             self.has_other_classes = True
             return
         if page.new_row_mask.any():
             _count_classes(
-                self.row_form.select_rows(page.rows, page.new_row_mask), self.row_form, self.part_class_counts
+                self.row_form.select_rows(page.rows, page.new_row_mask),
+                self.row_form,
+                self.class_counts_of_this_reading,
             )
         new_row_mask = page.new_row_mask & ~self.earlier_ids.mark_contained_ids(page.ids)
         self.earlier_ids.add(page.ids[new_row_mask])

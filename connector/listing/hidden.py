@@ -18,21 +18,21 @@ from connector.listing.base_reader import BaseReader, build_reader
 from connector.listing.controls import RequestPage, have_requested_values
 from connector.listing.evidence import combine_classes, request_combinations, send_requests_together
 from connector.listing.findings import PARTITIONS, EvidenceRequest, RequestTarget
-from connector.listing.pages import ListFailed, try_page
-from connector.listing.requests import look_up, read_stats, request_rows, try_unlisted_ids
+from connector.listing.pages import ListFailed, try_fetch_page
+from connector.listing.requests import look_up, read_stats, request_rows, try_filters_with_unlisted_ids
 from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, compare_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
 _HIDDEN_SAMPLE_ROW_COUNT = 50  # number of rows that are requested of a base that no listing has shown
 
 
-async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) -> bool | None:
+async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -> bool | None:
     """Return whether the list shows the base only to a request with its BaseId. Return None if the list has not shown
     the base and the Id of the base is not known.
 
     If the list hides the base, change the state of `access`: later sweeps send the BaseId, and filters are not used.
 
-    Set `is_list_read` if a complete sweep has just shown no subscriber of the base. Otherwise, the identity filter is
+    Set `has_read_list` if a complete sweep has just shown no subscriber of the base. Otherwise, the identity filter is
     tried, too. If the filter finds a subscriber of the base, the base is not hidden. Raises ListFailed, and RunAborted
     if the base is not the intended base or the run must stop.
     """
@@ -45,7 +45,7 @@ async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) ->
         return False
     if service_id is None:
         return None
-    if is_list_read and service_id in state.swept_base_ids:
+    if has_read_list and service_id in state.swept_base_ids:
         return False
     rows = await access.stop.wait_until_stopped(_request_base_rows(access, service_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
@@ -53,11 +53,11 @@ async def find_hidden_base(access: ListAccess, *, is_list_read: bool = False) ->
     older_rows = [row for row in rows if row["Id"] not in sentinels_by_id]
     if not older_rows:
         older_rows = await access.stop.wait_until_stopped(_request_class_rows(access, service_id))
-    if not older_rows or (is_list_read and await _shows_base(access, reader)):
+    if not older_rows or (has_read_list and await _shows_base(access, reader)):
         return False
     name, path = access.policy.identity, FIELD_BY_NAME[access.policy.identity].path[0]
     sample = next((row for row in older_rows if row.get(path)), None)
-    if sample is not None and not is_list_read:
+    if sample is not None and not has_read_list:
         answer = await access.stop.wait_until_stopped(look_up(access, name, sample[path]))
         if answer.has_subscriber(sample["Id"]):
             access.is_base_shown = True
@@ -114,7 +114,7 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
         for combination in combine_classes([*classes, class_of_base], min_size=2)
         if class_of_base in combination
     ]
-    request_first_page = partial(try_page, access.client, access.retrier)
+    request_first_page = partial(try_fetch_page, access.client, access.retrier)
     rows_by_combination = await request_combinations(request_first_page, combinations, access.policy.max_concurrency)
     rows = [
         row
@@ -138,13 +138,14 @@ async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False
     run may be the first create of its class."""
     state = access.state
     if not state.are_classes_known or (is_repeated and not state.hidden_classes):
-        request_page, concurrency = partial(try_page, access.client, access.retrier), access.policy.max_concurrency
+        request_page = partial(try_fetch_page, access.client, access.retrier)
+        concurrency = access.policy.max_concurrency
         class_counts = await access.stop.wait_until_stopped(count_classes(request_page, concurrency))
         hidden_classes = await access.stop.wait_until_stopped(
             find_hidden_classes(request_page, class_counts, concurrency)
         )
         unlisted_ids = await access.stop.wait_until_stopped(_find_older_ids(request_page, class_counts.ids))
-        await access.stop.wait_until_stopped(try_unlisted_ids(access, unlisted_ids))
+        await access.stop.wait_until_stopped(try_filters_with_unlisted_ids(access, unlisted_ids))
         state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *hidden_classes]))
         state.unshown_classes = class_counts.unshown_classes
         state.are_classes_known = True

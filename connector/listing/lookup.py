@@ -210,13 +210,14 @@ async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
         if samples
     ]
     request_page = partial(request_first_page, access)
-    sample_groups_in_other_case = [
+    groups_of_samples_in_other_letter_case = [
         [(sample.subscriber_id, change_case(sample.text)) for sample in samples] for samples in sample_groups
     ]
-    trials = await look_up_together(
-        access, [partial(try_samples, request_page, "email", samples) for samples in sample_groups_in_other_case]
+    trial_results = await look_up_together(
+        access,
+        [partial(try_samples, request_page, "email", samples) for samples in groups_of_samples_in_other_letter_case],
     )
-    return all(trial.is_proof for trial in trials) if trials else None
+    return all(result.is_proof for result in trial_results) if trial_results else None
 
 
 async def find_visible_sentinels(
@@ -226,10 +227,10 @@ async def find_visible_sentinels(
     largest lag of all filters. The slowest filter is the filter that does not show the newest sentinels. Raises
     ListFailed.
     """
-    visibilities = [await _find_sentinels_by_filter(access, filter_check, started_at, field) for field in fields]
+    sentinels_and_lags = [await _find_sentinels_by_filter(access, filter_check, started_at, field) for field in fields]
     return Visibility(
-        min((visibility.seen_sentinels for visibility in visibilities), key=find_latest_time),
-        max(visibility.lag_s for visibility in visibilities),
+        min((visibility.seen_sentinels for visibility in sentinels_and_lags), key=find_latest_time),
+        max(visibility.lag_s for visibility in sentinels_and_lags),
     )
 
 
@@ -247,8 +248,10 @@ async def _find_sentinels_by_filter(
     if not sentinels:
         return Visibility()
     base_id, newest_sentinel = access.journal.base.service_id, sentinels[-1]
-    latest_by_class = {sentinel.is_active: sentinel for sentinel in sentinels if sentinel.base_id == base_id}
-    latest_sentinels = dict.fromkeys([newest_sentinel, *latest_by_class.values()])
+    latest_sentinel_by_is_active = {
+        sentinel.is_active: sentinel for sentinel in sentinels if sentinel.base_id == base_id
+    }
+    latest_sentinels = dict.fromkeys([newest_sentinel, *latest_sentinel_by_is_active.values()])
     seen_sentinels = {
         sentinel
         for sentinel in latest_sentinels
@@ -291,7 +294,7 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: b
       identity filter finds one of these subscribers.
     """
     state, field_name = access.state, access.policy.identity
-    if is_active in (state.filtered_activity_values if uses_filters else state.swept_activity_values):
+    if is_active in (state.activity_values_shown_by_filters if uses_filters else state.activity_values_shown_by_sweep):
         return True
     try:
         page = await request_first_page(

@@ -130,7 +130,7 @@ class TokenRefusedError(ListFailed, ConfigurationError):
     sent."""
 
 
-async def try_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
+async def try_fetch_page(client: Client, retrier: Retrier, query: ListQuery) -> ListPage | None:
     """Return a page, or None if the service does not return this page. Use this function if the caller can continue
     without the page.
 
@@ -207,7 +207,7 @@ async def read_pages(
     """Fetch every page that `pager` asks for, with at most as many in flight as `concurrency_limit` allows, and yield
     the pages. Raises ListFailed.
     """
-    await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
+    await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_list_unchanging=pager.is_list_unchanging)
     while (page := pager.decide_next_page()) is not None:
         try:
             list_page = await fetcher.receive_next_page()
@@ -215,13 +215,17 @@ async def read_pages(
             if page.expected_end is None or not failure.is_query_refused:
                 raise
             pager.add_page(NO_IDS, total_count=page.expected_end, offset=page.offset, limit=None)
-            await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
+            await fetcher.request_pages(
+                _choose_pages(pager, concurrency_limit), is_list_unchanging=pager.is_list_unchanging
+            )
             continue
         ids = read_ids(row_form, list_page)
         new_row_mask = pager.add_page(
             ids, total_count=list_page.total_count, offset=list_page.offset, limit=list_page.limit
         )
-        await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_unchanging=pager.is_unchanging)
+        await fetcher.request_pages(
+            _choose_pages(pager, concurrency_limit), is_list_unchanging=pager.is_list_unchanging
+        )
         await asyncio.sleep(0)  # with this pause, the next request leaves before the caller works on this page
         yield ReceivedPage(page.sweep_number, list_page.subscribers, ids, new_row_mask, pager.total_count)
 
@@ -267,23 +271,23 @@ class PageFetcher(Generic[Rows]):
         self._in_flight: deque[tuple[PageRequest, asyncio.Task[ListPage[Rows] | None]]] = deque()
         self._unanswered_count = 0
 
-    async def request_pages(self, pages: Sequence[PageRequest], *, is_unchanging: bool) -> None:
+    async def request_pages(self, pages: Sequence[PageRequest], *, is_list_unchanging: bool) -> None:
         """Fetch these pages, the next page first.
 
-        Requests in flight for other pages are cancelled. If `is_unchanging` is false, all requests in flight are
+        Requests in flight for other pages are cancelled. If `is_list_unchanging` is false, all requests in flight are
         cancelled. During a pause that the service has asked for, only the next page is requested.
         """
         reused_request_count = 0
         compared_request_count = min(len(self._in_flight), len(pages))
         while (
-            is_unchanging
+            is_list_unchanging
             and reused_request_count < compared_request_count
             and self._in_flight[reused_request_count][0] == pages[reused_request_count]
         ):
             reused_request_count += 1
-        if reused_request_count < len(self._in_flight) and is_unchanging and reused_request_count == len(pages):
+        if reused_request_count < len(self._in_flight) and is_list_unchanging and reused_request_count == len(pages):
             reused_request_count = len(self._in_flight)  # a lower limit of requests cancels no request in flight
-        await self._cancel_from(reused_request_count)
+        await self._cancel_requests_after(reused_request_count)
         for page in pages[reused_request_count:1] if self._client.is_paused else pages[reused_request_count:]:
             fetch_page_once = self._try_page_once if self._in_flight else self._fetch_page
             self._in_flight.append((page, asyncio.create_task(fetch_page_once(page))))
@@ -303,7 +307,7 @@ class PageFetcher(Generic[Rows]):
 
     async def __aexit__(self, *_: object) -> None:
         """Cancel every request in flight, and ignore its errors."""
-        await self._cancel_from(0)
+        await self._cancel_requests_after(0)
 
     async def _fetch_page(self, page: PageRequest) -> ListPage[Rows]:
         earlier_retried_count = self._client.counts["list"].retried
@@ -338,7 +342,7 @@ class PageFetcher(Generic[Rows]):
     def _build_page_query(self, page: PageRequest) -> ListQuery:
         return replace(self._query, offset=page.offset, limit=page.limit)
 
-    async def _cancel_from(self, kept_request_count: int) -> None:
+    async def _cancel_requests_after(self, kept_request_count: int) -> None:
         dropped_tasks = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept_request_count)]
         for task in dropped_tasks:
             task.cancel()

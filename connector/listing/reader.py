@@ -45,7 +45,7 @@ from connector.listing.pages import (
     ReceivedPage,
     RowForm,
     read_pages,
-    try_page,
+    try_fetch_page,
 )
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.paging.certificate import (
@@ -70,7 +70,7 @@ _NO_IDS: frozenset[int] = frozenset()
 MAX_IN_FLIGHT = 32
 """The largest number of pages in flight. Each page takes about a megabyte, as bytes and as columns."""
 
-LIST_CONNECTIONS = MAX_IN_FLIGHT + 8
+LIST_CONNECTION_COUNT = MAX_IN_FLIGHT + 8
 """Connections for the pages in flight, and for pages that were dropped a moment ago."""
 
 _FIRST_REQUESTS_IN_FLIGHT = 10
@@ -136,7 +136,7 @@ async def read_list(
     """
     if query.offset:
         raise ValueError("The query's offset must be 0, because a list is read from its beginning.")
-    started_at, filters, request_page = now(), list_filters(query), partial(try_page, client, retrier)
+    started_at, filters, request_page = now(), list_filters(query), partial(try_fetch_page, client, retrier)
     filter_trials = await try_filters(request_page, filters, draw_bytes) if filters else None
     if filter_trials is not None:
         query = replace(query, **{name: None for name in filters if name != filter_trials.sent_filter_name})  # type: ignore[arg-type]
@@ -246,7 +246,7 @@ class _SweepReader(Generic[Rows]):
     @property
     def request_page(self) -> RequestPage:
         """The function that requests a page of wire objects."""
-        return partial(try_page, self.client, self.retrier)
+        return partial(try_fetch_page, self.client, self.retrier)
 
     async def read_sweeps(self, query: ListQuery, dispatch: Callable[[ReceivedPage[Rows]], None]) -> Pager:
         """Read the list until the pager has a verdict, and pass each page to `dispatch`."""
@@ -319,7 +319,7 @@ class _SweepReader(Generic[Rows]):
                 filters,
                 pager.ids,
                 page_size=pager.page_size,
-                class_counts=part_dispatcher.part_class_counts,
+                class_counts=part_dispatcher.class_counts_of_this_reading,
                 skipped_partitions={name for name, _ in reading.hidden_classes},
                 seed=self.draw_bytes(_SEED_BYTES),
                 absent_values=draw_absent_values(filters, self.draw_bytes),

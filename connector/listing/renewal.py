@@ -15,8 +15,8 @@ from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
 _OVERLAP_ROW_COUNT = 16  # the number of known rows that the first page repeats
 _OVERLAP_DIVISOR = 20  # a page repeats 1/20 of the previous page (connector.paging)
-# Each step back is twice as long; if more than 2,000 rows have vanished, the whole list is read again.
-_MAX_STEPS_BACK = 8
+# The first step goes back 16 rows, and each step is twice as long. After 2,048 rows, the whole list is read again.
+_MAX_BACKWARD_STEP_COUNT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ async def _find_overlapping_page(access: ListAccess, list_end: ListEnd) -> tuple
     """Return a page that begins with a known row, and its offset. Return (0, None) if no page begins with a known row.
     The search steps back, because rows before the end may have vanished. If the list was empty, its first page always
     counts as overlapping."""
-    for doubling_count in range(_MAX_STEPS_BACK):
+    for doubling_count in range(_MAX_BACKWARD_STEP_COUNT):
         offset = max(0, list_end.row_count - (_OVERLAP_ROW_COUNT << doubling_count))
         page = await _fetch_page_at(access, offset)
         ids = _read_ascending_ids(page)

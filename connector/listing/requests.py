@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from connector.listing.access import IDENTITY_PATHS, ListAccess, ListStats, read_activity
+from connector.listing.access import IDENTITY_PATHS, ListAccess, ListStats, read_is_active_values
 from connector.listing.controls import is_whole, try_sample
 from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page
 from connector.service.wire import ListPage, ListQuery
 
 # Share of new rows in a page, because a page repeats 1/20 of the previous page (connector.paging).
-_NEW_ROW_SHARE = 0.95
+_NEW_ROW_SHARE_OF_PAGE = 0.95
 T = TypeVar("T")
 
 LookUp = Callable[[], Awaitable[T]]
@@ -70,7 +70,7 @@ async def request_rows(access: ListAccess, query: ListQuery) -> AnswerRows:
 async def look_up(access: ListAccess, field_name: str, text: str) -> AnswerRows:
     """Look up `text` by the filter of one field: email or client_user_id. Raises ListFailed."""
     answer = await request_rows(access, build_query(field_name, text))
-    access.state.filtered_activity_values |= read_activity(answer.rows)
+    access.state.activity_values_shown_by_filters |= read_is_active_values(answer.rows)
     if len({row["Id"] for row in answer.rows}) > 1:
         access.state.multiple_match_fields.add(field_name)
     return answer
@@ -120,7 +120,7 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
     return [results[index] for index in range(len(look_ups))]
 
 
-async def try_unlisted_ids(access: ListAccess, unlisted_ids: Sequence[int]) -> None:
+async def try_filters_with_unlisted_ids(access: ListAccess, unlisted_ids: Sequence[int]) -> None:
     """Try the identity filters with existing subscribers that the list leaves out. A filter that does not find such a
     subscriber may also leave out other subscribers, so the run no longer uses the filter."""
     state, request_page = access.state, partial(request_first_page, access)
@@ -145,10 +145,10 @@ async def _run_round(
 ) -> list[int]:
     """Make the look-ups with these indexes, and add their results to `results`. Return the indexes of look-ups that the
     service refused with 429."""
-    shared_indexes, refused_indexes = iter(indexes), list[int]()
+    remaining_indexes, refused_indexes = iter(indexes), list[int]()
 
     async def run_look_ups() -> None:
-        for index in shared_indexes:  # the iterator gives each index to one worker
+        for index in remaining_indexes:  # the iterator gives each index to one worker
             try:
                 results[index] = await look_ups[index]()
             except ListFailed as failure:
@@ -177,7 +177,7 @@ async def read_stats(access: ListAccess) -> ListStats:
     request_count = None  # the number of requests of a sweep in id order, including the empty page past the end
     if page.total_count is not None:
         page_size = page.limit if page.limit is not None and page.limit > 0 else max(1, len(page.subscribers))
-        request_count = math.ceil(page.total_count / (page_size * _NEW_ROW_SHARE)) + 1
+        request_count = math.ceil(page.total_count / (page_size * _NEW_ROW_SHARE_OF_PAGE)) + 1
     stats = ListStats(now, page.total_count, request_count)
     stats.add(page.subscribers)
     access.known_ids.add_shown_ids([row["Id"] for row in page.subscribers if type(row.get("Id")) is int])

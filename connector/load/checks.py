@@ -299,8 +299,8 @@ async def _look_up_sentinel(session: Session, sentinel: Sentinel, *, asks_for_cl
         queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
     is_inconclusive = bool(session.access.state.hidden_classes)  # the list may hide several classes at once
     for query in queries:
-        ids, certain_ids = await find_ids_of_sentinel(session.access, sentinel, query)
-        session.tally.record_duplicates(certain_ids)
+        ids, ids_shown_in_base = await find_ids_of_sentinel(session.access, sentinel, query)
+        session.tally.record_duplicates(ids_shown_in_base)
         if ids:
             return ids
         is_inconclusive |= ids is None

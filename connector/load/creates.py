@@ -120,13 +120,13 @@ class Creator:
         if session.clock.monotonic() < first_sentinel.confirmed_at + delays_s[0]:
             return
         delays_s.pop(0)
-        ids, certain_ids = await find_ids_of_sentinel(
+        ids, ids_shown_in_base = await find_ids_of_sentinel(
             session.access, first_sentinel, build_query(first_sentinel.field, first_sentinel.value)
         )
         if ids:
             delays_s.clear()
-        session.tally.record_duplicates(certain_ids)
-        if len(certain_ids) > 1:
+        session.tally.record_duplicates(ids_shown_in_base)
+        if len(ids_shown_in_base) > 1:
             session.stop.request_stop(
                 "the list shows the first new subscriber twice. A proxy or the service executes requests twice, or "
                 "another program creates the same people. Nothing more was sent. Find the cause before you run again"

@@ -111,11 +111,11 @@ class BasePresence:
         }
         self.session.tally.record_duplicates(ids)
 
-    async def record_listing(self, listing: Listing, *, first_part_index: int = 0) -> None:
-        """Record the subscribers of the base that a listing shows. If the listing was renewed, `first_part_index` is
-        the index of its first new part, and only the new parts are recorded."""
-        base_counts = await record_base(self.access, listing.rows, first_part_index=first_part_index)
-        if first_part_index:
+    async def record_listing(self, listing: Listing, *, first_batch_index: int = 0) -> None:
+        """Record the subscribers of the base that a listing shows. If the listing was renewed, `first_batch_index` is
+        the index of its first new batch, and only the new batches are recorded."""
+        base_counts = await record_base(self.access, listing.rows, first_batch_index=first_batch_index)
+        if first_batch_index:
             return  # a renewed listing contains some subscribers twice, so its counts are wrong
         self.listing_rows = listing.rows
         if listing.is_complete:
@@ -135,11 +135,11 @@ class BasePresence:
         """Whether the account's list shows the base only to a request with its BaseId."""
         return self.access.state.base_id is not None
 
-    async def detect_hidden_base(self, *, is_list_read: bool = False) -> bool:
+    async def detect_hidden_base(self, *, has_read_list: bool = False) -> bool:
         """Return whether the list is known to hide the base. The arguments and errors are those of
         `find_hidden_base`."""
         if self._may_be_hidden:
-            self._may_be_hidden = await find_hidden_base(self.access, is_list_read=is_list_read) is None
+            self._may_be_hidden = await find_hidden_base(self.access, has_read_list=has_read_list) is None
         return self.is_hidden
 
     async def look_up(self, planned_chunk: PlannedChunk, keys: Sequence[LookupKey]) -> None:
@@ -258,14 +258,14 @@ class AccountPresence:
             or any(presence.access.unverified_entries for presence in self.presences)
         ):
             return
-        started_at, first_part_index = session.clock.monotonic(), listing.rows.part_count
+        started_at, first_batch_index = session.clock.monotonic(), listing.rows.batch_count
         end = await extend_listing(self._visible_base_accesses, listing.end, listing.rows)
         if end is None:
             return
         self._listing = replace(listing, end=end, started_at=started_at)
         for presence in self.presences:
             if presence.listing_rows is listing.rows:
-                await presence.record_listing(listing, first_part_index=first_part_index)
+                await presence.record_listing(listing, first_batch_index=first_batch_index)
                 presence.cover_rows(None, started_at)
 
     async def _read_listing(self, tasks: Sequence[LookupTask]) -> list[LookupTask]:
@@ -297,7 +297,7 @@ class AccountPresence:
                 continue
             if presence.listing_rows is not listing.rows:
                 await presence.record_listing(listing)
-            if await presence.detect_hidden_base(is_list_read=True):
+            if await presence.detect_hidden_base(has_read_list=True):
                 await self._read_hidden_base(task)
             else:
                 presence.cover_rows(None, listing.started_at)

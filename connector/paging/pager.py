@@ -79,9 +79,9 @@ class Pager:
         )
 
     @property
-    def is_unchanging(self) -> bool:
+    def is_list_unchanging(self) -> bool:
         """Whether pages that were fetched ahead may be used. If not, these pages must be fetched again."""
-        return self._sweep.is_unchanging
+        return self._sweep.is_list_unchanging
 
     def decide_pages_ahead(self, max_pages: int) -> list[PageRequest]:
         """Return at most `max_pages` pages to fetch ahead: the pages that follow the next page if the list does not

@@ -162,7 +162,7 @@ class Sweep:
         return last_page.total_count if is_past_end and last_page is not None else None
 
     @property
-    def is_unchanging(self) -> bool:
+    def is_list_unchanging(self) -> bool:
         """Whether the list seems to be unchanged, so that pages that were fetched ahead may be used.
 
         The service may answer such pages in any order. Then offsets and TotalCounts do not show a change of the list.

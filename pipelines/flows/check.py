@@ -22,7 +22,7 @@ from connector.jobs.reader import load_job, read_settings
 from connector.ledger.opening import check_ledger_rights, count_open_entries, read_lag
 from connector.listing.controls import ControlResult, RequestPage, try_made_up_value, try_sample
 from connector.listing.hidden import count_classes
-from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page, try_page
+from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page, try_fetch_page
 from connector.paging.certificate import EvidenceResult, is_window_size
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
@@ -206,7 +206,7 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     yield "page size", f"a page held {len(page.subscribers):,}{total_text} subscribers{limit_text}"
 
     async def request_page(query: ListQuery) -> ListPage | None:
-        return await try_page(client, retrier, query)
+        return await try_fetch_page(client, retrier, query)
 
     ids, second_page = _read_ids(page), await request_page(ListQuery())
     second_ids = [] if second_page is None else _read_ids(second_page)

@@ -95,7 +95,7 @@ class ObservedSettler:
                 Sentinel(sentinel_confirmed_at, SENTINEL_ID, "email", "sentinel@x.org", base_id=base_id)
             )
         access.sentinels.extend(self.other_sentinels)
-        access.state.swept_activity_values.add(False)  # the list shows inactive subscribers
+        access.state.activity_values_shown_by_sweep.add(False)  # the list shows inactive subscribers
         self.tally, self.outcomes = session.tally, Outcomes(session, RunMode.LOAD)
         if unresolved_create is not None:
             self.outcomes.add_unresolved_create(ANN_IDENTITY, unresolved_create)

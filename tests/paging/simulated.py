@@ -283,12 +283,12 @@ class PagesInFlight:
     pages: list[PageRequest] = field(default_factory=list)
     reply_by_index: dict[int, Reply] = field(default_factory=dict)  # the index is the index in `pages`
 
-    def update(self, pages: list[PageRequest], *, is_unchanging: bool) -> None:
+    def update(self, pages: list[PageRequest], *, is_list_unchanging: bool) -> None:
         """Drop the pages in flight that differ from `pages`, and request the missing pages."""
         equal_page_count = 0
         shorter_length = min(len(self.pages), len(pages))
         while (
-            is_unchanging
+            is_list_unchanging
             and equal_page_count < shorter_length
             and self.pages[equal_page_count] == pages[equal_page_count]
         ):
@@ -320,7 +320,9 @@ def read_list(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_c
     )
     while (page := pager.decide_next_page()) is not None:
         assert simulated_list.request_count < 20_000, "reading the list does not end"
-        pages_in_flight.update([page, *pager.decide_pages_ahead(pages_ahead_count)], is_unchanging=pager.is_unchanging)
+        pages_in_flight.update(
+            [page, *pager.decide_pages_ahead(pages_ahead_count)], is_list_unchanging=pager.is_list_unchanging
+        )
         max_in_flight_count = max(max_in_flight_count, len(pages_in_flight.pages))
         ids, total_count, offset, echoed_limit = pages_in_flight.receive_first_reply()
         new_row_mask = pager.add_page(

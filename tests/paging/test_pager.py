@@ -185,11 +185,11 @@ def test_no_pages_are_fetched_ahead_for_eight_overlaps_after_a_change_of_the_lis
     for change in cases:
         pager, rows = Pager(100), list(range(2000))
         read_pages(pager, rows, 8)
-        assert pager.is_unchanging
+        assert pager.is_list_unchanging
         change(rows)
         read_pages(pager, rows, 1)
 
-        assert not pager.is_unchanging
+        assert not pager.is_list_unchanging
         assert not pager.decide_pages_ahead(4)
         read_pages(pager, rows, 7)
         assert not pager.decide_pages_ahead(4)

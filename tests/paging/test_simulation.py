@@ -122,7 +122,7 @@ def read_unchanged_list(subscriber_count: int, order: str) -> tuple[Certificate,
     while (page := pager.decide_next_page()) is not None:
         pages = [page, *pager.decide_pages_ahead(PAGES_AHEAD_COUNT)]
         same_pages = [page for page, earlier_page in zip(pages, pages_ahead, strict=False) if page == earlier_page]
-        request_count += len(pages) - (len(same_pages) if pager.is_unchanging else 0)
+        request_count += len(pages) - (len(same_pages) if pager.is_list_unchanging else 0)
         pages_ahead = pages[1:]
         pager.add_page(
             rows[page.offset :][: page.limit], total_count=subscriber_count, offset=page.offset, limit=page.limit

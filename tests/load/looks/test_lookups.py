@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from connector.errors import RunAborted
-from connector.listing.pages import ListFailed, try_page
+from connector.listing.pages import ListFailed, try_fetch_page
 from connector.listing.requests import AnswerRows, look_up, look_up_together, request_rows
 from connector.load.session import Session
 from connector.service.wire import AmbiguousResult, ListPage, ListQuery, NotSent, Refused
@@ -150,7 +150,7 @@ def _try_page(tmp_path: Path, is_failing: Callable[[FakeList, ListQuery], bool])
     fake_list.choose_answer = lambda query: _REDIRECT if is_failing(fake_list, query) else None
 
     async def request_page(session: Session) -> None:
-        pages.append(await try_page(session.access.client, session.access.retrier, _CLASS_QUERY))
+        pages.append(await try_fetch_page(session.access.client, session.access.retrier, _CLASS_QUERY))
 
     run_with_fake(fake_list, tmp_path, request_page)
     return pages[0]

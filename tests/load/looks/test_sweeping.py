@@ -121,7 +121,7 @@ async def sweep_session(session: Session, keys: Sequence[LookupKey]) -> LookupRe
 
 async def list_base(session: Session) -> tuple[Listing, int]:
     listing = await read_account_list([session.access])
-    return listing, (await record_base(session.access, listing.rows, first_part_index=0)).duplicate_count
+    return listing, (await record_base(session.access, listing.rows, first_batch_index=0)).duplicate_count
 
 
 def list_base_once(
