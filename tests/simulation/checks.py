@@ -11,7 +11,7 @@ from itertools import pairwise
 from connector.pace.refusals import SERIES_LENGTH
 from connector.states import ENTRY_STATE_MACHINE, State
 from tests.simulation import report_checks
-from tests.simulation.facts import Facts
+from tests.simulation.facts import SimulationFacts
 from tests.simulation.simulation import EntryValues
 
 _MAX_ATTEMPTS = 5  # lost creates of one identity, each proved absent, before a person must decide about the entry
@@ -22,26 +22,27 @@ _ALLOWED_STATE_CHANGES = {
     (old_state, new_state) for (old_state, _), new_state in ENTRY_STATE_MACHINE.transitions.items()
 }
 
-Claim = Callable[[Facts], Iterator[str]]
+Claim = Callable[[SimulationFacts], Iterator[str]]
 
 
-def no_person_is_stored_twice_by_our_creates(facts: Facts) -> Iterator[str]:
+def check_that_no_person_is_stored_twice_by_our_creates(facts: SimulationFacts) -> Iterator[str]:
     """Check that at most one of our creates of a person was stored.
 
-    Exceptions: a first create that no rule can cover (`Facts.is_covered`), and a proxy that repeats a create.
+    Exceptions: a first create that no run can find in time (`SimulationFacts.must_prevent_second_create`), and a proxy
+    that repeats a create.
     """
     for person_number in facts.person_numbers:
-        stored_by_number = {
+        subscriber_by_call_number = {
             subscriber.call.number: subscriber
             for subscriber in facts.find_our_subscribers(person_number)
             if subscriber.call and not subscriber.is_update
         }
-        for call_number in sorted(stored_by_number)[:-1]:
-            if facts.is_covered(stored_by_number[call_number]):
+        for call_number in sorted(subscriber_by_call_number)[:-1]:
+            if facts.must_prevent_second_create(subscriber_by_call_number[call_number]):
                 yield f"request {call_number} and a later request both stored person {person_number}"
 
 
-def no_create_is_sent_for_a_person_whom_the_list_showed_before(facts: Facts) -> Iterator[str]:
+def check_that_no_create_is_sent_for_a_listed_person(facts: SimulationFacts) -> Iterator[str]:
     """Check that no create is sent for a person whom the list showed at the start of the run (architecture 4.7).
 
     The claim also holds for a subscriber that another program created. Exception: a run whose report warns that
@@ -61,7 +62,7 @@ def no_create_is_sent_for_a_person_whom_the_list_showed_before(facts: Facts) -> 
                 )
 
 
-def no_create_is_sent_for_a_person_whom_the_list_has_shown_for_longer_than_fresh(facts: Facts) -> Iterator[str]:
+def check_that_no_create_relies_on_an_expired_look_up(facts: SimulationFacts) -> Iterator[str]:
     """Check that no create is sent for a person whom the list has shown for longer than `load.fresh` (architecture
     4.7).
 
@@ -85,18 +86,18 @@ def no_create_is_sent_for_a_person_whom_the_list_has_shown_for_longer_than_fresh
                     )
 
 
-def no_create_is_repeated_before_two_quiet_periods_have_passed(facts: Facts) -> Iterator[str]:
+def check_that_no_create_is_repeated_before_two_quiet_periods_have_passed(facts: SimulationFacts) -> Iterator[str]:
     """Check that two quiet periods lie between two creates of a person. Exceptions: a definite refusal, and a ledger
     that was lost or restored."""
     quiet_period_s = facts.simulation.scenario.quiet_period_s
     for person_number in facts.person_numbers:
         calls = facts.find_calls(person_number)
         for first_call, second_call in pairwise(calls):
-            pause_s = second_call.sent_at - facts.find_quiet_start(first_call)
+            pause_s = second_call.sent_at - facts.find_quiet_period_start(first_call)
             if (
                 facts.is_in_doubt(first_call)
                 and pause_s < 2 * quiet_period_s
-                and not facts.is_forgotten(first_call, second_call)
+                and not facts.is_ledger_changed_between(first_call, second_call)
             ):
                 yield (
                     f"request {first_call.number} sent person {person_number}, and request {second_call.number} sent "
@@ -104,7 +105,7 @@ def no_create_is_repeated_before_two_quiet_periods_have_passed(facts: Facts) -> 
                 )
 
 
-def no_create_in_doubt_is_repeated_with_on_unknown_hold(facts: Facts) -> Iterator[str]:
+def check_that_no_create_in_doubt_is_repeated_with_on_unknown_hold(facts: SimulationFacts) -> Iterator[str]:
     """Check that a job with `on_unknown: hold` sends no unknown create again. Exceptions: a ledger that was lost or
     restored, and a retry that releases held entries."""
     if facts.simulation.scenario.policy.on_unknown != "hold":
@@ -112,7 +113,9 @@ def no_create_in_doubt_is_repeated_with_on_unknown_hold(facts: Facts) -> Iterato
     for person_number in facts.person_numbers:
         calls = facts.find_calls(person_number)
         for first_call, second_call in pairwise(calls):
-            is_excused = facts.is_forgotten(first_call, second_call) or facts.is_released(first_call, second_call)
+            is_excused = facts.is_ledger_changed_between(
+                first_call, second_call
+            ) or facts.are_held_entries_released_between(first_call, second_call)
             if facts.is_in_doubt(first_call) and not is_excused:
                 yield (
                     f"person {person_number} must be held after request {first_call.number}, and request "
@@ -120,7 +123,7 @@ def no_create_in_doubt_is_repeated_with_on_unknown_hold(facts: Facts) -> Iterato
                 )
 
 
-def no_create_is_sent_for_a_suppressed_person(facts: Facts) -> Iterator[str]:
+def check_that_no_create_is_sent_for_a_suppressed_person(facts: SimulationFacts) -> Iterator[str]:
     """Check that a run sends no create for the persons on its suppression list, even for an unfinished entry."""
     for run_result in facts.simulation.run_results:
         for person_number in sorted(run_result.job_run.suppressed_person_numbers):
@@ -131,7 +134,7 @@ def no_create_is_sent_for_a_suppressed_person(facts: Facts) -> Iterator[str]:
                 )
 
 
-def every_confirmed_person_is_stored_with_the_confirmed_id(facts: Facts) -> Iterator[str]:
+def check_that_every_confirmed_person_is_stored_with_the_confirmed_id(facts: SimulationFacts) -> Iterator[str]:
     """Check the confirmed ids after every run, even after a run that was killed.
 
     Exceptions: answers with a provisional Id, and a service that has stored nothing.
@@ -146,7 +149,7 @@ def every_confirmed_person_is_stored_with_the_confirmed_id(facts: Facts) -> Iter
             if (
                 entry.state is State.CONFIRMED
                 and entry.subscriber_id not in ids
-                and not facts.is_discarded(person_number)
+                and not facts.has_discarded_create(person_number)
             ):
                 yield (
                     f"after run {run_result.number} person {person_number} is confirmed as {entry.subscriber_id}, "
@@ -154,7 +157,7 @@ def every_confirmed_person_is_stored_with_the_confirmed_id(facts: Facts) -> Iter
                 )
 
 
-def every_create_is_sent_after_its_intent_is_durable(facts: Facts) -> Iterator[str]:
+def check_that_every_create_is_sent_after_its_intent_is_durable(facts: SimulationFacts) -> Iterator[str]:
     """Check that a commit with the intent precedes each create (architecture 4.1)."""
     for person_number in facts.person_numbers:
         for call in facts.find_calls(person_number):
@@ -162,7 +165,7 @@ def every_create_is_sent_after_its_intent_is_durable(facts: Facts) -> Iterator[s
                 yield f"request {call.number} sent person {person_number}, and no commit had stored the intent"
 
 
-def the_runs_create_at_most_one_subscriber_in_a_wrong_base(facts: Facts) -> Iterator[str]:
+def check_that_the_runs_create_at_most_one_subscriber_in_a_wrong_base(facts: SimulationFacts) -> Iterator[str]:
     """Check that the runs of a scenario together create at most one subscriber in the wrong base (architecture 4.9)."""
     our_subscribers = [
         subscriber
@@ -178,7 +181,7 @@ def the_runs_create_at_most_one_subscriber_in_a_wrong_base(facts: Facts) -> Iter
         yield f"{len(wrong_subscribers)} subscribers were stored in another base"
 
 
-def every_create_in_doubt_has_an_entry(facts: Facts) -> Iterator[str]:
+def check_that_every_create_in_doubt_has_an_entry(facts: SimulationFacts) -> Iterator[str]:
     """Check after every run that a create that may have had an effect has an entry, even if the process was killed."""
     for run_result in facts.simulation.run_results:
         for person_number in facts.person_numbers:
@@ -192,7 +195,7 @@ def every_create_in_doubt_has_an_entry(facts: Facts) -> Iterator[str]:
                 )
 
 
-def every_state_change_of_an_entry_is_allowed(facts: Facts) -> Iterator[str]:
+def check_that_every_state_change_of_an_entry_is_allowed(facts: SimulationFacts) -> Iterator[str]:
     """Check the changes of state against the table in `connector/states.py`."""
     for run_result in facts.simulation.run_results:
         for person_number, state_change in run_result.state_changes:
@@ -203,7 +206,7 @@ def every_state_change_of_an_entry_is_allowed(facts: Facts) -> Iterator[str]:
                 )
 
 
-def the_last_run_finishes(facts: Facts) -> Iterator[str]:
+def check_that_the_last_run_finishes(facts: SimulationFacts) -> Iterator[str]:
     """Check that the last run, in which no fault is injected, finishes. Exceptions:
 
     - The list cannot be read whole, so no absence can be proved.
@@ -219,12 +222,12 @@ def the_last_run_finishes(facts: Facts) -> Iterator[str]:
     is_look_up_slow = "load.fresh" in report_text
     is_list_incomplete = "leaves others out" in report_text or "could not be read whole" in report_text
     replica_switches = facts.simulation.scenario.settings.keys() & {"replica_lags_ms", "lost_shard"}
-    is_contradictory = is_list_incomplete and (bool(replica_switches) or facts.hides_old_ids)
+    is_incomplete_list_excused = is_list_incomplete and (bool(replica_switches) or facts.hides_old_ids)
     cannot_settle = (
         facts.is_list_unreadable or facts.has_unclear_refusals or facts.simulation.scenario.has_wrong_answers
     )
-    has_second_base = facts.shows_nobody_created and "a second base that may be this base" in report_text
-    is_excused = is_look_up_slow or is_contradictory or cannot_settle or has_second_base
+    has_second_base = facts.hides_created_subscribers and "a second base that may be this base" in report_text
+    is_excused = is_look_up_slow or is_incomplete_list_excused or cannot_settle or has_second_base
     if not (last_run.is_finished or is_excused):
         yield (
             f"run {last_run.number} had no injected faults and did not finish: "
@@ -232,7 +235,7 @@ def the_last_run_finishes(facts: Facts) -> Iterator[str]:
         )
 
 
-def no_person_is_lost(facts: Facts) -> Iterator[str]:
+def check_that_each_entry_has_an_outcome(facts: SimulationFacts) -> Iterator[str]:
     """Check the entries after a finished last run. Each entry is confirmed, or is rejected or held with a reason.
 
     Reasons to be held:
@@ -256,9 +259,12 @@ def no_person_is_lost(facts: Facts) -> Iterator[str]:
         row.person_number for prepared_chunk in last_run.job_run.prepared_chunks for row in prepared_chunk.rows
     }
     holds_unknown_creates = facts.simulation.scenario.policy.on_unknown == "hold"
-    wrongly_rejected_persons, has_sentinels = list[int](), not (facts.shows_nobody_created or facts.has_provisional_ids)
+    wrongly_rejected_persons, has_sentinels = (
+        list[int](),
+        not (facts.hides_created_subscribers or facts.has_provisional_ids),
+    )
     has_lost_shard = "lost_shard" in facts.simulation.scenario.settings
-    has_discarded_creates = any(map(facts.is_discarded, facts.person_numbers))
+    has_discarded_creates = any(map(facts.has_discarded_create, facts.person_numbers))
     proves_no_absence = facts.is_list_unreadable or has_lost_shard or has_discarded_creates or not has_sentinels
     for person_number in sorted(persons_in_rows | last_run.entries_after.keys()) if last_run.is_finished else ():
         entry = last_run.entries_after.get(person_number)
@@ -269,8 +275,8 @@ def no_person_is_lost(facts: Facts) -> Iterator[str]:
         elif entry.state is State.HELD and not (
             holds_unknown_creates
             or entry.attempt_count >= _MAX_ATTEMPTS
-            or facts.is_misdirected(person_number)
-            or facts.shows_nobody_created
+            or facts.has_misdirected_answer(person_number)
+            or facts.hides_created_subscribers
         ):
             yield f"person {person_number} is held without a reason"
         elif (
@@ -291,7 +297,7 @@ def no_person_is_lost(facts: Facts) -> Iterator[str]:
         )
 
 
-def _is_rejected_without_reason(facts: Facts, person_number: int, entry: EntryValues) -> bool:
+def _is_rejected_without_reason(facts: SimulationFacts, person_number: int, entry: EntryValues) -> bool:
     """Return whether a rejected entry has no reason.
 
     The reasons are: the row is wrong, the person is stored, five creates were lost, or a user has dropped the entry
@@ -315,7 +321,7 @@ def _is_rejected_without_reason(facts: Facts, person_number: int, entry: EntryVa
     )
 
 
-def no_person_whom_we_created_stays_rejected(facts: Facts) -> Iterator[str]:
+def check_that_no_person_whom_we_created_stays_rejected(facts: SimulationFacts) -> Iterator[str]:
     """Check that the look-up of refused rows has found each subscriber whose create took effect (architecture 4.8).
 
     Exceptions:
@@ -336,7 +342,9 @@ def no_person_whom_we_created_stays_rejected(facts: Facts) -> Iterator[str]:
             for subscriber in facts.find_our_subscribers(person_number)
             if subscriber.shown_at <= last_run.started_at
         ]
-        our_subscribers = [subscriber for subscriber in listed_subscribers if facts.is_covered(subscriber)]
+        our_subscribers = [
+            subscriber for subscriber in listed_subscribers if facts.must_prevent_second_create(subscriber)
+        ]
         if (
             entry.state is State.REJECTED
             and our_subscribers
@@ -345,7 +353,7 @@ def no_person_whom_we_created_stays_rejected(facts: Facts) -> Iterator[str]:
             yield f"person {person_number} counts as rejected, and is stored as {our_subscribers[0].subscriber_id}"
 
 
-def the_run_after_a_finished_run_without_faults_sends_nothing(facts: Facts) -> Iterator[str]:
+def check_that_the_run_after_a_finished_run_without_faults_sends_nothing(facts: SimulationFacts) -> Iterator[str]:
     """Check that the last run sends no create if the previous run had no faults, finished, and left no unknown entry.
 
     Exceptions:
@@ -370,32 +378,32 @@ def the_run_after_a_finished_run_without_faults_sends_nothing(facts: Facts) -> I
     rejected_persons = {
         person_number for person_number, entry in previous_run.entries_after.items() if entry.state is State.REJECTED
     }
-    is_rejected_excused = facts.has_temporary_refusals or facts.shows_nobody_created
-    for person_number in set(facts.person_numbers) - (rejected_persons if is_rejected_excused else set()):
+    may_send_rejected_entries = facts.has_temporary_refusals or facts.hides_created_subscribers
+    for person_number in set(facts.person_numbers) - (rejected_persons if may_send_rejected_entries else set()):
         for call in facts.find_calls(person_number, last_run.number) if facts.is_acceptable(person_number) else ():
             yield f"person {person_number} had an outcome, and request {call.number} sent the create again"
 
 
 CLAIMS: tuple[Claim, ...] = (
-    no_person_is_stored_twice_by_our_creates,
-    no_create_is_sent_for_a_person_whom_the_list_showed_before,
-    no_create_is_sent_for_a_person_whom_the_list_has_shown_for_longer_than_fresh,
-    no_create_is_repeated_before_two_quiet_periods_have_passed,
-    no_create_in_doubt_is_repeated_with_on_unknown_hold,
-    no_create_is_sent_for_a_suppressed_person,
-    every_confirmed_person_is_stored_with_the_confirmed_id,
-    every_create_is_sent_after_its_intent_is_durable,
-    the_runs_create_at_most_one_subscriber_in_a_wrong_base,
-    every_create_in_doubt_has_an_entry,
-    every_state_change_of_an_entry_is_allowed,
-    the_last_run_finishes,
-    no_person_is_lost,
-    no_person_whom_we_created_stays_rejected,
-    the_run_after_a_finished_run_without_faults_sends_nothing,
+    check_that_no_person_is_stored_twice_by_our_creates,
+    check_that_no_create_is_sent_for_a_listed_person,
+    check_that_no_create_relies_on_an_expired_look_up,
+    check_that_no_create_is_repeated_before_two_quiet_periods_have_passed,
+    check_that_no_create_in_doubt_is_repeated_with_on_unknown_hold,
+    check_that_no_create_is_sent_for_a_suppressed_person,
+    check_that_every_confirmed_person_is_stored_with_the_confirmed_id,
+    check_that_every_create_is_sent_after_its_intent_is_durable,
+    check_that_the_runs_create_at_most_one_subscriber_in_a_wrong_base,
+    check_that_every_create_in_doubt_has_an_entry,
+    check_that_every_state_change_of_an_entry_is_allowed,
+    check_that_the_last_run_finishes,
+    check_that_each_entry_has_an_outcome,
+    check_that_no_person_whom_we_created_stays_rejected,
+    check_that_the_run_after_a_finished_run_without_faults_sends_nothing,
     *report_checks.CLAIMS,
 )
 
 
-def find_contradictions(facts: Facts) -> list[str]:
+def find_contradictions(facts: SimulationFacts) -> list[str]:
     """Return the contradictions of all claims, each with the name of its claim."""
     return [f"{claim.__name__}: {fault}" for claim in CLAIMS for fault in claim(facts)]

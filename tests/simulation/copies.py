@@ -34,7 +34,7 @@ class CopyResult:
     stderr: str
 
 
-class CopyRunner:
+class CodeCopyRunner:
     """A process that is forked for each copy of the program."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
@@ -54,11 +54,11 @@ class CopyRunner:
 
 
 @contextmanager
-def open_copy_runner() -> Iterator[CopyRunner]:
+def open_copy_runner() -> Iterator[CodeCopyRunner]:
     """Start the process, and end it after use."""
     command = [sys.executable, __file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield CopyRunner(process)
+        yield CodeCopyRunner(process)
         assert process.stdin is not None
         process.stdin.close()
 

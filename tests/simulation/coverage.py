@@ -7,9 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from connector.states import State
-from tests.simulation.facts import Facts
+from tests.simulation.facts import SimulationFacts
 from tests.simulation.network import MIXED_UP_ENDING
-from tests.simulation.random_scenarios import DUPLICATES, ERROR_SHAPES, FILTERS, ORDERS
+from tests.simulation.random_scenarios import DUPLICATES, ERROR_SHAPES, FILTER_BEHAVIOURS, ORDERS
 from tests.simulation.requests import Call
 
 SituationKey = tuple[str, str]
@@ -67,7 +67,7 @@ _STATE_CHANGE_LABELS = (
 SITUATION_KEYS: tuple[SituationKey, ...] = (
     *(("fault", name) for name in (*_LABEL_BY_FAULT.values(), *_LABEL_BY_REQUEST_ENDING.values(), *_LATE_EVENTS)),
     *(("duplicates", name) for name in DUPLICATES),
-    *(("filters", name) for name in FILTERS),
+    *(("filters", name) for name in FILTER_BEHAVIOURS),
     *(("order", name) for name in ORDERS),
     *(("setting", name) for name in _RARE_SETTINGS),
     *(("error shape", name) for name in ERROR_SHAPES),
@@ -79,16 +79,16 @@ SITUATION_KEYS: tuple[SituationKey, ...] = (
 
 @dataclass(slots=True)
 class Coverage:
-    """The counts of all seeds: `seed_counts` has the number of seeds with at least one event of a key, and `hit_counts`
-    has the number of events."""
+    """The counts of all seeds: `event_counts` has the number of events of each key, and `seed_counts` the number of
+    seeds with such an event."""
 
     seed_counts: Counter[SituationKey] = field(default_factory=Counter)
-    hit_counts: Counter[SituationKey] = field(default_factory=Counter)
+    event_counts: Counter[SituationKey] = field(default_factory=Counter)
 
-    def add(self, facts: Facts) -> None:
+    def add(self, facts: SimulationFacts) -> None:
         """Add the counts of one seed."""
-        event_counts = _count_situations(facts)
-        self.hit_counts.update(event_counts)
+        event_counts = _count_events(facts)
+        self.event_counts.update(event_counts)
         self.seed_counts.update(key for key, count in event_counts.items() if count)
 
     def list_missing_keys(self) -> list[SituationKey]:
@@ -97,13 +97,13 @@ class Coverage:
 
     def list_rows(self) -> list[tuple[str, str, int, int]]:
         """Return a row for each key: group, name, number of seeds, number of events."""
-        return [(*key, self.seed_counts[key], self.hit_counts[key]) for key in SITUATION_KEYS]
+        return [(*key, self.seed_counts[key], self.event_counts[key]) for key in SITUATION_KEYS]
 
 
-def _count_situations(facts: Facts) -> Counter[SituationKey]:
+def _count_events(facts: SimulationFacts) -> Counter[SituationKey]:
     simulation, calls = facts.simulation, facts.simulation.record.calls
     settings, faults = simulation.scenario.settings, simulation.service.state.stats.faults
-    event_counts = _count_runs(facts)
+    event_counts = _count_events_of_runs(facts)
     event_counts.update({("fault", name): faults[fault] for fault, name in _LABEL_BY_FAULT.items()})
     event_counts.update(
         {
@@ -128,7 +128,7 @@ def _count_situations(facts: Facts) -> Counter[SituationKey]:
     return event_counts
 
 
-def _count_runs(facts: Facts) -> Counter[SituationKey]:
+def _count_events_of_runs(facts: SimulationFacts) -> Counter[SituationKey]:
     event_counts = Counter[SituationKey]()
     for run_result in facts.simulation.run_results:
         if run_result.report is None:
@@ -150,30 +150,30 @@ def _count_runs(facts: Facts) -> Counter[SituationKey]:
     return event_counts
 
 
-def _count_late_events(facts: Facts) -> tuple[int, int, int]:
+def _count_late_events(facts: SimulationFacts) -> tuple[int, int, int]:
     """Return three counts of the subscribers that our requests stored.
 
     The first count has subscribers that were too new for a list request. The second count has subscribers that the
     service stored late, but inside the quiet period. The third count has subscribers that the service stored after the
     quiet period.
     """
-    late_shown_count = in_quiet_period_count = after_quiet_period_count = 0
-    read_times = [
+    late_shown_subscriber_count = subscriber_in_quiet_period_count = subscriber_after_quiet_period_count = 0
+    list_request_times = [
         call.arrived_at for call in facts.simulation.record.calls if call.operation == "list" and call.arrived_at
     ]
     for subscriber in facts.simulation.record.stored_subscribers:
         if subscriber.call is None or not subscriber.person_number:
             continue
-        late_shown_count += subscriber.shown_at > subscriber.stored_at and any(
-            subscriber.stored_at < read_at < subscriber.shown_at for read_at in read_times
+        late_shown_subscriber_count += subscriber.shown_at > subscriber.stored_at and any(
+            subscriber.stored_at < requested_at < subscriber.shown_at for requested_at in list_request_times
         )
-        lateness_s = subscriber.stored_at - facts.find_quiet_start(subscriber.call)
-        in_quiet_period_count += 0 < lateness_s <= facts.simulation.scenario.quiet_period_s
-        after_quiet_period_count += lateness_s > facts.simulation.scenario.quiet_period_s
-    return late_shown_count, in_quiet_period_count, after_quiet_period_count
+        lateness_s = subscriber.stored_at - facts.find_quiet_period_start(subscriber.call)
+        subscriber_in_quiet_period_count += 0 < lateness_s <= facts.simulation.scenario.quiet_period_s
+        subscriber_after_quiet_period_count += lateness_s > facts.simulation.scenario.quiet_period_s
+    return late_shown_subscriber_count, subscriber_in_quiet_period_count, subscriber_after_quiet_period_count
 
 
-def _is_second_create(facts: Facts, call: Call) -> bool:
+def _is_second_create(facts: SimulationFacts, call: Call) -> bool:
     """Return whether a create reached the service when the service already had the person."""
     if call.operation != "create" or call.arrived_at is None:
         return False

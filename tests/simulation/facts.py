@@ -11,7 +11,7 @@ _STATUS_SWITCHES = ("blocked_status", "limit_status", "quota_status")
 
 
 @dataclass(slots=True)
-class Facts:
+class SimulationFacts:
     """The facts of a finished simulation by person. Only subscribers in the base of the person's rows count."""
 
     simulation: Simulation
@@ -53,25 +53,25 @@ class Facts:
         """
         return not call.is_refusal or bool(call.stored_subscribers)
 
-    def is_forgotten(self, first_call: Call, second_call: Call) -> bool:
+    def is_ledger_changed_between(self, first_call: Call, second_call: Call) -> bool:
         """Return whether the ledger was lost or restored between two creates."""
-        runs_between = [
+        runs_between_creates = [
             run_result.job_run
             for run_result in self.simulation.run_results
             if first_call.run_number < run_result.number <= second_call.run_number
         ]
-        return any(job_run.ledger_accident != "none" for job_run in runs_between)
+        return any(job_run.ledger_accident != "none" for job_run in runs_between_creates)
 
-    def is_released(self, first_call: Call, second_call: Call) -> bool:
+    def are_held_entries_released_between(self, first_call: Call, second_call: Call) -> bool:
         """Return whether a retry has released or dropped held entries between two creates."""
-        retries_between = [
+        retries_between_creates = [
             run_result.job_run.retry
             for run_result in self.simulation.run_results
             if first_call.run_number <= run_result.number <= second_call.run_number
         ]
-        return any(retry is not None and retry.held_decision != "leave" for retry in retries_between)
+        return any(retry is not None and retry.held_decision != "leave" for retry in retries_between_creates)
 
-    def is_misdirected(self, person_number: int) -> bool:
+    def has_misdirected_answer(self, person_number: int) -> bool:
         """Return whether one of the person's creates was answered with another person, or may have been."""
         calls = self.find_calls(person_number)
         spellings = self.simulation.scenario.people.person_by_number[person_number].spellings
@@ -79,11 +79,12 @@ class Facts:
             return True
         subscribers = [subscriber for call in calls for subscriber in call.stored_subscribers]
         is_answer_wrong = any(
-            subscriber.is_moved or subscriber.answer_kind == "wrong_answer" for subscriber in subscribers
+            subscriber.has_id_of_other_subscriber or subscriber.answer_kind == "wrong_answer"
+            for subscriber in subscribers
         )
         return is_answer_wrong or any(call.ending == MIXED_UP_ENDING for call in calls)
 
-    def is_discarded(self, person_number: int) -> bool:
+    def has_discarded_create(self, person_number: int) -> bool:
         """Return whether the service answered one of the person's creates with success and stored nothing."""
         return any(
             call.ending in ("200", "201") and not call.stored_subscribers for call in self.find_calls(person_number)
@@ -91,9 +92,10 @@ class Facts:
 
     def is_acceptable(self, person_number: int) -> bool:
         """Return whether the service accepts the rows of the person in the last two runs, which have equal rows."""
-        source_run_count = sum(run_result.job_run.retry is None for run_result in self.simulation.run_results)
+        run_with_source_count = sum(run_result.job_run.retry is None for run_result in self.simulation.run_results)
         return (
-            self.simulation.scenario.people.person_by_number[person_number].complete_from_run_number < source_run_count
+            self.simulation.scenario.people.person_by_number[person_number].complete_from_run_number
+            < run_with_source_count
         )
 
     @property
@@ -106,7 +108,7 @@ class Facts:
         return (settings.get("order") == "shuffled" and has_several_pages) or "result_window" in settings
 
     @property
-    def shows_nobody_created(self) -> bool:
+    def hides_created_subscribers(self) -> bool:
         """Whether no request ever shows the subscribers that creates have stored."""
         return self._hides_class("unconfirmed")
 
@@ -121,8 +123,8 @@ class Facts:
         return "provisional_ids" in self.simulation.scenario.settings
 
     def _hides_class(self, name: str) -> bool:
-        hidden_names = self.simulation.scenario.settings.get("hide", ())
-        return isinstance(hidden_names, list) and name in hidden_names
+        hidden_class_names = self.simulation.scenario.settings.get("hide", ())
+        return isinstance(hidden_class_names, list) and name in hidden_class_names
 
     @property
     def has_unclear_refusals(self) -> bool:
@@ -148,7 +150,7 @@ class Facts:
         spellings = self.simulation.scenario.people.person_by_number[person_number].spellings
         return has_warning and len({spelling.strip() for spelling in spellings}) > 1
 
-    def find_quiet_start(self, call: Call) -> float:
+    def find_quiet_period_start(self, call: Call) -> float:
         """Return the time at which the quiet period of an attempt begins (architecture 4.5): the end of the attempt. If
         the process was killed, the quiet period begins at the start of the next run."""
         if call.ending != "killed":
@@ -158,7 +160,7 @@ class Facts:
         ]
         return later_start_times[0] if later_start_times else float("inf")
 
-    def is_covered(self, subscriber: StoredSubscriber) -> bool:
+    def must_prevent_second_create(self, subscriber: StoredSubscriber) -> bool:
         """Return whether the rule of architecture 4.5 must prevent a second create of this subscriber.
 
         Waiting cannot help in three cases. All times are counted from the end of the attempt:
@@ -171,14 +173,14 @@ class Facts:
         if subscriber.call is None:
             return False
         attempt_ended_at, quiet_period_s = (
-            self.find_quiet_start(subscriber.call),
+            self.find_quiet_period_start(subscriber.call),
             self.simulation.scenario.quiet_period_s,
         )
         if subscriber.stored_at <= attempt_ended_at:
-            covered_duration_s = max(
+            longest_safe_lag_s = max(
                 2 * quiet_period_s, 2 * self._read_lag_on_record(subscriber.call, attempt_ended_at)
             )
-            return subscriber.shown_at <= attempt_ended_at + covered_duration_s or self._has_sentinel(
+            return subscriber.shown_at <= attempt_ended_at + longest_safe_lag_s or self._has_sentinel(
                 subscriber.call, attempt_ended_at
             )
         return (

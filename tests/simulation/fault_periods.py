@@ -37,12 +37,14 @@ def _build_error_status(status: int) -> Callable[[Random, float, JobDurations], 
     )
 
 
-def _build_late_execution(min_periods: float, max_periods: float) -> Callable[[Random, float, JobDurations], Fault]:
+def _build_late_execution(
+    min_quiet_period_count: float, max_quiet_period_count: float
+) -> Callable[[Random, float, JobDurations], Fault]:
     """Return a fault that cuts connections. The service executes the creates after a random number of quiet periods."""
     return lambda rng, fault_share, durations: Fault(
         {
             "drop_before": fault_share,
-            "late_ms": 1000 * durations.quiet_period_s * rng.uniform(min_periods, max_periods),
+            "late_ms": 1000 * durations.quiet_period_s * rng.uniform(min_quiet_period_count, max_quiet_period_count),
         }
     )
 

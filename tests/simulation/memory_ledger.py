@@ -85,11 +85,11 @@ class ProcessConnection:
 
     def cursor(self) -> sqlite3.Cursor:
         """Return a cursor."""
-        return self._require_running().cursor()
+        return self._get_database().cursor()
 
     def commit(self) -> None:
         """Commit. The process may be killed just before or just after the commit."""
-        database = self._require_running()
+        database = self._get_database()
         if not database.in_transaction:  # the first queries of SQLAlchemy are outside of a transaction
             return
         try:
@@ -111,7 +111,7 @@ class ProcessConnection:
     def create_function(self, *_: Any, **__: Any) -> None:
         """Do nothing: SQLAlchemy registers functions that no statement of the ledger uses."""
 
-    def _require_running(self) -> sqlite3.Connection:
+    def _get_database(self) -> sqlite3.Connection:
         if self._process_state.has_ended:
             raise KilledError
         return self._database

@@ -44,7 +44,7 @@ class NetworkFaults:
     mixed_up_share: float = 0.0  # share of the creates that get the answer to another create
     error_status: int = 0  # replaces the status of a 5xx answer; 0: no replacement
     # The connection is cut before the service reads a create of these persons.
-    lost_person_numbers: frozenset[int] = frozenset()
+    person_numbers_with_lost_creates: frozenset[int] = frozenset()
 
 
 class Connection:
@@ -122,7 +122,7 @@ class Network:
             call.end(self._timeline.now_s, "not sent")
             await asyncio.sleep(request_latency_s)
             return NotSent("no connection to the service: Connection refused")
-        if call.operation == "create" and call.person_number in network_faults.lost_person_numbers:
+        if call.operation == "create" and call.person_number in network_faults.person_numbers_with_lost_creates:
             await asyncio.sleep(request_latency_s)
             call.end(self._timeline.now_s, "cut")
             return _CUT_ANSWERS[Delivery.CUT]

@@ -17,7 +17,7 @@ from tests.simulation.rows import Cells, Source, prepare_runs
 from tests.simulation.scenario import BASE_ID, BASE_NAME, FaultPeriod, ForeignCreate, JobRun, RunEnding, Scenario
 
 DUPLICATES = ("accept", "reject_409", "reject_400", "reject_200", "upsert")
-FILTERS = ("exact", "icase", "partial", "ignored")
+FILTER_BEHAVIOURS = ("exact", "icase", "partial", "ignored")
 ORDERS = ("id", "id_desc", "email", "shuffled")
 ERROR_SHAPES = ("plain", "nested", "html", "empty")
 
@@ -352,7 +352,7 @@ class _ScenarioBuilder:
         return {
             # "accept" is drawn more often, because only "accept" stores a second create as a duplicate.
             "duplicates": rng.choice(("accept", "accept", *DUPLICATES)),
-            "filters": rng.choice(FILTERS),
+            "filters": rng.choice(FILTER_BEHAVIOURS),
             "order": rng.choice(ORDERS),
             "error_shape": error_shape,
             "identity": identity if rng.random() < 0.8 else other_identity,
@@ -367,11 +367,11 @@ class _ScenarioBuilder:
             "retry_after": rng.choice(("seconds", "date", "none")),
             "list_lag_ms": 1000 * self._lag_s,
             "latency_ms": rng.choice((0, 5, 5, 50, 1500)),
-            **self._draw_rate(error_shape),
+            **self._draw_rate_limit_switches(error_shape),
             "jitter_ms": rng.choice((0, 100)),
         }
 
-    def _draw_rate(self, error_shape: str) -> dict[str, object]:
+    def _draw_rate_limit_switches(self, error_shape: str) -> dict[str, object]:
         """Return a rate limit in some seeds, but not if errors have no text: then a 429 looks like any other error."""
         has_rate_limit = self._rng.random() < 0.15 and error_shape != "empty"
         return {"rate": self._rng.choice((5, 40)), "burst": 10} if has_rate_limit else {}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 from connector.outcomes import Outcome
 from connector.states import State
-from tests.simulation.facts import Facts
+from tests.simulation.facts import SimulationFacts
 from tests.simulation.program import Report
 from tests.simulation.rows import ValidRow
 from tests.simulation.simulation import EntryValues, RunResult
@@ -13,7 +13,7 @@ from tests.simulation.simulation import EntryValues, RunResult
 _UNKNOWN_STATES = (State.UNKNOWN, State.HELD)
 
 
-def the_outcomes_add_up_to_the_rows_read(facts: Facts) -> Iterator[str]:
+def check_that_the_outcomes_add_up_to_the_rows_read(facts: SimulationFacts) -> Iterator[str]:
     """Check that each row that was read has exactly one outcome."""
     for run_result, report in _list_reports(facts):
         row_count = sum(report.tally.outcomes.values())
@@ -21,7 +21,7 @@ def the_outcomes_add_up_to_the_rows_read(facts: Facts) -> Iterator[str]:
             yield f"run {run_result.number} read {report.tally.read_count} rows, and {row_count} have an outcome"
 
 
-def the_created_count_is_the_number_of_new_subscribers(facts: Facts) -> Iterator[str]:
+def check_that_the_created_count_is_the_number_of_new_subscribers(facts: SimulationFacts) -> Iterator[str]:
     """Check the count of created rows.
 
     A row counts if a create of the run stored its person. A row may count if its create was lost and another program
@@ -38,14 +38,16 @@ def the_created_count_is_the_number_of_new_subscribers(facts: Facts) -> Iterator
                 for subscriber in call.stored_subscribers
                 if subscriber.stored_at <= run_result.ended_at
             ]
-            moved_subscribers = [
+            previous_subscribers = [
                 subscriber.previous_version
                 for subscriber in stored_subscribers
-                if subscriber.is_moved and subscriber.previous_version is not None
+                if subscriber.has_id_of_other_subscriber and subscriber.previous_version is not None
             ]
-            if any(moved_subscriber.shown_at <= run_result.started_at for moved_subscriber in moved_subscribers):
+            if any(
+                previous_subscriber.shown_at <= run_result.started_at for previous_subscriber in previous_subscribers
+            ):
                 continue
-            is_stored = any(not subscriber.is_moved for subscriber in stored_subscribers)
+            is_stored = any(not subscriber.has_id_of_other_subscriber for subscriber in stored_subscribers)
             has_row_values = entry.fingerprint == row.fingerprint
             certain_create_count += is_stored and has_row_values
             possible_create_count += bool(calls) and not is_stored
@@ -57,7 +59,7 @@ def the_created_count_is_the_number_of_new_subscribers(facts: Facts) -> Iterator
             )
 
 
-def the_changed_count_is_the_number_of_different_rows(facts: Facts) -> Iterator[str]:
+def check_that_the_changed_count_is_the_number_of_different_rows(facts: SimulationFacts) -> Iterator[str]:
     """Check that a row counts as changed if its fingerprint differs from the fingerprint of its entry. Also check that
     a finished run counts each confirmed row as created, exists or changed.
 
@@ -66,27 +68,29 @@ def the_changed_count_is_the_number_of_different_rows(facts: Facts) -> Iterator[
     - A retry may also count entries that the retry moves from REJECTED to UNKNOWN.
     """
     for run_result, report in _list_reports(facts):
-        reopened_count = sum(
+        reopened_entry_count = sum(
             (state_change.earlier_state, state_change.later_state) == (State.REJECTED, State.UNKNOWN)
             for _, state_change in run_result.state_changes
         )
-        additional_count = reopened_count if run_result.job_run.retry is not None else 0
+        additional_count = reopened_entry_count if run_result.job_run.retry is not None else 0
         confirmed_rows = _list_confirmed_rows(facts, run_result, report)
         is_retry = run_result.job_run.retry is not None
-        different_row_count = sum(
+        differing_row_count = sum(
             entry.fingerprint != row.fingerprint and not (is_retry and entry.fingerprint is None)
             for row, entry in confirmed_rows
         )
         has_uncompared_rows = any("without a comparison" in message for message in report.tally.row_messages)
-        excused_count = sum(entry.fingerprint is None for _, entry in confirmed_rows) if has_uncompared_rows else 0
+        uncompared_row_count = (
+            sum(entry.fingerprint is None for _, entry in confirmed_rows) if has_uncompared_rows else 0
+        )
         outcomes = report.tally.outcomes
         reported_count = outcomes[Outcome.CHANGED]
         present_row_count = sum(outcomes[outcome] for outcome in (Outcome.CREATED, Outcome.EXISTS, Outcome.CHANGED))
-        if reported_count > different_row_count or (
-            run_result.is_finished and reported_count < different_row_count - excused_count
+        if reported_count > differing_row_count or (
+            run_result.is_finished and reported_count < differing_row_count - uncompared_row_count
         ):
             yield (
-                f"run {run_result.number} reports {reported_count} changed, and {different_row_count} rows "
+                f"run {run_result.number} reports {reported_count} changed, and {differing_row_count} rows "
                 "differ from what was sent"
             )
         if present_row_count > len(confirmed_rows) + additional_count or (
@@ -98,7 +102,7 @@ def the_changed_count_is_the_number_of_different_rows(facts: Facts) -> Iterator[
             )
 
 
-def every_changed_row_is_reported_with_its_fields(facts: Facts) -> Iterator[str]:
+def check_that_each_changed_row_is_reported_with_its_fields(facts: SimulationFacts) -> Iterator[str]:
     """Check that each changed row is reported once, with only fields that differ and that can differ.
 
     The names can differ. If client_user_id is the identity, the spelling of the email can differ as well.
@@ -130,7 +134,7 @@ def every_changed_row_is_reported_with_its_fields(facts: Facts) -> Iterator[str]
             )
 
 
-def unknown_rows_are_those_of_unknown_and_held_entries(facts: Facts) -> Iterator[str]:
+def check_that_unknown_rows_are_those_of_unknown_and_held_entries(facts: SimulationFacts) -> Iterator[str]:
     """Check the rows reported as unknown. In an unfinished run, an unknown entry may be missing if nothing was
     sent."""
     for run_result, report in _list_reports(facts):
@@ -151,7 +155,7 @@ def unknown_rows_are_those_of_unknown_and_held_entries(facts: Facts) -> Iterator
                 yield f"run {run_result.number} does not report person {row.person_number} as unknown: {entry}"
 
 
-def rejected_rows_are_those_of_rejected_entries(facts: Facts) -> Iterator[str]:
+def check_that_rejected_rows_are_those_of_rejected_entries(facts: SimulationFacts) -> Iterator[str]:
     """Check the rows reported as rejected.
 
     Exceptions: an unfinished run may not have reached the row, and a retry may report the row as suppressed.
@@ -171,7 +175,7 @@ def rejected_rows_are_those_of_rejected_entries(facts: Facts) -> Iterator[str]:
                 yield f"run {run_result.number} does not report person {row.person_number} as rejected: {entry}"
 
 
-def no_person_reported_as_rejected_was_created_by_us(facts: Facts) -> Iterator[str]:
+def check_that_no_person_reported_as_rejected_was_created_by_us(facts: SimulationFacts) -> Iterator[str]:
     """Check that none of our creates stored a person whom a finished run reports as rejected.
 
     Exceptions:
@@ -184,12 +188,12 @@ def no_person_reported_as_rejected_was_created_by_us(facts: Facts) -> Iterator[s
         return
     for run_result, report in _list_reports(facts):
         state_changes = run_result.state_changes
-        dropped_persons = {
+        persons_with_dropped_entries = {
             person_number
             for person_number, state_change in state_changes
             if (state_change.earlier_state, state_change.later_state) == (State.HELD, State.REJECTED)
         }
-        rejected_persons = _find_problem_persons(facts, report, Outcome.REJECTED) - dropped_persons
+        rejected_persons = _find_problem_persons(facts, report, Outcome.REJECTED) - persons_with_dropped_entries
         visible_persons = {
             person_number
             for person_number in rejected_persons
@@ -199,7 +203,7 @@ def no_person_reported_as_rejected_was_created_by_us(facts: Facts) -> Iterator[s
             our_subscribers = [
                 subscriber
                 for subscriber in facts.find_our_subscribers(person_number)
-                if subscriber.stored_at <= run_result.ended_at and facts.is_covered(subscriber)
+                if subscriber.stored_at <= run_result.ended_at and facts.must_prevent_second_create(subscriber)
             ]
             if our_subscribers:
                 yield (
@@ -208,7 +212,7 @@ def no_person_reported_as_rejected_was_created_by_us(facts: Facts) -> Iterator[s
                 )
 
 
-def no_unsent_row_was_sent(facts: Facts) -> Iterator[str]:
+def check_that_no_unsent_row_was_sent(facts: SimulationFacts) -> Iterator[str]:
     """Check that a row counts as unsent only if none of its creates was sent, apart from creates that were refused.
 
     In a finished run, only entries that were dropped count as unsent.
@@ -224,18 +228,18 @@ def no_unsent_row_was_sent(facts: Facts) -> Iterator[str]:
                 f"run {run_result.number} reports {reported_count} unsent, and "
                 f"{len(rows) - unsent_row_count} of {len(rows)} were sent"
             )
-        dropped_count = sum(
+        dropped_entry_count = sum(
             (state_change.earlier_state, state_change.later_state) == (State.HELD, State.NONE)
             for _, state_change in run_result.state_changes
         )
-        if run_result.is_finished and reported_count != dropped_count:
+        if run_result.is_finished and reported_count != dropped_entry_count:
             yield (
                 f"run {run_result.number} finished with {reported_count} unsent rows and "
-                f"{dropped_count} dropped entries"
+                f"{dropped_entry_count} dropped entries"
             )
 
 
-def created_subscribers_have_the_values_of_their_rows(facts: Facts) -> Iterator[str]:
+def check_that_created_subscribers_have_the_values_of_their_rows(facts: SimulationFacts) -> Iterator[str]:
     """Check that each created subscriber has the first name of the row. A retry is not checked, because a retry has no
     rows."""
     for run_result, report in _list_reports(facts):
@@ -250,7 +254,7 @@ def created_subscribers_have_the_values_of_their_rows(facts: Facts) -> Iterator[
                         )
 
 
-def the_settled_counts_are_the_entries_that_left_unknown(facts: Facts) -> Iterator[str]:
+def check_that_the_settled_counts_are_the_entries_that_left_unknown(facts: SimulationFacts) -> Iterator[str]:
     """Check the counts of found and absent entries against the entries that left the state UNKNOWN.
 
     An entry that went to CONFIRMED was found. An entry that went to another state was absent. Exceptions:
@@ -274,9 +278,11 @@ def the_settled_counts_are_the_entries_that_left_unknown(facts: Facts) -> Iterat
         absent_count = (
             sending_count + state_changes[State.UNKNOWN, State.HELD] + state_changes[State.UNKNOWN, State.REJECTED]
         )
-        excused_count = sending_count - _count_sent_again(facts, run_result) + _count_rejected_again(run_result)
-        if facts.shows_nobody_created:
-            excused_count += state_changes[State.UNKNOWN, State.HELD]
+        uncounted_entry_count = (
+            sending_count - _count_creates_sent_again(facts, run_result) + _count_entries_rejected_again(run_result)
+        )
+        if facts.hides_created_subscribers:
+            uncounted_entry_count += state_changes[State.UNKNOWN, State.HELD]
         settled_counts = report.tally.settled_found_count, report.tally.settled_absent_count
         other_found_count = (
             merged_count + state_changes[State.REJECTED, State.CONFIRMED] + state_changes[State.HELD, State.CONFIRMED]
@@ -286,16 +292,16 @@ def the_settled_counts_are_the_entries_that_left_unknown(facts: Facts) -> Iterat
                 f"run {run_result.number} reports {settled_counts[0]} found, and {found_count} entries went from "
                 "UNKNOWN to CONFIRMED"
             )
-        if not absent_count - excused_count <= settled_counts[1] <= absent_count + merged_count:
+        if not absent_count - uncounted_entry_count <= settled_counts[1] <= absent_count + merged_count:
             yield (
                 f"run {run_result.number} reports {settled_counts[1]} absent, and {absent_count} entries went from "
                 "UNKNOWN to another state"
             )
 
 
-def _count_rejected_again(run_result: RunResult) -> int:
+def _count_entries_rejected_again(run_result: RunResult) -> int:
     """Return the number of entries that went from REJECTED to UNKNOWN and back."""
-    reopened_persons, returned_persons = (
+    persons_with_reopened_entries, persons_with_entries_rejected_again = (
         {
             person_number
             for person_number, state_change in run_result.state_changes
@@ -303,18 +309,18 @@ def _count_rejected_again(run_result: RunResult) -> int:
         }
         for state_pair in ((State.REJECTED, State.UNKNOWN), (State.UNKNOWN, State.REJECTED))
     )
-    return len(reopened_persons & returned_persons)
+    return len(persons_with_reopened_entries & persons_with_entries_rejected_again)
 
 
-def _count_sent_again(facts: Facts, run_result: RunResult) -> int:
+def _count_creates_sent_again(facts: SimulationFacts, run_result: RunResult) -> int:
     """Return the smallest possible number of creates that the run sent again."""
-    sending_changes = [
+    changes_to_sending = [
         (person_number, state_change.earlier_state is State.UNKNOWN)
         for person_number, state_change in run_result.state_changes
         if state_change.later_state is State.SENDING
     ]
     repeated_send_counts, first_send_counts = (
-        Counter(person_number for person_number, is_repeated in sending_changes if is_repeated is is_repeat)
+        Counter(person_number for person_number, is_repeated in changes_to_sending if is_repeated is is_repeat)
         for is_repeat in (True, False)
     )
     calls = [
@@ -326,7 +332,7 @@ def _count_sent_again(facts: Facts, run_result: RunResult) -> int:
     return sum(((sent_call_counts - first_send_counts) & repeated_send_counts).values())
 
 
-def the_report_counts_every_request(facts: Facts) -> Iterator[str]:
+def check_that_the_report_counts_every_request(facts: SimulationFacts) -> Iterator[str]:
     """Check the number of creates that were sent, and the number of creates that were answered 429."""
     for run_result, report in _list_reports(facts):
         calls = [
@@ -342,22 +348,22 @@ def the_report_counts_every_request(facts: Facts) -> Iterator[str]:
             )
 
 
-CLAIMS: tuple[Callable[[Facts], Iterator[str]], ...] = (
-    the_outcomes_add_up_to_the_rows_read,
-    the_created_count_is_the_number_of_new_subscribers,
-    the_changed_count_is_the_number_of_different_rows,
-    every_changed_row_is_reported_with_its_fields,
-    unknown_rows_are_those_of_unknown_and_held_entries,
-    rejected_rows_are_those_of_rejected_entries,
-    no_person_reported_as_rejected_was_created_by_us,
-    no_unsent_row_was_sent,
-    created_subscribers_have_the_values_of_their_rows,
-    the_settled_counts_are_the_entries_that_left_unknown,
-    the_report_counts_every_request,
+CLAIMS: tuple[Callable[[SimulationFacts], Iterator[str]], ...] = (
+    check_that_the_outcomes_add_up_to_the_rows_read,
+    check_that_the_created_count_is_the_number_of_new_subscribers,
+    check_that_the_changed_count_is_the_number_of_different_rows,
+    check_that_each_changed_row_is_reported_with_its_fields,
+    check_that_unknown_rows_are_those_of_unknown_and_held_entries,
+    check_that_rejected_rows_are_those_of_rejected_entries,
+    check_that_no_person_reported_as_rejected_was_created_by_us,
+    check_that_no_unsent_row_was_sent,
+    check_that_created_subscribers_have_the_values_of_their_rows,
+    check_that_the_settled_counts_are_the_entries_that_left_unknown,
+    check_that_the_report_counts_every_request,
 )
 
 
-def _list_reports(facts: Facts) -> list[tuple[RunResult, Report]]:
+def _list_reports(facts: SimulationFacts) -> list[tuple[RunResult, Report]]:
     """Return the runs whose process was not killed, with their reports."""
     return [
         (run_result, run_result.report) for run_result in facts.simulation.run_results if run_result.report is not None
@@ -375,7 +381,7 @@ def _list_loaded_rows(run_result: RunResult, report: Report) -> list[ValidRow]:
             for row in prepared_chunk.rows
         ]
     states = {*_UNKNOWN_STATES, State.SENDING, *((State.REJECTED,) if retry.is_rejected else ())}
-    reopened_persons = {
+    persons_with_reopened_entries = {
         person_number
         for person_number, state_change in run_result.state_changes
         if (state_change.earlier_state, state_change.later_state) == (State.REJECTED, State.UNKNOWN)
@@ -383,17 +389,19 @@ def _list_loaded_rows(run_result: RunResult, report: Report) -> list[ValidRow]:
     entries = [
         (person_number, entry)
         for person_number, entry in run_result.entries_before.items()
-        if entry.state in states or person_number in reopened_persons
+        if entry.state in states or person_number in persons_with_reopened_entries
     ]
     return [ValidRow(person_number, b"", entry.fingerprint or b"", "") for person_number, entry in entries]
 
 
-def _list_confirmed_rows(facts: Facts, run_result: RunResult, report: Report) -> list[tuple[ValidRow, EntryValues]]:
+def _list_confirmed_rows(
+    facts: SimulationFacts, run_result: RunResult, report: Report
+) -> list[tuple[ValidRow, EntryValues]]:
     entries = ((row, run_result.entries_after.get(row.person_number)) for row in _list_loaded_rows(run_result, report))
     return [(row, entry) for row, entry in entries if entry is not None and entry.state is State.CONFIRMED]
 
 
-def _find_problem_persons(facts: Facts, report: Report, outcome: Outcome) -> set[int]:
+def _find_problem_persons(facts: SimulationFacts, report: Report, outcome: Outcome) -> set[int]:
     """Return the persons of the rows that the report lists with this outcome."""
     rows = [problem.row for problem in report.problems if problem.outcome is outcome]
     cells = [dict(zip(row.columns, row.cells, strict=True)) for row in rows]

@@ -22,7 +22,7 @@ class StoredSubscriber:
     previous_version: "StoredSubscriber | None" = None  # the subscriber that had this id before
 
     @property
-    def is_moved(self) -> bool:
+    def has_id_of_other_subscriber(self) -> bool:
         """Whether this id belonged to another base or to another person before."""
         version = self.previous_version
         return version is not None and (version.base_id, version.person_number) != (self.base_id, self.person_number)

@@ -71,7 +71,7 @@ class SimulatedService:
         events = orjson.loads(self.state.event_log.read_events(self._traced_count))
         self._traced_count = self.state.event_log.last_sequence_number
         for event in events:
-            subscriber = self._build_stored(event, call)
+            subscriber = self._build_stored_subscriber(event, call)
             self._latest_by_id[subscriber.subscriber_id] = subscriber
             self._record.stored_subscribers.append(subscriber)
             if call is not None:
@@ -84,7 +84,7 @@ class SimulatedService:
                 f"{subscriber.answer_kind}",
             )
 
-    def _build_stored(self, event: Mapping[str, Any], call: Call | None) -> StoredSubscriber:
+    def _build_stored_subscriber(self, event: Mapping[str, Any], call: Call | None) -> StoredSubscriber:
         now_s, subscriber_object = self._timeline.now_s, event["subscriber"]
         return StoredSubscriber(
             stored_at=now_s,

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tests.simulation.checks import find_contradictions
-from tests.simulation.facts import Facts
+from tests.simulation.facts import SimulationFacts
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.random_scenarios import build_scenarios
 from tests.simulation.scenario import Scenario
@@ -33,12 +33,12 @@ def simulate(scenario: Scenario, ledgers: Ledgers) -> SimulationResult:
     """Simulate the scenario and check every claim. An unexpected exception of the program counts as a false claim."""
     simulation = Simulation(scenario, ledgers)
     try:
-        simulation.run_all()
+        simulation.run_scenario()
     except Exception as error:  # noqa: BLE001 - every exception of the program is a fault that a seed has found
         return SimulationResult(simulation, [f"{EXCEPTION_CLAIM}: {type(error).__name__}: {error}"])
     finally:
         simulation.close()
-    return SimulationResult(simulation, find_contradictions(Facts(simulation)))
+    return SimulationResult(simulation, find_contradictions(SimulationFacts(simulation)))
 
 
 def simulate_seeds(seeds: range, ledgers: Ledgers) -> Iterator[SimulationResult]:

@@ -57,7 +57,7 @@ class RunResult:
 
 
 class Simulation:
-    """The service, the ledger and the runs of a scenario. Call `run_all` once."""
+    """The service, the ledger and the runs of a scenario. Call `run_scenario` once."""
 
     def __init__(self, scenario: Scenario, ledgers: Ledgers) -> None:
         self.scenario = scenario
@@ -81,7 +81,7 @@ class Simulation:
         )
         self._number_by_identity = {row.identity: row.person_number for row in rows}
 
-    def run_all(self) -> None:
+    def run_scenario(self) -> None:
         """Carry out every run, and wait until the service has executed all requests. Raise the exception of a
         process."""
         bases = self.service.state.store.bases

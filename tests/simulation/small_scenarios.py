@@ -22,12 +22,12 @@ class SmallScenario:
     scenario: Scenario
     killed_run_index: int
 
-    def build_killed_scenario(self, ending: RunEnding, *, is_source_kept: bool) -> Scenario:
+    def build_killed_scenario(self, ending: RunEnding, *, has_source_after_kill: bool) -> Scenario:
         """Return the scenario in which the killed run ends with `ending`. Without the source, the next run is a retry
         (`connector retry`)."""
         job_runs = list(self.scenario.job_runs)
         job_runs[self.killed_run_index] = replace(job_runs[self.killed_run_index], ending=ending)
-        if not is_source_kept:
+        if not has_source_after_kill:
             job_runs[self.killed_run_index + 1] = replace(
                 job_runs[self.killed_run_index + 1], prepared_chunks=(), retry=RetrySelection()
             )

@@ -26,7 +26,7 @@ BUILD_ENDING_BY_KILL_KIND: dict[str, Callable[[int], RunEnding]] = {
 }
 _IS_LONG_RUN = SEED_COUNT > DEFAULT_SEED_COUNT
 # The distances are odd numbers, so that every second kill is at an odd point.
-_DISTANCE_BY_KILL_KIND = {"before commit": 5, "after commit": 5, "before step": 25}
+_POINT_DISTANCE_BY_KILL_KIND = {"before commit": 5, "after commit": 5, "before step": 25}
 # The smallest number of points that a run has.
 _MIN_POINT_COUNT_BY_KILL_KIND = {"before commit": 10, "after commit": 10, "before step": 80}
 
@@ -38,14 +38,15 @@ def kill_at_each_point(
     contradictions."""
     build_ending = BUILD_ENDING_BY_KILL_KIND[kill_kind]
     for kill_point in count(1, point_distance):
-        is_source_kept = kill_point % 2 == 1
+        has_source_after_kill = kill_point % 2 == 1
         result = simulate(
-            small_scenario.build_killed_scenario(build_ending(kill_point), is_source_kept=is_source_kept), ledgers
+            small_scenario.build_killed_scenario(build_ending(kill_point), has_source_after_kill=has_source_after_kill),
+            ledgers,
         )
         if result.simulation.run_results[small_scenario.killed_run_index].report is not None:
             return
         yield [
-            f"killed at point {kill_point}{'' if is_source_kept else ', then without a source'}: {fault}"
+            f"killed at point {kill_point}{'' if has_source_after_kill else ', then without a source'}: {fault}"
             for fault in result.contradictions
         ]
 
@@ -65,7 +66,7 @@ def test_the_runs_after_a_kill_fulfil_every_claim(
         if _IS_LONG_RUN
         else [list(BUILD_ENDING_BY_KILL_KIND)[-scenario_number % len(BUILD_ENDING_BY_KILL_KIND)]]
     ):
-        point_distance = 1 if _IS_LONG_RUN else _DISTANCE_BY_KILL_KIND[kill_kind]
+        point_distance = 1 if _IS_LONG_RUN else _POINT_DISTANCE_BY_KILL_KIND[kill_kind]
         faults_of_kills = list(kill_at_each_point(small_scenario, kill_kind, point_distance, Ledgers()))
         record_property("killed", json.dumps([small_scenario.name, kill_kind, len(faults_of_kills)]))
         assert [fault for faults in faults_of_kills for fault in faults] == []
@@ -80,6 +81,7 @@ def test_every_claim_holds_after_a_second_signal() -> None:
     moments_s = [0.02 * index for index in range(1, 50, 1 if _IS_LONG_RUN else 4)]
     endings = [RunEnding(first_signal_at_s=moment_s, second_signal_at_s=moment_s + 0.001) for moment_s in moments_s]
     results = [
-        simulate(small_scenario.build_killed_scenario(ending, is_source_kept=True), ledgers) for ending in endings
+        simulate(small_scenario.build_killed_scenario(ending, has_source_after_kill=True), ledgers)
+        for ending in endings
     ]
     assert [fault for result in results for fault in result.contradictions] == []

@@ -10,7 +10,7 @@ from random import Random
 
 from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
-from tests.simulation.facts import Facts
+from tests.simulation.facts import SimulationFacts
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.network import NetworkFaults
 from tests.simulation.people import People
@@ -18,7 +18,7 @@ from tests.simulation.rows import Cells, Source, prepare_runs
 from tests.simulation.scenario import BASE_ID, FaultPeriod, ForeignCreate, JobRun, RunEnding, Scenario
 from tests.simulation.simulate import SimulationResult, simulate
 
-FRESH_S = 60.0
+MAX_LOOK_UP_AGE_S = 60.0
 FOREIGN_CREATES_AT_S = 150.0
 
 
@@ -27,7 +27,7 @@ def build_scenario(
     job_runs: Sequence[JobRun],
     latency_ms: int,
     max_concurrency: int,
-    max_lookup_age_s: float = FRESH_S,
+    max_lookup_age_s: float = MAX_LOOK_UP_AGE_S,
 ) -> Scenario:
     """Return a scenario with `person_count` people. The service stores duplicates."""
     people = People("email")
@@ -80,7 +80,7 @@ def simulate_with_foreign_creates(
 
 def find_late_creates(result: SimulationResult, expiry_s: float) -> list[int]:
     """Return the persons that our creates stored more than `expiry_s` seconds after another program created them."""
-    facts, late_persons = Facts(result.simulation), []
+    facts, late_persons = SimulationFacts(result.simulation), []
     for person_number in facts.person_numbers:
         foreign_create_times = [
             subscriber.stored_at
@@ -102,7 +102,7 @@ def test_a_subscriber_is_looked_up_again_after_a_long_retry_after() -> None:
     )
     result, foreign_create_count = simulate_with_foreign_creates(scenario, 0)
     assert foreign_create_count >= 20
-    assert (result.contradictions, find_late_creates(result, FRESH_S + 1.0)) == ([], [])
+    assert (result.contradictions, find_late_creates(result, MAX_LOOK_UP_AGE_S + 1.0)) == ([], [])
 
 
 def test_a_rejected_row_is_looked_up_again_in_a_long_retry() -> None:
@@ -122,7 +122,7 @@ def test_an_absent_subscriber_is_looked_up_again_if_sending_takes_long() -> None
     scenario = build_scenario(60, job_runs, latency_ms=5000, max_concurrency=1)
     result, foreign_create_count = simulate_with_foreign_creates(scenario, 1)
     assert foreign_create_count >= 10
-    assert (result.contradictions, find_late_creates(result, FRESH_S + 10.0)) == ([], [])
+    assert (result.contradictions, find_late_creates(result, MAX_LOOK_UP_AGE_S + 10.0)) == ([], [])
 
 
 def test_an_unsent_row_is_looked_up_again_after_an_outage() -> None:
@@ -134,7 +134,7 @@ def test_an_unsent_row_is_looked_up_again_after_an_outage() -> None:
     assert (result.contradictions, find_late_creates(result, 21.0)) == ([], [])
 
 
-def build_slow_list(**settings: object) -> Scenario:
+def build_slow_list_scenario(**settings: object) -> Scenario:
     """Return a scenario in which a page takes ten seconds, and the whole list takes longer than `load.fresh`."""
     scenario = build_scenario(20, [JobRun((), 1.0), JobRun((), 100.0)], latency_ms=10_000, max_concurrency=1)
     existing_subscribers = tuple(
@@ -146,15 +146,15 @@ def build_slow_list(**settings: object) -> Scenario:
 
 def test_a_run_with_a_slow_list_finds_subscribers_that_appear_meanwhile() -> None:
     result, foreign_create_count = simulate_with_foreign_creates(
-        build_slow_list(filters="ignored"), 0, created_at_s=190.0, waiting_s=FRESH_S
+        build_slow_list_scenario(filters="ignored"), 0, created_at_s=190.0, waiting_s=MAX_LOOK_UP_AGE_S
     )
     assert foreign_create_count >= 10
-    assert (result.contradictions, find_late_creates(result, FRESH_S + 10.0)) == ([], [])
+    assert (result.contradictions, find_late_creates(result, MAX_LOOK_UP_AGE_S + 10.0)) == ([], [])
     assert result.simulation.run_results[-1].is_finished
 
 
 def test_nothing_is_created_if_every_look_up_takes_too_long() -> None:
-    result = simulate(build_slow_list(filters="ignored", order="email"), Ledgers())
+    result = simulate(build_slow_list_scenario(filters="ignored", order="email"), Ledgers())
     assert not any(subscriber.call is not None for subscriber in result.simulation.record.stored_subscribers)
     report = result.simulation.run_results[0].report
     assert report is not None

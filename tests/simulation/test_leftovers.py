@@ -18,7 +18,7 @@ from tests.simulation.simulate import SimulationResult, simulate
 
 BASE_IDS = (BASE_ID, 9, 11)
 MAX_CREATES = 5  # lost creates of one entry in one run, each proved absent
-LOST_PERSON_NUMBERS = frozenset({2, 5})
+PERSON_NUMBERS_WITH_LOST_CREATES = frozenset({2, 5})
 
 
 def simulate_runs(job_runs: Sequence[JobRun], person_count: int = 12) -> SimulationResult:
@@ -57,19 +57,25 @@ def count_creates(result: SimulationResult, run_number: int, person_numbers: fro
 
 @pytest.mark.parametrize("is_retry", [False, True], ids=["with the source", "as a retry"])
 def test_an_entry_of_a_killed_run_is_held_after_five_lost_creates(is_retry: bool) -> None:
-    fault_period = FaultPeriod(network_faults=NetworkFaults(lost_person_numbers=LOST_PERSON_NUMBERS))
+    fault_period = FaultPeriod(
+        network_faults=NetworkFaults(person_numbers_with_lost_creates=PERSON_NUMBERS_WITH_LOST_CREATES)
+    )
     killed_run = JobRun((), 1.0, fault_period=fault_period, ending=RunEnding(kill_at_s=5.0))
     second_run = JobRun((), 100.0, fault_period=fault_period, retry=RetrySelection() if is_retry else None)
     result = simulate_runs([killed_run, second_run, JobRun((), 100.0)])
     first_result, second_result, last_result = result.simulation.run_results
     assert first_result.report is None
-    assert {first_result.entries_after[person_number].state for person_number in LOST_PERSON_NUMBERS} <= {
+    assert {first_result.entries_after[person_number].state for person_number in PERSON_NUMBERS_WITH_LOST_CREATES} <= {
         State.UNKNOWN,
         State.SENDING,
     }
-    assert count_creates(result, 2, LOST_PERSON_NUMBERS) == [MAX_CREATES] * len(LOST_PERSON_NUMBERS)
-    assert {second_result.entries_after[person_number].state for person_number in LOST_PERSON_NUMBERS} == {State.HELD}
-    assert count_creates(result, 3, LOST_PERSON_NUMBERS) == [0] * len(LOST_PERSON_NUMBERS)
+    assert count_creates(result, 2, PERSON_NUMBERS_WITH_LOST_CREATES) == [MAX_CREATES] * len(
+        PERSON_NUMBERS_WITH_LOST_CREATES
+    )
+    assert {second_result.entries_after[person_number].state for person_number in PERSON_NUMBERS_WITH_LOST_CREATES} == {
+        State.HELD
+    }
+    assert count_creates(result, 3, PERSON_NUMBERS_WITH_LOST_CREATES) == [0] * len(PERSON_NUMBERS_WITH_LOST_CREATES)
     assert (last_result.is_finished, result.contradictions) == (True, [])
 
 
@@ -93,7 +99,7 @@ def test_all_bases_of_a_run_share_the_limit_on_failed_first_creates(
 
 def test_lost_creates_of_one_base_do_not_stop_the_other_bases() -> None:
     person_numbers_of_base = frozenset(range(3, 13, 3))  # the base of a row is BASE_IDS[person_number % 3]
-    fault_period = FaultPeriod(network_faults=NetworkFaults(lost_person_numbers=person_numbers_of_base))
+    fault_period = FaultPeriod(network_faults=NetworkFaults(person_numbers_with_lost_creates=person_numbers_of_base))
     job_runs = [JobRun((), gap_s, has_base_column=True, base_ids=BASE_IDS) for gap_s in (1.0, 100.0)]
     result = simulate_runs([replace(job_runs[0], fault_period=fault_period), job_runs[1]])
     first_result, second_result = result.simulation.run_results

@@ -43,7 +43,7 @@ def write_base(ledger: Ledger, name: str) -> None:
         find_or_add_base(connection, ACCOUNT, None, name)
 
 
-async def write_in_every_block(ledger: Ledger) -> None:
+async def write_bases_in_each_block(ledger: Ledger) -> None:
     """Make two commits, and try to write in each block that Python runs at the end of a coroutine."""
     try:
         async with asyncio.TaskGroup() as group:
@@ -73,7 +73,7 @@ async def write_in_every_block(ledger: Ledger) -> None:
     ids=str,
 )
 def test_a_dead_process_does_not_reach_the_ledger(process_state: ProcessState, names: list[str]) -> None:
-    assert run_process(write_in_every_block, process_state)[0] == names
+    assert run_process(write_bases_in_each_block, process_state)[0] == names
 
 
 def test_hours_of_virtual_time_pass_without_waiting() -> None:

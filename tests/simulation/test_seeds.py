@@ -11,7 +11,7 @@ from itertools import chain
 import pytest
 
 from tests.simulation.coverage import Coverage
-from tests.simulation.facts import Facts
+from tests.simulation.facts import SimulationFacts
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.simulate import simulate_seeds
 from tests.simulation.trace import format_trace
@@ -47,7 +47,7 @@ def test_every_claim_holds_for_random_scenarios(
             f"python -m tests.simulation {result.simulation.scenario.seed}  # {fault}"
             for fault in result.contradictions
         ]
-        coverage.add(Facts(result.simulation))
+        coverage.add(SimulationFacts(result.simulation))
         if len(failure_texts) >= _MAX_FAILURES:
             break
     assert failure_texts == [], "\n".join(failure_texts)

@@ -19,7 +19,7 @@ from tests.simulation.test_seeds import SEED_COUNT
 
 _BASE_IDS = (BASE_ID, 9, 11)
 _SHARD_COUNTS = (2, 3, 1, 2)
-_GAP_S = 1.0
+_GAP_BETWEEN_SHARDS_S = 1.0
 _MAX_SHOWN_FAILURES = 10
 
 
@@ -71,7 +71,7 @@ def divide_into_shards(job_run: JobRun, count: int) -> Iterator[JobRun]:
                 job_run,
                 prepared_chunks=shard_chunks,
                 shard=shard,
-                gap_s=_GAP_S,
+                gap_s=_GAP_BETWEEN_SHARDS_S,
                 foreign_creates=(),
                 ledger_accident="none",
             )
