@@ -125,7 +125,13 @@ MUTATIONS = (
     ),
     Mutation(
         "4.7 no subscriber is looked up before the create",
-        (Edit("load/presence.py", "_NEVER if session.policy.looks_up_first else _ALWAYS", "_ALWAYS"),),
+        (
+            Edit(
+                "load/presence.py",
+                "_ALREADY_EXPIRED if session.policy.looks_up_first else _NEVER_EXPIRES",
+                "_NEVER_EXPIRES",
+            ),
+        ),
     ),
     Mutation(
         "4.8 refused rows are not looked up at the end of the run",
