@@ -78,8 +78,8 @@ def refuse_foreign_file(
 
 
 def build_write_error(folder: Path, error: OSError) -> ConfigurationError | RunAborted:
-    """Return the error to raise if no file can be written in a folder: RunAborted for a full disk, because a later run
-    may succeed, and ConfigurationError for a missing permission."""
+    """Return the error to raise if no file can be written in a folder. The error is RunAborted for a full disk, because
+    a later run may succeed, and otherwise ConfigurationError."""
     message = f"Cannot write in {folder} ({error.strerror or error})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunAborted(f"{message}: free some disk space, and run again.")

@@ -142,8 +142,8 @@ def normalise_email(email: str) -> str:
 
 @lru_cache(maxsize=4096)  # every listed subscriber has the name of its base
 def fold_base_name(name: str) -> str:
-    """Return the normal form of a base's name, which is the same for all of its spellings (architecture 2): in NFKC,
-    case-folded, trimmed, with single blanks, and without HTML entities."""
+    """Return the normal form of a base's name: in NFKC, case-folded, trimmed, with single blanks, and without HTML
+    entities. All spellings of a name have the same normal form (architecture 2)."""
     text, unescaped_text = name, html.unescape(name)
     while unescaped_text != text:  # a name may be escaped twice: `&amp;amp;`
         text, unescaped_text = unescaped_text, html.unescape(unescaped_text)
@@ -162,8 +162,8 @@ _PLAIN_LETTERS_BY_SPECIAL_LETTER = str.maketrans(
 
 
 def is_similar_base_name(requested_name: str, listed_name: str) -> bool:
-    """Return whether a service may confuse the two names: the names differ only in accents, or the service may have cut
-    the requested name off, so that only the listed name is left."""
+    """Return whether both names may be names of the same base. The names differ only in accents, or the listed name may
+    be the beginning of the requested name, which the service has cut off."""
     requested_letters, listed_letters = _remove_accents(requested_name), _remove_accents(listed_name)
     if requested_letters == listed_letters:
         return True

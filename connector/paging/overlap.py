@@ -116,13 +116,12 @@ class PageAnswer:
 
 @dataclass(frozen=True, slots=True)
 class JoinedPage:
-    """A page that overlaps the previous page. With `is_short`, the page is not full, so the page may be the last
-    page."""
+    """A page that overlaps the previous page. A page that is only partly filled may be the last page."""
 
     offset: int
     ids: IdArray
     total_count: int | None
-    is_short: bool
+    is_partly_filled: bool
 
     @property
     def end_offset(self) -> int:

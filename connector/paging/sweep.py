@@ -130,7 +130,7 @@ class Sweep:
             return False
         if end_page is None:
             return self.totals.first_total == 0
-        return self._accepted_count == 1 and end_page.is_short and end_page.total_count == end_page.end_offset
+        return self._accepted_count == 1 and end_page.is_partly_filled and end_page.total_count == end_page.end_offset
 
     @property
     def is_count_right(self) -> bool:
@@ -264,8 +264,8 @@ class Sweep:
         self.has_repeated_ids |= not mark_first_occurrences(ids).all()
         # The first page is full if it has as many rows as the limit. A service may make all later pages smaller.
         is_first_page = not self._accepted_count and not self._missed_end_count
-        is_short = len(ids) < (self._limit if is_first_page else min(self._limit, self._largest_page_rows))
-        self._last_page = page = JoinedPage(answer.requested_offset, ids, answer.total_count, is_short)
+        is_partly_filled = len(ids) < (self._limit if is_first_page else min(self._limit, self._largest_page_rows))
+        self._last_page = page = JoinedPage(answer.requested_offset, ids, answer.total_count, is_partly_filled)
         self._largest_page_rows = max(self._largest_page_rows, len(ids))
         self._largest_step = max(self._largest_step, page.rows_to_next_page)
         self._is_last_page_known = not new_row_mask.any()
@@ -311,7 +311,7 @@ class Sweep:
         the sweep.
         """
         is_total_reached = page.total_count is None or page.total_count <= page.end_offset
-        return page.is_short + self._is_last_page_known + is_total_reached >= 2
+        return page.is_partly_filled + self._is_last_page_known + is_total_reached >= 2
 
     def _compute_next_offset(self, page: JoinedPage) -> int:
         """Return the offset of the next page: it overlaps this page, or begins past the end of this page."""
@@ -351,7 +351,11 @@ class Sweep:
         last_page = self._last_page
         if last_page is None or not self.has_overlaps or self._phase is _Phase.HEAD:
             self._finish_at_end()
-        elif self._phase is _Phase.PAST_END and last_page.is_short and answer.requested_offset >= last_page.end_offset:
+        elif (
+            self._phase is _Phase.PAST_END
+            and last_page.is_partly_filled
+            and answer.requested_offset >= last_page.end_offset
+        ):
             if last_page.total_count not in (None, last_page.end_offset) and self._end_recount_count < _MAX_RECOUNTS:
                 self._end_recount_count += 1
                 self._step_back(last_page, answer.requested_offset)

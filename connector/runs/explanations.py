@@ -1,6 +1,6 @@
 """Explains one subscriber from the ledger and the log of runs, without a lock and without a request to the service.
 
-The text after the type of a field is its description in the reference.
+The annotation of a field has its type and its description in the reference.
 """
 
 from collections.abc import Mapping

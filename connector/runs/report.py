@@ -1,7 +1,6 @@
 """The report of a run. Its keys are fixed (architecture 8), and it always has every outcome.
 
-The text after the type of a field is its description in the reference. A type after the text is the type of the value
-in JSON.
+The annotation of a field has its type, its description in the reference, and sometimes its type in JSON.
 """
 
 import errno

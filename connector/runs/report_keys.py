@@ -1,4 +1,4 @@
-"""The keys of the objects inside a report. The text after the type of a key is its description in the reference."""
+"""The keys of the objects in a report. The annotation of a key has its type and its description in the reference."""
 
 from typing import Annotated, Literal, TypedDict
 

@@ -271,9 +271,9 @@ class Outbox:
         self.last_id = max(self.last_id, entry["request_id"])
 
     def read_entries(self, now: float) -> list[dict[str, Any]]:
-        """Return all emails, the oldest first. Each email has the values of its entry, its `state` at `now` (Unix
-        seconds; scheduled until SendAt, then sent), its `file` (None in memory), and the text of the .eml file as
-        `eml`."""
+        """Return all emails, the oldest first. An email has the values of its entry, its `state` at `now` (Unix
+        seconds), its `file` (None in memory), and the text of the .eml file as `eml`. The state is scheduled until
+        SendAt, and then sent."""
         return [
             self._describe_email(entry, now)
             | {

@@ -310,8 +310,8 @@ def draw_churned_id(ids: list[int], settings: SandboxSettings, random: Random) -
 def choose_new_id(store: SubscriberStore, ids: list[int], settings: SandboxSettings) -> int:
     """Return the id of a new subscriber.
 
-    If the list is in the order of ids, return a free id at the position that the switch `churn_where` names: at one
-    end of the list, or in the nearest gap above the middle. In other orders, or without a gap, return the next id.
+    If the list is in the order of ids, return a free id at the head, in the middle or at the end of the list (switch
+    `churn_where`). In other orders, or without a free id, return the next id.
     """
     free_id: int | None = None
     if ids and settings.order in ("id", "id_desc"):

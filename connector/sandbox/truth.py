@@ -1,6 +1,6 @@
 """The truth log, which has one event for each change of the stored data, and the counts of requests.
 
-An event is a JSON object: `sequence` (from 1), `at` (Unix seconds), `kind`, and depending on the kind
+An event is a JSON object with `sequence` (from 1), `at` (Unix seconds) and `kind`. Each kind has more keys:
   created | updated      id, base_id, email (as in the request), answered (an AnswerFate), subscriber (as stored);
   churn_inserted         the same, with the AnswerFate NO_REQUEST
   churn_deleted          id
