@@ -63,7 +63,7 @@ def test_new_problems_cause_an_alert_and_known_problems_cause_no_alert() -> None
     assert decide_alerts(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
 
 
-def test_more_invalid_rows_of_a_command_without_recorded_problems_cause_an_alert() -> None:
+def test_more_invalid_rows_cause_an_alert_if_a_command_records_no_problems() -> None:
     reports = [
         build_report("partial", command="mail", rows={"read": 9, "invalid": invalid_count})
         for invalid_count in (3, 3, 4, 2, 3)
@@ -114,7 +114,7 @@ def test_a_clock_that_is_set_back_does_not_stop_reminders() -> None:
 @pytest.mark.parametrize(
     ("policy", "reasons"), [("problem", ["failure", "reminder", None]), ("always", ["failure", "run", "recovery"])]
 )
-def test_the_policies_named_problem_and_always_send_more_alerts(policy: AlertPolicy, reasons: list[str | None]) -> None:
+def test_the_policy_decides_how_often_an_alert_is_sent(policy: AlertPolicy, reasons: list[str | None]) -> None:
     assert decide_alerts([build_report("partial"), build_report("partial"), build_report()], HOUR_S, policy) == reasons
 
 
@@ -125,7 +125,7 @@ def test_a_reminder_shows_the_first_day_of_the_problem() -> None:
     assert "Still a problem (since 2026-11-20): sync crm ended early" in alert.body
 
 
-def test_an_alert_has_no_link_mention_or_escape_sequence_from_a_message() -> None:
+def test_an_alert_shows_markup_in_a_message_as_plain_text() -> None:
     alert = write_alert(
         "failure", LastRun("aborted"), build_report("aborted", "<!channel> & <https://x.org|y> \x1b[31m")
     )

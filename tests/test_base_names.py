@@ -27,7 +27,7 @@ from connector.listing.base_reader import BaseReader
         ("Newsletter Süd", "Newsletter Nord", "other"),
     ],
 )
-def test_two_names_are_the_same_or_similar_or_of_other_bases(
+def test_two_names_of_bases_are_the_same_or_similar_or_different(
     requested_name: str, listed_name: str, relation: str
 ) -> None:
     is_same = fold_base_name(requested_name) == fold_base_name(listed_name)

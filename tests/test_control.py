@@ -34,7 +34,7 @@ async def test_work_that_loses_a_cancellation_is_cancelled_again() -> None:
     assert cancellation_count == 2
 
 
-async def test_an_error_of_the_work_is_raised_after_the_end_of_the_block() -> None:
+async def test_an_error_of_background_work_is_raised_after_the_with_block() -> None:
     async def do_work() -> None:
         raise LedgerError("the connection was lost")
 
@@ -75,7 +75,7 @@ async def test_the_result_of_work_that_completes_after_its_cancellation_is_retur
     assert await stop.wait_until_stopped(publish(), is_cancelled_once=True) == "published"
 
 
-async def test_work_that_cleans_up_is_cancelled_once_and_other_work_is_cancelled_repeatedly(
+async def test_work_that_cleans_up_is_cancelled_only_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(control, "_CANCEL_INTERVAL_S", 0.05)
@@ -87,7 +87,7 @@ async def test_work_that_cleans_up_is_cancelled_once_and_other_work_is_cancelled
         except asyncio.CancelledError:
             cancellation_count += 1
         try:
-            await asyncio.sleep(0.2)  # longer than the time after which other work is cancelled again
+            await asyncio.sleep(0.2)  # longer than `_CANCEL_INTERVAL_S`
         except asyncio.CancelledError:
             cancellation_count += 1
         return cancellation_count
@@ -109,7 +109,7 @@ async def test_a_time_limit_ends_a_run_unless_the_run_is_ending_already() -> Non
     assert stopped_run.reason is None
 
 
-async def test_after_a_stop_work_may_end_in_the_grace_period_and_longer_work_is_cancelled() -> None:
+async def test_work_is_cancelled_at_the_end_of_the_grace_period_after_a_stop() -> None:
     sleep_durations_s, has_ended = [], False
 
     async def end_after_stop() -> None:

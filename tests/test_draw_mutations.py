@@ -1,4 +1,4 @@
-"""The draw of mutations: each kind changes one place, and a mutation keeps its name when other functions change."""
+"""Each mutation changes one place of the code, and keeps its name when other functions change."""
 
 from pathlib import Path
 

@@ -29,7 +29,7 @@ def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], shard_count: int
 
 
 @given(st.binary(min_size=16, max_size=16), st.sampled_from(SHARD_COUNTS))
-def test_a_digest_that_is_moved_into_a_shard_is_in_the_shard(digest: bytes, shard_count: int) -> None:
+def test_scale_digest_returns_a_digest_inside_the_shard(digest: bytes, shard_count: int) -> None:
     assert all(
         Shard(index, shard_count).has_digest(Shard(index, shard_count).map_digest_into_shard(digest))
         for index in (1, shard_count)

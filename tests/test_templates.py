@@ -94,7 +94,7 @@ SECRET_VALUE = "ann@example.com"
 def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
     sources_and_errors: list[tuple[str, str]] = [
         ("\n{{ nosuch }}", "asks in line 2 for something that this row does not have"),
-        ("{{ empty[0] }}", "asks in line 1"),
+        ("{{ empty[0] }}", "asks in line 1 for something that this row does not have"),
         ("{{ secret + 2 }}", "fails in line 1 for this row (TypeError)"),
         ("{{ secret.__class__.__mro__ }}", "fails in line 1 for this row (SecurityError)"),
         ("{{ '{0.__class__.__mro__}'.format(secret) }}", "fails in line 1 for this row (SecurityError)"),
@@ -157,7 +157,7 @@ def test_any_text_is_a_template_or_a_printable_error(source: str, is_html: bool)
         assert str(error).startswith("body")  # noqa: PT017 - a template without an error is right too
 
 
-def test_a_clear_name_is_divided() -> None:
+def test_a_full_name_is_split_into_given_name_and_family_name() -> None:
     names: list[tuple[str, str, str]] = [
         ("Ann Lee", "Ann", "Lee"),
         ("  Ann   Lee ", "Ann", "Lee"),
@@ -182,7 +182,7 @@ def test_a_clear_name_is_divided() -> None:
         assert split_name(name) == (given_name, family_name)
 
 
-def test_a_name_that_is_not_clear_stays_whole() -> None:
+def test_an_ambiguous_full_name_is_not_split() -> None:
     for name in [
         "", "Cher", "Ann Mary Lee", "Herr Müller", "van Gogh", "Maria García de la Cruz", "Lee, Ann, Berlin", "Lee,",
         "Acme GmbH", "Lee & Sons", "Ann and Bob Lee", "Ann + Bob", "Familie Müller", "Acme, Inc.", "Ann Lee (HR)",

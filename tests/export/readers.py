@@ -100,7 +100,7 @@ def _parse_times(row: dict[str, object]) -> dict[str, object]:
 
 
 def read_server_table(destination: Destination) -> pa.Table:
-    """Read a table on a server in the order of the database. If the database has no lists, tags are a JSON array."""
+    """Read a table on a server. A database without a type for arrays stores the tags as JSON."""
     assert destination.url is not None
     table = sa.table(destination.table, schema=destination.schema)
     engine = build_engine(destination.url)

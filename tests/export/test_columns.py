@@ -45,7 +45,7 @@ def build_subscriber_object(name: str, value: object) -> dict[str, Any]:
 
 
 def read_value(name: str, value: object) -> tuple[object, object]:
-    """Return the value in the column, and the value in `_invalid`. The next row of the table has correct values."""
+    """Export a subscriber with this value. Return the value in the column `name`, and the value in `_invalid`."""
     table = build_table([build_subscriber_object(name, value), FULL_SUBSCRIBER], run_id=RUN_ID, exported_at=EXPORT_TIME)
     invalid_values = table["_invalid"][0].as_py()
     return table[name][0].as_py(), json.loads(invalid_values)[name] if invalid_values else None
@@ -62,7 +62,7 @@ def test_a_table_has_the_columns_of_the_field_table_and_of_the_run() -> None:
     }  # fmt: skip
 
 
-def test_a_subscriber_has_a_value_in_the_column_of_its_field() -> None:
+def test_a_table_has_the_value_of_every_field_of_a_subscriber() -> None:
     row = build_test_table(FULL_SUBSCRIBER).to_pylist()[0]
     assert row["id"] == FULL_SUBSCRIBER["Id"]
     assert (row["base_id"], row["base_name"]) == (7, "Newsletter, weekly")

@@ -1,4 +1,4 @@
-"""The fast decoder reads a page as the slow decoder does, value by value, or leaves the page to the slow decoder."""
+"""Both decoders read the same values from a page. The fast decoder may also leave a page to the slow decoder."""
 
 import asyncio
 import threading

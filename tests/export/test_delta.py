@@ -126,7 +126,7 @@ def test_a_table_of_another_program_stays_unchanged(tmp_path: Path) -> None:
     assert DeltaTable(folder).to_pyarrow_table().to_pylist() == [{"id": 1, "mine": "x"}]
 
 
-def test_a_table_that_was_overwritten_once_belongs_to_the_connector(tmp_path: Path) -> None:
+def test_a_table_belongs_to_the_connector_after_the_first_overwrite(tmp_path: Path) -> None:
     url, other_folder = f"delta://{tmp_path / 'lake'}", tmp_path / "other"
     publish_people(parse_destination(url), [build_person(1)], 1)
     rows = open_table(url).to_pyarrow_table()
@@ -219,7 +219,7 @@ def test_an_incomplete_list_never_replaces_rows(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["folder"], indirect=True)
-def test_the_writer_counts_the_last_certified_export_with_the_same_filters(url: str) -> None:
+def test_the_writer_finds_the_row_count_of_the_last_certified_export_with_the_same_filters(url: str) -> None:
     target = parse_destination(url, mode="append")
     publish_people(target, [build_person(1), build_person(2)], 1)
     publish_people(target, [build_person(1)], 2, verdict=CertificateVerdict.INCOMPLETE)

@@ -93,9 +93,7 @@ def test_an_incomplete_list_is_written_only_on_request_and_never_replaces_a_targ
 
 
 @pytest.mark.parametrize("file_or_table", [Format.CSV], indirect=True)
-def test_a_list_that_fails_leaves_the_target_unchanged_and_no_other_file(
-    sandbox: SandboxProcess, file_or_table: Destination
-) -> None:
+def test_a_list_that_fails_does_not_change_the_target(sandbox: SandboxProcess, file_or_table: Destination) -> None:
     create_people(sandbox, *PEOPLE)
     run_export_of_list(sandbox, file_or_table)
     table_before = read_exported_table(file_or_table)
@@ -107,9 +105,7 @@ def test_a_list_that_fails_leaves_the_target_unchanged_and_no_other_file(
 
 
 @pytest.mark.parametrize("file_or_table", [Format.CSV], indirect=True)
-def test_a_cancelled_export_leaves_the_target_unchanged_and_no_other_file(
-    sandbox: SandboxProcess, file_or_table: Destination
-) -> None:
+def test_a_cancelled_export_does_not_change_the_target(sandbox: SandboxProcess, file_or_table: Destination) -> None:
     create_people(sandbox, *PEOPLE)
     run_export_of_list(sandbox, file_or_table)
     table_before = read_exported_table(file_or_table)

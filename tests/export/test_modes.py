@@ -90,7 +90,7 @@ def read_rows(destination: Destination, *time_columns: str) -> list[tuple[Any, .
 
 
 def convert_rows(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Return the sorted rows with the number of the run, and with the day numbers of the times."""
+    """Return the rows in a fixed order. Run ids become run numbers, and times become day numbers: `run-3` → 3.0."""
     converted_rows = [(row[0], row[1], float(row[2][4:]), *map(read_day_number, row[3:])) for row in rows]
     return sorted(converted_rows, key=lambda row: tuple((cell is None, cell or 0) for cell in (row[0], *row[2:])))
 
@@ -117,7 +117,7 @@ def test_append_keeps_the_rows_of_earlier_exports(table: Destination) -> None:
 def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return(table: Destination) -> None:
     """`_run_id` and `_exported_at` belong to the run that last changed the row."""
     ann, changed_bo, cem, dan = build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)
-    # Delta counts a row that is marked as deleted as an updated row.
+    # In the counts of Delta, a new deletion mark is an update.
     updated_count, closed_count = (2, 0) if table.format is Format.DELTA else (1, 1)
     publish_people(table, [ann, build_person(2), dan], 1)
     assert publish_people(table, [changed_bo, cem, dan], 2) == RowChanges(1, updated_count, closed_count)

@@ -30,7 +30,7 @@ PEOPLE: list[Person] = [
     build_person(6, "No base"),
 ]
 KILL_INTERVAL = 1 if KILL_COUNT >= 50 else 5
-"""The number of steps between the kills of two exports."""
+"""Exports are killed at the kill points 1, 6, 11 and so on. With a KILL_COUNT of 50 or more, the interval is 1."""
 
 
 @pytest.fixture

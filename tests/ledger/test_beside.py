@@ -56,7 +56,7 @@ def test_a_run_that_reads_the_limit_creates_no_ledger(tmp_path: Path, postgres_u
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_run_whose_ledger_cannot_be_reached_starts_without_a_limit() -> None:
+def test_a_run_without_access_to_its_ledger_starts_without_a_known_rate_limit() -> None:
     for url in ["postgresql://u:secret@127.0.0.1:1/x", "postgresql://u@h:port/x", "nonsense", "sqlite://"]:
         started_at = time.monotonic()
         assert read_initial_limit(url) is None

@@ -178,7 +178,7 @@ def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> No
 
 
 @ON_SQLITE
-def test_a_step_that_was_requested_before_the_end_of_the_queue_is_executed(ledger: Ledger) -> None:
+def test_the_queue_executes_all_its_steps_before_it_closes(ledger: Ledger) -> None:
     base = add_base(ledger)
 
     async def close_queue_before_the_steps_run() -> None:

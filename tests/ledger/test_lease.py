@@ -39,7 +39,7 @@ def read_entry_state(ledger: Ledger, base: Base, identity: bytes) -> State:
     return State.NONE if entry is None else entry.state
 
 
-def test_shards_of_one_count_share_the_ledger_and_exclude_other_runs(postgres_url: str) -> None:
+def test_only_shards_with_the_same_shard_count_share_the_ledger(postgres_url: str) -> None:
     with open_ledger(postgres_url, shard=FIRST_SHARD), open_ledger(postgres_url, shard=SECOND_SHARD):
         check_refused(open_ledger(postgres_url), LockedError, "the ledger .* is held by a run of shard 1/2")
         check_refused(
@@ -188,7 +188,7 @@ with create_engine(sys.argv[1]).begin() as connection:
 """
 
 
-def test_a_new_run_ends_only_the_killed_run_of_its_own_shard(postgres_url: str) -> None:
+def test_a_new_run_of_a_shard_does_not_end_the_run_of_another_shard(postgres_url: str) -> None:
     def begin_run_of_shard(ledger: Ledger, run_id: str, started_at: float) -> None:
         with ledger.transaction() as connection:
             end_dead_runs(connection, started_at)

@@ -101,7 +101,7 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
 
 
 @ON_SQLITE
-def test_a_base_that_a_plan_adds_has_no_entries_of_a_base_that_a_load_adds(ledger_url: str) -> None:
+def test_a_new_base_in_a_plan_has_no_entries_of_a_running_load(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with (
         open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger,
@@ -111,7 +111,7 @@ def test_a_base_that_a_plan_adds_has_no_entries_of_a_base_that_a_load_adds(ledge
         added_base = find_or_add_base(connection, ACCOUNT, 8, "Shop")
         ledger.record_listed_subscribers(added_base, "email", [(DAN, 9)])
         with planned_ledger.transaction() as planned_connection:
-            # In the plan, one of these bases gets the key of the base that the load has added.
+            # The plan and the load choose keys independently. One of these three bases gets the key of `added_base`.
             for service_id in (11, 12, 13):
                 base = find_or_add_base(planned_connection, ACCOUNT, service_id, None)
                 assert planned_ledger.find_entries(base, [DAN]) == {}

@@ -83,7 +83,7 @@ COLUMNS_AFTER_TRANSITION: dict[Transition, tuple[object, ...]] = {
 
 def check_changed_entry(ledger: Ledger, base: Base, transition: Transition) -> None:
     """Check that the transition changes the columns of its entry, and no other entry of this base or another base."""
-    other_base = add_base(ledger, None, f"another base for {transition}")
+    other_base = add_base(ledger, None, f"Shop {transition}")
     other_intent = Intent(OTHER_IDENTITY, b"o" * 8, b"{}")
     for changed_base in (base, other_base):
         with ledger.transaction():
@@ -149,7 +149,7 @@ def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: 
     assert other_states == set()
 
 
-def test_an_unknown_entry_has_its_identity_field_its_run_and_the_job_of_its_suppression_list(ledger: Ledger) -> None:
+def test_an_unknown_entry_shows_which_run_sent_its_create(ledger: Ledger) -> None:
     base = add_base(ledger)
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run-2", "job", "sync", 0.0, suppressing_job="crm")
@@ -159,7 +159,7 @@ def test_an_unknown_entry_has_its_identity_field_its_run_and_the_job_of_its_supp
     assert (entry.field, entry.run_id, entry.suppressing_job) == ("client_user_id", "run-2", "crm")
 
 
-def test_a_second_intent_replaces_the_body_the_fingerprint_and_the_run_and_counts_an_attempt(ledger: Ledger) -> None:
+def test_a_second_intent_replaces_the_first_intent(ledger: Ledger) -> None:
     base = add_base(ledger)
     bring_to_state(ledger, base, State.REJECTED)
     newer_intent = Intent(IDENTITY, b"g" * 8, b"newer")

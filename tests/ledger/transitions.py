@@ -44,7 +44,7 @@ CALL_BY_TRANSITION: dict[Transition, Callable[[Ledger, Base], object]] = {
     (State.REJECTED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.REJECTED, [IDENTITY]),
     (State.CONFIRMED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.CONFIRMED, [IDENTITY]),
 }
-# In a state that is not the first state of the transition, these calls raise no error.
+# The calls of these two transitions raise no error if the entry is in another state.
 TRANSITIONS_ALLOWED_IN_ANY_STATE = {(State.NONE, Event.FOUND), (State.SENDING, Event.DIED)}
 
 EVENTS_BY_REACHED_STATE: dict[State, tuple[Event, ...]] = {

@@ -73,7 +73,7 @@ class InlineExecutor(Executor):
 
 
 class Journal(LedgerWriter):
-    """A writer of a ledger that also has the ledger, so that a test can read the entries."""
+    """A LedgerWriter with the attribute `ledger`, so that a test can read the entries."""
 
     def __init__(self, ledger: Ledger, base: Base, run_key: int) -> None:
         super().__init__(LedgerQueue(ledger, InlineExecutor()), base, run_key)

@@ -48,7 +48,7 @@ class FakeService:
         if query.limit > 1:
             return Refused(404, "there is no list")
         await self.has_sent_all.wait()  # this request checks whether the service also refuses the list
-        return Refused(400, "no limit of 1")
+        return Refused(400, "the limit must be larger than 1")
 
 
 class RecordedOutcomes(Outcomes):

@@ -38,7 +38,7 @@ def build_writer_of_named_base(ledger: Ledger, ledger_queue: LedgerQueue) -> Led
     return LedgerWriter(ledger_queue, base, run_key)
 
 
-def test_the_writer_has_the_id_of_its_base_after_the_task_that_recorded_the_id_was_cancelled(tmp_path: Path) -> None:
+def test_a_cancelled_task_still_records_the_id_of_the_base(tmp_path: Path) -> None:
     first_candidate, second_candidate = build_candidate(1), build_candidate(2)
 
     async def record_base() -> None:

@@ -70,7 +70,7 @@ def test_capitals_and_blanks_do_not_change_the_name_of_a_base(name: str) -> None
     assert classify_answer(build_answer(base_name=name), CANDIDATE, BASE_WITH_NAME, "News").event is Event.ANSWERED
 
 
-def test_an_answer_without_success_is_refused_lost_or_not_sent() -> None:
+def test_a_create_without_success_is_recorded_as_refused_or_lost_or_not_sent() -> None:
     answers_and_events: list[tuple[Refused | AmbiguousResult | NotSent, Event]] = [
         (Refused(422, "no"), Event.REFUSED),
         (AmbiguousResult(500, "oops"), Event.LOST),

@@ -189,13 +189,14 @@ LOOK_UP_CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int
     "look-ups without the later sentinel prove no absence": (
         [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP], 1001.0, None, 5, [],
     ),
-    # The look-up at 1030 s does not show the sentinel of 950 s. So the lag is at least 80 s: 1000 s + 2 × 80 s = 1160.
-    "twice the lag must pass if the sentinel is older than the attempt": (
+    # The look-up at 1030 s does not show the sentinel of 950 s, so the lag is 80 s. The entry is known since 1000 s.
+    # The first look-up after 1000 s + 2 × 80 s is at 1180 s.
+    "without a sentinel after the attempt, twice the lag must pass": (
         [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10], 950.0, None, 7, [],
     ),
 }  # fmt: skip
-"""Each case: the look-ups, the time of the sentinel, the end of the attempt, the expected number of look-ups, and
-the events that settle the entry without a create. `Event.LOST`: the entry stays unknown."""
+"""Each case: the look-ups, the time of the sentinel, the end of the attempt, the expected number of look-ups, and the
+expected events. Without an event, the create is sent again. After `Event.LOST`, the entry stays unknown."""
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ the events that settle the entry without a create. `Event.LOST`: the entry stays
     LOOK_UP_CASES.values(),
     ids=LOOK_UP_CASES,
 )
-def test_look_ups_a_quiet_period_apart_settle_an_unknown_entry(
+def test_an_unknown_entry_is_looked_up_once_in_each_quiet_period(
     observed_settler: ObservedSettler,
     fake_look_ups: list[FakeLookUp],
     sentinel_confirmed_at: float | None,
@@ -264,7 +265,7 @@ def test_an_entry_of_an_earlier_run_is_looked_up_in_every_spelling(observed_sett
     assert observed_settler.ignores_case == [True] * 3
 
 
-def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_valid_until(
+def test_other_spellings_are_looked_up_only_after_the_first_look_up_has_expired(
     observed_settler: ObservedSettler,
 ) -> None:
     observed_settler.fake_look_ups = [
@@ -282,7 +283,7 @@ def test_a_create_of_this_run_is_looked_up_in_other_spellings_only_after_valid_u
     assert observed_settler.ignores_case == [False, False, False, True, True, True]
 
 
-def test_an_entry_of_a_run_with_on_unknown_hold_is_held_by_a_later_run(observed_settler: ObservedSettler) -> None:
+def test_the_policy_hold_of_a_run_also_applies_in_later_runs(observed_settler: ObservedSettler) -> None:
     with observed_settler.ledger.transaction() as connection:
         run_key = start_run(connection, "holding", "job", "import", 0.0, is_holding=True)
         observed_settler.ledger.mark_absent(

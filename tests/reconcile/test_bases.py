@@ -35,7 +35,7 @@ def list_recorded_bases(ledger: Ledger) -> list[tuple[int | None, str | None]]:
 def find_base(
     ledger: Ledger, base_ref: BaseRef, listed_bases: Sequence[ListedBase]
 ) -> tuple[tuple[int | None, str | None], list[int]]:
-    """Return the base of the reference, and the indexes of this base among the listed bases."""
+    """Find the base with this id or name. Return its id and name, and the indexes of its records in `listed_bases`."""
     compared_bases = ComparedBases(listed_bases, ledger, "main")
     assert compared_bases.find_base_number(base_ref) == 0
     return (compared_bases.bases[0].service_id, compared_bases.bases[0].name), [

@@ -80,9 +80,7 @@ def test_the_id_of_a_base_has_precedence_over_its_name(client: SandboxClient) ->
     assert bases == [base_7, news, base_7, news, news, base_7]
 
 
-def test_switches_choose_the_status_of_an_answer_the_step_between_ids_and_the_altered_fields(
-    client: SandboxClient,
-) -> None:
+def test_switches_choose_how_a_create_is_answered(client: SandboxClient) -> None:
     client.sandbox.switch(
         created_status=201, id_step=10, unknown_fields="ignore", alter_fields=["FirstName", "Address.City"]
     )
@@ -102,7 +100,7 @@ def test_the_truth_log_lists_an_accepted_duplicate(client: SandboxClient) -> Non
 
 
 @pytest.mark.parametrize("status", [409, 400, 200])
-def test_a_duplicate_is_refused_with_the_status_of_the_switch(client: SandboxClient, status: int) -> None:
+def test_a_switch_chooses_the_status_of_a_refused_duplicate(client: SandboxClient, status: int) -> None:
     # The subscriber is a duplicate even while the list does not show the first subscriber.
     client.sandbox.switch(duplicates=f"reject_{status}", list_lag_ms=60_000)
     assert client.create("ana@example.com").json["success"] is True

@@ -118,11 +118,14 @@ def test_total_count_can_be_capped_or_wrong(client: SandboxClient) -> None:
     assert client.read_page()["TotalCount"] == 28
 
 
-def test_switches_change_the_bounds_of_limit_and_the_rows_past_the_end(client: SandboxClient) -> None:
-    client.sandbox.seed(30)
-    ids = client.list_ids()
+def test_switches_choose_the_smallest_and_the_largest_page(client: SandboxClient) -> None:
     client.sandbox.switch(min_limit=5, max_limit=8)
     assert (client.read_page(limit=1)["Limit"], client.read_page(limit=100)["Limit"]) == (5, 8)
+
+
+def test_a_switch_repeats_the_last_page_for_an_offset_after_the_end(client: SandboxClient) -> None:
+    client.sandbox.seed(30)
+    ids = client.list_ids()
     client.sandbox.switch(past_end="repeat")
     assert client.list_ids(offset=64, limit=8) == ids[24:]
 

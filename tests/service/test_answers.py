@@ -71,7 +71,7 @@ def test_an_id_with_decimal_zeros_is_accepted() -> None:
     assert [repr(answer.subscriber_id), repr(answer.read("id"))] == ["12", "12"]
 
 
-def test_an_is_active_of_the_type_number_or_text_is_read_as_a_boolean() -> None:
+def test_a_number_or_a_text_is_accepted_as_a_boolean() -> None:
     for text, is_active in {
         "0": False,
         "1": True,
@@ -121,7 +121,7 @@ def test_a_uuid_or_a_fraction_is_recognised_as_an_id_of_another_type() -> None:
         assert answer.has_unusable_id is has_other_ids, subscriber_id
 
 
-def test_a_page_without_a_whole_list_is_ambiguous() -> None:
+def test_a_page_without_an_array_of_subscribers_is_ambiguous() -> None:
     for page in ["null", "{}", '{"Subscribers": null}', '{"Subscribers": {}}', '{"Subscribers": [{"Id": 1}, null]}']:
         body = b'{"success": true, "SubscribersList": ' + page.encode() + b"}"
         assert isinstance(parse_list_answer(200, {}, body, NOW), AmbiguousResult)
@@ -143,7 +143,7 @@ def test_every_status_except_2xx_and_a_definite_4xx_is_ambiguous() -> None:
 
 @pytest.mark.parametrize("status", [200, 201, 299, 400, 408, 409])
 @pytest.mark.parametrize("fields", [b'"message": "no"', b'"message": "no", "Subscriber": {"Id": 12}'])
-def test_an_answer_with_success_false_is_a_refusal_below_status_500(status: int, fields: bytes) -> None:
+def test_success_false_with_a_2xx_or_4xx_status_is_a_refusal(status: int, fields: bytes) -> None:
     for parse_answer in PARSERS:
         answer = parse_answer(status, {}, b'{"success": false, ' + fields + b"}", NOW)
         assert isinstance(answer, Refused)
@@ -174,7 +174,7 @@ def test_a_message_is_masked_before_it_is_cut() -> None:
     assert len(answer.message) == 500
 
 
-def test_null_instead_of_rows_is_a_page_only_beyond_the_total_count() -> None:
+def test_a_page_with_null_rows_is_accepted_only_after_the_end_of_the_list() -> None:
     cases: list[tuple[bytes, bool]] = [
         (b'"TotalCount":12,"Offset":12', True),
         (b'"TotalCount":0', True),
@@ -211,7 +211,7 @@ JSON_STRATEGY = st.recursive(
 
 
 @given(st.integers(100, 999), st.sampled_from(["Subscriber", "SubscribersList", "SendEmail"]), JSON_STRATEGY)
-def test_any_json_is_parsed_with_a_message_of_at_most_500_characters(status: int, key: str, value: object) -> None:
+def test_the_message_of_any_json_answer_has_at_most_500_characters(status: int, key: str, value: object) -> None:
     body = orjson.dumps({"success": True, key: value, "message": value})
     for parse_answer in PARSERS:
         answer = parse_answer(status, {}, body, NOW)
@@ -310,7 +310,7 @@ def test_refusals_for_different_reasons_have_different_kinds() -> None:
     cases: list[tuple[str, str]] = [
         ("Email is taken", "Email is invalid"),
         ("code: EMAIL_EXISTS", "code: BAD_ZIP"),
-        ("Phone can't be used, it isn't one", "Zip can't be used, it isn't one"),
+        ("Phone can't be used, it isn't a number", "Zip can't be used, it isn't a number"),
         ("CustomField1 is too long", "Line1 is too long"),
         ("Address.Country is unknown", "Address.City is unknown"),
     ]
@@ -367,6 +367,6 @@ def test_a_date_in_retry_after_is_compared_with_the_date_of_the_answer() -> None
 
 
 @given(st.text())
-def test_any_retry_after_is_read_as_none_or_as_a_time_of_at_most_a_day(value: str) -> None:
+def test_no_value_of_the_retry_after_header_gives_more_than_a_day(value: str) -> None:
     seconds = parse_retry_after({"Retry-After": value, "Date": value}, NOW)
     assert seconds is None or 0.0 <= seconds <= 86_400.0

@@ -83,7 +83,7 @@ async def test_a_request_without_a_connection_in_time_is_not_sent() -> None:
     assert answer == NotSent("no connection within 0.5 s")
 
 
-async def test_a_cancelled_connect_leaves_no_socket_with_a_closed_descriptor() -> None:
+async def test_a_cancelled_connect_closes_its_socket() -> None:
     """aiohttp passes its own sockets to the loop. uvloop before 0.23 closed the descriptor of the socket, but the
     socket still had the descriptor, and later closed the next file with this number."""
     loop = asyncio.get_running_loop()

@@ -59,7 +59,7 @@ def test_a_value_of_a_database_is_converted_to_its_text() -> None:
         assert format_value(value) == text
 
 
-def test_a_value_without_a_text_is_refused() -> None:
+def test_a_value_that_cannot_be_written_as_a_text_is_refused() -> None:
     for value in (b"\xff", float("inf"), Decimal("-Infinity"), "\ud800", ["\ud800"], {"k": "\udfff"}):
         with pytest.raises(ValueError):
             format_value(value)

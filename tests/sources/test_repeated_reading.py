@@ -32,7 +32,7 @@ def read_emails(source: Source) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", CONTENT_BUILDER_BY_KIND)
-def test_a_file_a_pipe_and_a_pattern_can_each_be_read_several_times(tmp_path: Path, kind: str) -> None:
+def test_every_kind_of_file_source_can_be_read_several_times(tmp_path: Path, kind: str) -> None:
     path, pipe_path = tmp_path / "file", tmp_path / "pipe"
     path.write_bytes(CONTENT_BUILDER_BY_KIND[kind]())
     os.mkfifo(pipe_path)
@@ -65,7 +65,7 @@ def test_a_file_that_changed_after_it_was_first_read_is_refused(tmp_path: Path) 
             read_emails(source)
 
 
-def test_an_incremental_source_that_is_read_again_starts_at_its_first_row(tmp_path: Path) -> None:
+def test_a_second_reading_of_an_incremental_source_starts_at_the_same_value(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "crm.db")) as crm_connection, crm_connection:
         crm_connection.execute("create table people (email, number)")
         crm_connection.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])

@@ -209,7 +209,7 @@ _TAGS = (
     .map(str.strip)
     .filter(lambda tag: tag and not re.search(r"""&|\\['"]""", tag))
 )
-"""Tags without HTML codes, and without quotes after a backslash. Both are decoded in all texts."""
+"""Tags without `&`, and without a quote after a backslash: the connector would decode these characters."""
 
 
 @given(st.lists(st.lists(_TAGS)))
@@ -270,7 +270,7 @@ def test_the_steps_of_a_rule_are_applied_in_their_order() -> None:
     ]
 
 
-def test_the_word_none_is_a_fault_if_no_other_cell_of_the_row_has_a_word_for_a_missing_value() -> None:
+def test_a_row_with_only_one_word_such_as_none_has_a_fault() -> None:
     frame = build_frame(
         first=["Ann", "None", "None", "Eve", "None"],
         last=["None", "Lee", "None", "NULL", "Lee"],

@@ -124,7 +124,7 @@ def test_a_column_of_unsubscribed_people_is_recognised_and_makes_them_inactive()
     assert find_consent_columns(frame, FieldMapping({}), ["opt-out"]) == []
 
 
-def test_a_column_with_the_cell_no_is_recognised_if_the_job_makes_every_row_active() -> None:
+def test_a_consent_column_is_recognised_if_the_job_makes_every_row_active() -> None:
     mapping_with_everybody_active = FieldMapping({"is_active": ColumnRule(value="true")})
     for header in ("is_active", "active", "Aktiv", "opted_in", "Angemeldet", "Zapisany", "Accepts Email Marketing"):
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: ["yes", "no"]}, dtype="str")
@@ -164,7 +164,7 @@ def test_a_column_about_another_subject_is_not_recognised() -> None:
         assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [], header
 
 
-def test_if_a_consent_column_is_mapped_only_a_column_of_unsubscribed_people_is_recognised() -> None:
+def test_a_column_of_unsubscribed_people_is_recognised_beside_a_mapped_consent_column() -> None:
     frame = pd.DataFrame({"opted_in": ["yes"], "newsletter": ["no"], "unsubscribed": ["yes"]}, dtype="str")
     mapping = FieldMapping({"is_active": ColumnRule(column="opted_in")})
     assert find_consent_columns(frame, mapping, ()) == ["unsubscribed"]

@@ -181,7 +181,7 @@ def test_a_text_has_a_trait_for_each_difference_from_plain_texts() -> None:
     st.sampled_from(["email", "client_user_id"]),
     st.one_of(st.text(), st.text("aZ0._-+@é", max_size=8), st.from_regex(r"[a-z0-9._-]{1,9}@(xn--)?[a-z0-9.-]{1,9}")),
 )
-def test_a_plain_text_has_no_trait(field: str, text: str) -> None:
+def test_a_plain_spelling_has_no_capital_and_no_unusual_character(field: str, text: str) -> None:
     if not is_plain_spelling(field, text):
         return
     assert set(text) <= set("abcdefghijklmnopqrstuvwxyz0123456789._-@")

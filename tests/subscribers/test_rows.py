@@ -142,8 +142,8 @@ def test_an_invalid_cell_has_a_fault_with_the_right_code() -> None:
     check_refused("tags", [["a", "b\x07"]], "control")
 
 
-def test_a_text_that_the_reader_of_a_kind_cannot_read_is_refused_and_not_left_out() -> None:
-    """A new kind with a reader also needs a check. Otherwise the value would be lost without a message."""
+def test_a_text_that_cannot_be_converted_for_its_field_is_refused() -> None:
+    """If the connector converts the texts of a field, a check must refuse other texts. Otherwise values are lost."""
     texts = ["no such value", "0x1F", "½"]
     for field in SENT_FIELDS:
         reader = find_kind_rules(field.kind).reader
@@ -153,8 +153,8 @@ def test_a_text_that_the_reader_of_a_kind_cannot_read_is_refused_and_not_left_ou
             assert [] not in codes, field.name
 
 
-def test_each_kind_with_rules_for_a_field_name_has_one_field() -> None:
-    """The rule `zip` of a job and the years of a birthday name one field. A second field of these kinds needs rules."""
+def test_the_service_has_one_zip_field_and_one_date_field() -> None:
+    """The code contains the names `address_zip` and `birthday`. A second zip or date field would need its own code."""
     fields_by_kind = {kind: [field.name for field in SENT_FIELDS if field.kind is kind] for kind in FieldKind}
     assert fields_by_kind[FieldKind.ZIP] == ["address_zip"]
     assert fields_by_kind[FieldKind.DATE] == ["birthday"]
@@ -225,7 +225,7 @@ FOREIGN_CODE = [
 ]  # fmt: skip
 
 
-def test_a_text_that_is_code_of_another_program_is_refused() -> None:
+def test_a_formula_or_a_placeholder_of_another_program_is_refused() -> None:
     check_text_refused("first_name address_line1 phone tags", FOREIGN_CODE, "code")
     check_sent_values("custom_field1", FOREIGN_CODE, FOREIGN_CODE)
     similar_texts = [
@@ -243,7 +243,7 @@ def test_a_list_or_an_object_is_refused_for_a_field_with_one_text() -> None:
     check_sent_values("last_name", texts, texts)
 
 
-def test_only_zips_of_valid_rows_count_as_omitted() -> None:
+def test_an_omitted_zip_code_is_counted_only_if_its_row_is_valid() -> None:
     validated_rows = validate_columns(
         email=["bad", "a@x.com", "b@x.com", "c@x.com", "d@x.com"], address_zip=["01", "01", "2", "x", None]
     )

@@ -111,7 +111,7 @@ def test_a_link_to_a_ledger_has_the_same_emails(path: Path, tmp_path: Path) -> N
     assert [file.name for file in tmp_path.iterdir() if file.is_file()] == ["link.db"]
 
 
-def test_a_file_with_a_second_name_is_refused(path: Path) -> None:
+def test_a_file_with_a_hard_link_is_refused(path: Path) -> None:
     """A hard link would have its own journal and lock."""
     fill_emails(path, 10)
     path.with_name("other-emails.db").hardlink_to(find_emails_file(path))

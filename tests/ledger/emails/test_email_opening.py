@@ -48,7 +48,7 @@ def test_reading_emails_creates_no_file(ledger_url: str, tmp_path: Path) -> None
         assert read_email_state(existing_email_log, add_campaign(existing_email_log)) is EmailState.SENT
 
 
-def test_a_ledger_of_emails_that_must_exist_has_recorded_a_campaign(ledger_url: str) -> None:
+def test_a_ledger_that_must_exist_is_refused_if_it_has_no_campaign(ledger_url: str) -> None:
     """An empty log at a wrong place would let a campaign send all its emails again."""
     check_refused(open_email_log(ledger_url, may_create=False), LedgerError, "there is no ledger at")
     with open_email_log(ledger_url):

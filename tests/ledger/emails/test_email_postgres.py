@@ -38,7 +38,7 @@ def test_another_search_path_opens_the_same_emails(postgres_url: str, server_url
     assert run_sql(other_schema_url, TABLES_SQL) == []
 
 
-def test_a_campaign_is_held_for_every_search_path_that_finds_its_emails(postgres_url: str, server_url: str) -> None:
+def test_a_campaign_is_also_locked_for_a_process_with_another_search_path(postgres_url: str, server_url: str) -> None:
     url_with_other_path = set_search_path(postgres_url, find_schema(add_schema(server_url)), find_schema(postgres_url))
     with (
         open_email_log(postgres_url) as email_log,

@@ -66,7 +66,7 @@ def check_changed_email(email_log: EmailLog, campaign: Campaign, transition: Tra
     assert [read_email_entry(email_log, *email_key) for email_key in keys_of_other_emails] == entries_before, transition
 
 
-def test_an_email_has_the_values_of_its_state(email_log: EmailLog, campaign: Campaign) -> None:
+def test_only_a_sent_or_refused_email_has_values_of_an_answer(email_log: EmailLog, campaign: Campaign) -> None:
     values_by_state = {
         EmailState.SENDING: (None, None, None, None, None),
         EmailState.SENT: (7, "<7@shop>", 2.0, None, None),

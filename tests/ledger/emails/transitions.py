@@ -33,7 +33,7 @@ CALL_BY_TRANSITION: dict[Transition, Callable[[EmailLog, Campaign], object]] = {
         campaign, [RECIPIENT]
     ),
 }
-# This call skips emails in other states, and raises no error.
+# The call of this transition raises no error if the email is in another state.
 TRANSITIONS_ALLOWED_IN_ANY_STATE = {(EmailState.SENDING, EmailEvent.DIED)}
 
 EVENTS_BY_REACHED_STATE: dict[EmailState, tuple[EmailEvent, ...]] = {

@@ -52,7 +52,7 @@ class FakeList:
     people: list[dict[str, Any]] = field(default_factory=list)  # subscribers as JSON objects
     text_match: TextMatch = matches_exactly  # how the filters by email and client_user_id match
     sort_people: Callable[[list[dict[str, Any]]], list[dict[str, Any]]] = lambda people: people
-    # Returns TotalCount for the number of matches.
+    # Converts the number of subscribers that match the filter to the TotalCount of the answer.
     choose_total_count: Callable[[int], int | None] = lambda match_count: match_count
     on_request: Callable[[ListQuery], None] = lambda query: None  # called before each answer; may change the list
     choose_answer: Callable[[ListQuery], Answer | None] = lambda query: None  # None: the answer is a page of the list

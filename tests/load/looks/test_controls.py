@@ -58,7 +58,7 @@ def test_the_control_of_a_kind_of_spelling_decides_only_about_this_kind(tmp_path
     )
 
 
-def test_a_kind_of_spelling_fails_if_the_filter_does_not_find_three_listed_subscribers(tmp_path: Path) -> None:
+def test_a_kind_of_spelling_fails_after_three_controls_that_the_filter_does_not_find(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(14, "p+14@x.org")
     fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
@@ -91,7 +91,7 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
     run_with_fake(fake_list, tmp_path, run_checks)
 
 
-def test_a_filter_is_usable_only_with_a_total_count_for_a_made_up_value(tmp_path: Path) -> None:
+def test_a_filter_is_unusable_if_the_answer_to_a_made_up_value_has_no_total_count(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5), choose_total_count=lambda match_count: None)
     assert check_filters_of(fake_list, tmp_path, PLAIN_KIND) == FilterCheck(kinds_that_failed=frozenset({PLAIN_KIND}))
     refusal = Refused(400, "no address")
@@ -107,7 +107,7 @@ def build_sentinels(*texts: str) -> tuple[Sentinel, ...]:
     return tuple(build_sentinel(900.0 + index, 100 + index, text) for index, text in enumerate(texts))
 
 
-def test_the_sent_text_of_a_sentinel_is_the_first_control(tmp_path: Path) -> None:
+def test_a_sentinel_is_used_as_a_control_before_other_subscribers(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "wit+ness@x.org")
     (sentinel,) = build_sentinels("wit+ness@x.org")
@@ -125,7 +125,7 @@ def test_a_sentinel_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -
     assert [fake_list.count_requests(f"late+{sentinel_number}@x.org") for sentinel_number in (1, 2, 3)] == [1, 1, 0]
 
 
-def test_a_kind_of_spelling_fails_if_the_list_shows_a_sentinel_by_id_and_not_by_text(tmp_path: Path) -> None:
+def test_a_kind_of_spelling_fails_if_only_the_filter_by_id_finds_its_sentinel(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter is case-sensitive
     result = check_filters_of(fake_list, tmp_path, PLUS_KIND, sentinels=build_sentinels("wit+ness@x.org"))

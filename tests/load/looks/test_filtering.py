@@ -54,8 +54,9 @@ def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
     assert read_result(look_up(fake_list, tmp_path / "again", "ann@x.org")) == ({}, compute_identities("ann@x.org"))
 
 
-def test_a_kind_of_spelling_whose_control_is_found_only_after_the_look_ups_proves_no_absence(tmp_path: Path) -> None:
-    fake_list = FakeList(build_other_people(5))  # the list shows the only sentinel with a plus during the look-ups
+def test_a_control_that_is_found_only_after_the_look_ups_proves_no_absence(tmp_path: Path) -> None:
+    # The list shows no email with a plus until the look-up of ann+b@x.org.
+    fake_list = FakeList(build_other_people(5))
 
     def show_sentinel(query: ListQuery) -> None:
         if query.email == "ann+b@x.org" and len(fake_list.people) == 5:
@@ -164,7 +165,7 @@ def test_a_sentinel_that_vanishes_during_the_look_ups_does_not_count(tmp_path: P
     assert (result.latest_sentinel_at, result.lag_s) == (NO_SENTINEL, 10.0)
 
 
-def test_can_prove_absence_is_true_only_for_keys_whose_controls_are_known(tmp_path: Path) -> None:
+def test_absence_can_be_proved_only_for_keys_with_a_known_control(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "p+{}@bücher.de"))
 
     async def check_proofs(session: Session) -> None:

@@ -55,9 +55,7 @@ def test_a_few_keys_are_looked_up_by_filters_in_a_long_list(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("key_count", "person_count"), [(1, 100), (40, LONG_LIST_COUNT)])
-def test_a_sweep_looks_up_many_keys_and_any_keys_if_the_service_has_a_short_list(
-    key_count: int, person_count: int, tmp_path: Path
-) -> None:
+def test_a_sweep_is_used_for_many_keys_or_for_a_short_list(key_count: int, person_count: int, tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(person_count))
     texts = [f"ann{index}@x.org" for index in range(key_count)]
     result = look_up_texts(fake_list, tmp_path, *texts)
@@ -65,7 +63,7 @@ def test_a_sweep_looks_up_many_keys_and_any_keys_if_the_service_has_a_short_list
     assert fake_list.page_count == len(fake_list.queries)
 
 
-def test_a_key_without_a_control_of_its_kind_of_spelling_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
+def test_a_key_without_a_control_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     assert look_up_texts(fake_list, tmp_path, "a+b@x.org").absent_identities == {compute_identity("a+b@x.org")}
     assert fake_list.page_count == len(fake_list.queries)
@@ -167,7 +165,7 @@ KEYS_IN_CAPITALS = KeysCost(10, has_other_spellings=True)
 KEYS_WITHOUT_CASE_FILTER = KeysCost(10, unprovable_count=10, has_other_spellings=True)
 
 
-def test_choose_lookup_returns_the_next_method_for_each_cost_and_progress() -> None:
+def test_the_costs_and_the_tried_methods_decide_the_next_method() -> None:
     costs_and_methods: list[tuple[SweepCost, KeysCost, LookupProgress, LookupMethod]] = [
         # The cheaper method is used first.
         (LONG_LIST, FEW_KEYS, LookupProgress(), FILTER),

@@ -49,7 +49,7 @@ def test_an_answer_is_whole_if_its_number_of_rows_agrees_with_total_count_and_li
 
 
 @pytest.mark.parametrize("status", [400, 422])
-def test_the_answer_is_empty_and_not_whole_if_the_service_refuses_the_text(status: int, tmp_path: Path) -> None:
+def test_a_look_up_of_a_text_that_the_service_refuses_is_incomplete(status: int, tmp_path: Path) -> None:
     assert look_up_once(Refused(status, "no such address"), tmp_path) == AnswerRows((), is_whole=False)
 
 
@@ -106,7 +106,7 @@ def test_the_first_failure_ends_all_look_ups(tmp_path: Path) -> None:
     assert fake_list.in_flight_count == 0
 
 
-def test_look_ups_that_get_a_429_are_repeated_fewer_at_a_time(tmp_path: Path) -> None:
+def test_after_a_429_fewer_look_ups_are_sent_at_the_same_time(tmp_path: Path) -> None:
     fake_list = FakeList(
         choose_answer=lambda query: Refused(429, "slow down") if fake_list.in_flight_count > 2 else None
     )

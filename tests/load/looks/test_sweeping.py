@@ -138,8 +138,8 @@ def list_base_once(
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_a_listing_without_any_unverified_entry_ends_the_run(tmp_path: Path, is_listed: bool) -> None:
-    """The list must show the identity of an entry. The Id of the entry with another identity is not enough."""
+def test_a_listing_that_shows_none_of_the_unverified_entries_ends_the_run(tmp_path: Path, is_listed: bool) -> None:
+    """The list must show the identity of an entry. A row with the Id of the entry is not enough."""
     fake_list = FakeList(build_other_people(5))
     fake_list.add(51, "ann@x.org" if is_listed else "other@x.org")
     known_entry = ConfirmedEntry(digest_identity("email", "Ann@x.org"), 51, None)

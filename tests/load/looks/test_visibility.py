@@ -121,16 +121,22 @@ SENTINEL_CASES: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[
         999.0, build_series(1), FilterCheck(PLAIN_KINDS, seen_sentinels=build_series(1)), (999.0, 0.0), 0,
     ),
     "the latest of a few visible sentinels is found": (995.0, build_series(10), PASSED_CHECK, (995.0, 4.0), None),
-    "no sentinel is visible if the list shows none": (0.0, build_series(5), PASSED_CHECK, (NO_SENTINEL, 5.0), None),
-    "a sentinel of a passed kind is a sign of lag": (0.0, MIXED_SENTINELS, PASSED_CHECK, (NO_SENTINEL, 90.0), None),
-    "a sentinel of another kind is not a sign of lag": (0.0, MIXED_SENTINELS, FilterCheck(), (NO_SENTINEL, 0.0), None),
+    "if the list shows no sentinel, the lag is the age of the oldest sentinel": (
+        0.0, build_series(5), PASSED_CHECK, (NO_SENTINEL, 5.0), None,
+    ),
+    "a missing sentinel is a sign of lag if its kind of spelling passed the check": (
+        0.0, MIXED_SENTINELS, PASSED_CHECK, (NO_SENTINEL, 90.0), None,
+    ),
+    "a missing sentinel is not a sign of lag if no kind of spelling passed the check": (
+        0.0, MIXED_SENTINELS, FilterCheck(), (NO_SENTINEL, 0.0), None,
+    ),
     "a sentinel is looked up in every spelling": (
         900.0, (build_sentinel(900.0, 1, "P900@X.org"),), PASSED_CHECK, (900.0, 0.0), None,
     ),
     "a sentinel confirmed after the start of the look-up does not count": (
         0.0, (build_sentinel(1000.5, 1, "a@x.org"),), PASSED_CHECK, (NO_SENTINEL, 0.0), 0,
     ),
-    "without a sentinel no request is sent": (0.0, (), PASSED_CHECK, (NO_SENTINEL, 0.0), 0),
+    "without a sentinel, no request is sent": (0.0, (), PASSED_CHECK, (NO_SENTINEL, 0.0), 0),
 }  # fmt: skip
 
 

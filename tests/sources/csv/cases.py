@@ -147,7 +147,7 @@ READABLE_FILES = [
     Case("a byte that the encoding of the job does not have", b"a,b\n1,\x81\n2,\xe9\n", [["2", "é"]],
          ((2, "encoding", "1,\ufffd"),), AB, None, "", "source.file.encoding in a job", {"encoding": "cp1252"}),
     # Columns
-    Case("all columns but one without a name", f"email,,\n{A}\n", [ANN], columns=("email", "column 2", "column 3")),
+    Case("only the first column has a name", f"email,,\n{A}\n", [ANN], columns=("email", "column 2", "column 3")),
     Case("names of columns with blanks, in two lines, and twice",
          '\ufeff"Email", Name ,,Email,Email (2),"two\nlines"\n1,2,3,4,5,6\n', [list("123456")], (),
          ("Email", "Name", "column 3", "Email (3)", "Email (2)", "two\nlines")),

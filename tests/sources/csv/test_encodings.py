@@ -116,7 +116,7 @@ def test_a_late_row_with_too_few_letters_to_find_the_encoding_is_rejected_alone(
     assert ["not certain" in message for message in file.messages] == [True]
 
 
-def test_a_late_byte_that_the_guessed_encoding_does_not_have_rejects_its_row(tmp_path: Path) -> None:
+def test_a_row_with_a_byte_that_the_guessed_encoding_lacks_is_rejected(tmp_path: Path) -> None:
     path, rows = write_people(tmp_path, NAMES_BY_LANGUAGE["German"] + " Ann" * 100_000, "cp1252")
     with path.open("ab") as people_file:
         people_file.write(b"\nlast@x.org,Jo\x81n,Ann")

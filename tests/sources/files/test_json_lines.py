@@ -95,7 +95,7 @@ def test_a_key_with_an_object_in_one_line_and_a_text_in_another_line_makes_two_c
     assert list(frame.columns) == ["address", "address.city"]
 
 
-def test_an_object_in_a_column_of_values_rejects_its_row_if_the_column_is_used(tmp_path: Path) -> None:
+def test_a_row_with_an_object_in_a_used_column_of_texts_is_rejected(tmp_path: Path) -> None:
     lines = (
         '{"email": "a", "tags": "vip"}',
         '{"email": "b", "tags": {"vip": true}}',

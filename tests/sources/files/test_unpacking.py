@@ -88,7 +88,7 @@ def test_one_file_of_an_archive_can_be_chosen_by_its_name(tmp_path: Path) -> Non
         assert [row[1] for row in read_rows(Path(f"{path}#{member}"))] == [name]
     for member, expected_text in (
         ("*.csv", "3 of them match"),
-        ("none.csv", "none of them is"),
+        ("people.csv", "none of them is people.csv"),
         ("", "there is no such file"),
     ):
         with pytest.raises(SourceError, match=expected_text) as error_info:

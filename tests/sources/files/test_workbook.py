@@ -63,7 +63,7 @@ def test_a_row_with_an_error_is_rejected_with_its_number_in_the_sheet(tmp_path: 
     assert chunk.malformed_rows[0].raw_record == '{"email":"b@x.org","name":""}'
 
 
-def test_an_old_workbook_is_read_with_the_same_people(tmp_path: Path) -> None:
+def test_an_xls_file_gives_the_same_rows_as_an_xlsx_file(tmp_path: Path) -> None:
     content = (SAMPLES_FOLDER / "people.xls").read_bytes()
     # Replace the only error value, #N/A, by the boolean FALSE.
     error_offset = content.index(b"\x05\x02\x08\x00\x05\x00\x02\x00")

@@ -90,7 +90,7 @@ def read_ids(database: Database, start: str, *, is_table: bool = True) -> list[s
     return ids
 
 
-def test_a_column_type_is_compared_with_its_kinds_of_start_and_refused_with_the_other_kinds(database: Database) -> None:
+def test_a_start_value_must_fit_the_type_of_the_cursor_column(database: Database) -> None:
     for index, (sql_type, value, comparable_kinds) in enumerate(COLUMN_TYPES_BY_DATABASE[database.kind]):
         fill_table(database, sql_type, [value])
         for start_index, (kind, start) in enumerate(START_BY_KIND.items()):

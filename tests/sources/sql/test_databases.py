@@ -117,7 +117,7 @@ def test_a_query_that_writes_is_refused_for_a_database_that_the_connector_does_n
         "values (1), (2), (3)",
     ],
 )
-def test_a_query_with_writing_keywords_only_in_texts_names_and_comments_is_read(
+def test_a_query_may_have_the_word_delete_in_a_text_or_a_name_or_a_comment(
     unknown_database: Database, query: str
 ) -> None:
     assert len(read_all_rows(open_sql(unknown_database.url, query=query))) == 3

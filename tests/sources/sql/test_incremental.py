@@ -44,7 +44,7 @@ STARTS_AND_ROWS: list[tuple[str, str, list[str], CursorValue]] = [
 ]
 
 
-def test_rows_from_the_cursor_on_are_read_and_the_source_knows_the_largest_value(database: Database) -> None:
+def test_an_incremental_source_starts_at_the_value_of_its_cursor(database: Database) -> None:
     for column, start, expected_ids, largest_value in STARTS_AND_ROWS:
         kind = find_cursor_kind(start)
         query = f"select people.* from people where {column} >= :cursor or {column} is null"
