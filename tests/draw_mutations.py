@@ -104,8 +104,8 @@ class Mutation:
 
 
 def find_changes(node: ast.AST, function: str = "module", *, is_nested: bool = False) -> Iterator[Change]:
-    """Yield the possible changes of a node, and of the nodes inside. The first node is the module. If the node belongs
-    to a statement such as `if` or `for`, `is_nested` is true. A `return` is removed only from such a node."""
+    """Yield the possible changes of a node, and of the nodes inside. `is_nested` says whether the node is inside a
+    statement such as `if` or `for`, because a `return` is removed only there."""
     if isinstance(node, ast.ClassDef) and any("Protocol" in ast.unparse(base) for base in node.bases):
         return
     if isinstance(node, (*_FUNCTION_NODES, ast.ClassDef)):
@@ -271,7 +271,7 @@ def read_seconds(junit_file: Path) -> dict[str, float]:
 
 
 def choose_stages(tree: Path, mutation: Mutation, seconds: Mapping[str, float], limit_s: float) -> list[list[str]]:
-    """Return four stages of test files: first the files of the area that mention the module, then the other files of
+    """Return test files in four stages: first the files of the area that mention the module, then the other files of
     the area, then the wider tests in the same two stages. Fast files come first. `limit_s` limits the time of all."""
     stages: list[list[str]] = [[], [], [], []]
     for file in sorted(seconds, key=lambda file: seconds[file]):

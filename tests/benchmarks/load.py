@@ -70,8 +70,9 @@ class LoadMeasurement:
 class MeasuredClient:
     """A client that creates `row_count` people, and its measurements.
 
-    `load_people` runs the client. It returns the resources of the process, and the processor time (s) without the start
-    of the process. `exclusion_reason` is the message of a failure: after a failure, the client has no results.
+    `load_people` runs the client, and returns the resources and the processor time (s) of its process. The processor
+    time does not include the start of the process. `exclusion_reason` is the message of a failure. A client that has
+    failed has no results.
     """
 
     name: str

@@ -8,7 +8,7 @@ requests in flight.
 from math import floor
 
 _MAX_IN_FLIGHT = 64
-_WAIT_S = 0.001  # with 64 requests in flight, a client waits for this time before it tries to send again
+_WAIT_S = 0.001  # with 64 requests in flight, a client waits for this time and then tries again to send a request
 
 
 class AimdController:

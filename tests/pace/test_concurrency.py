@@ -1,4 +1,4 @@
-"""The limit of requests in flight is between 1 and the ceiling. The limit grows only if more than half of it is
+"""The limit of requests in flight is between 1 and the ceiling. The limit grows only if more than half of the limit is
 used."""
 
 import heapq

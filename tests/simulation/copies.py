@@ -55,7 +55,7 @@ class CodeCopyRunner:
 
 @contextmanager
 def open_copy_runner() -> Iterator[CodeCopyRunner]:
-    """Start the process, and end it after use."""
+    """Start the process that is forked for each copy, and end this process after use."""
     command = [sys.executable, __file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield CodeCopyRunner(process)
