@@ -42,20 +42,20 @@ _MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S = 2.0
 """For the maximum length of a ramp, the cost of a refusal counts as at least this many seconds. With a smaller value,
 the service refuses more than 3 % of the requests under a limit of 5 requests/s without pauses."""
 
-_MIN_REFUSAL_COST_S = 0.3  # for a ramp below the maximum length, a refusal costs at least this many seconds
+_MIN_REFUSAL_COST_S = 0.3  # for a shorter ramp, the cost of a refusal counts as at least this many seconds
 _MIN_RAMP_RISE_SHARE = 0.015  # the lower end of a ramp is at least this share below its upper end
 # Above the upper end of a ramp, the excess of the rate grows by the factor e in this many seconds. If the limiter
 # counts in a longer window, the excess grows by this factor in one window.
 _EXCESS_GROWTH_TIME_S = 2.0
 _LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requests for a longer time are an outage
-_WINDOW_RISE_SHARE = 0.1  # a ramp after a full window rises to 1 + this share of the mean rate of the window
-# The cause of a refusal is decided by at least this many refusals without a pause, or by this many answers to requests
-# that left after the refused request.
+_WINDOW_RISE_SHARE = 0.1  # a ramp after a full window rises to (1 + this share) times the rate of the window
+# To decide whether a refusal is random, the controller needs at least this many refusals without a pause, or this many
+# answers to requests that left after the refused request.
 _MIN_REFUSALS = 3
 
-_TOLERATED_REFUSAL_SHARE = 0.01  # refusals without a pause that are tolerated in a ramp, for each served request
-# The same share in a search, and while random refusals are expected.
-_TOLERATED_RANDOM_REFUSAL_SHARE = 0.2
+# Number of refusals without a pause that are tolerated for each served request. The second number is for a search, and
+# while random refusals are expected.
+_TOLERATED_REFUSAL_SHARE, _TOLERATED_RANDOM_REFUSAL_SHARE = 0.01, 0.2
 
 _RATE_AFTER_REFUSAL_FACTOR = 0.9
 """The service may serve requests that left after a refused request. The next ramp begins at this many times the rate
@@ -103,7 +103,7 @@ class FoundLimit:
 @dataclass(frozen=True, slots=True)
 class _Ramp:
     """A ramp: in `length_s` seconds, the rate rises from `low_rate` to `high_rate` requests/s. After that, the excess
-    above `high_rate` grows e-fold in `excess_growth_time_s` seconds."""
+    above `high_rate` grows by the factor e in `excess_growth_time_s` seconds."""
 
     low_rate: float
     high_rate: float
@@ -123,7 +123,7 @@ class _Period:
     """The requests from one refusal to the next. A tolerated refusal does not end a period. The fields from
     `refused_request_sent_at` on are about the refusal that ended the period."""
 
-    # The time at which the first request of the period left. After a refusal by a limit, refused requests do not count.
+    # The time at which the first request left. After a refusal by a limit, the first served request counts.
     began_at: float = inf
     served_count: int = 0
     excess_refusal_count: float = 0.0  # number of refusals beyond the tolerated share

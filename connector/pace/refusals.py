@@ -24,8 +24,8 @@ _PACE_SETTLING_S = 2.0
 _MAX_REFUSED_RETRIES = 3  # a kind is final after this many refusals of creates that were sent again
 
 _MAX_TRIAL_S = 60.0
-"""If a series lasts this many seconds after its 20th refusal, its kind may be final. A restart of the service takes
-less time."""
+"""If all creates are refused for this many seconds after the 20th refusal in a row, the refusals may be final. A
+restart of the service takes less time."""
 
 
 @dataclass(slots=True)

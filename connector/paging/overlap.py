@@ -178,7 +178,7 @@ def decide_overlap(
     first_index, last_index = int(shared_indexes[0]), int(shared_indexes[-1])
     previous_indexes = previous_page_indexes[shared_indexes]
     appeared_count = int(np.count_nonzero(new_row_mask[first_index : last_index + 1]))
-    # If the last row of this page is also on the previous page, the rows after this row there have not vanished.
+    # If the previous page also has the last row of this page, the next rows of the previous page have not vanished.
     end_index_of_compared_ids = int(previous_indexes[-1]) + 1 if last_index == len(ids) - 1 else len(previous_ids)
     vanished_count = end_index_of_compared_ids - int(previous_indexes[0]) - len(shared_indexes)
     overlap = PageOverlap(

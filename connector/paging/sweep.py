@@ -165,7 +165,7 @@ class Sweep:
     def is_list_unchanging(self) -> bool:
         """Whether the list seems to be unchanged, so that pages that were fetched ahead may be used.
 
-        The service may answer such pages in any order. Then offsets and TotalCounts do not show a change of the list.
+        The service may answer these pages in any order. Then offsets and TotalCounts do not show a change of the list.
         So after a change, pages are fetched one at a time, until several overlaps show no further change.
         """
         return self._unchanged_overlap_count > 0
@@ -173,8 +173,8 @@ class Sweep:
     def predict_pages(self, max_pages: int) -> list[tuple[int, int | None]]:
         """Return at most `max_pages` pages that follow the next page, each as its offset and its `expected_end`.
 
-        The result assumes that the list does not change. It is empty if an overlap has shown a change recently, or if
-        an overlap was broken. The last page is the empty page at TotalCount.
+        The result assumes that the list does not change. The result is empty if the list has changed recently, or if
+        two pages of the sweep did not match. The last page is the empty page at TotalCount.
         """
         last_page, pages = self._last_page, list[tuple[int, int | None]]()
         is_reading_unchanged_list = self._phase is _Phase.READING and self._unchanged_overlap_count >= 0

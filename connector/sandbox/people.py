@@ -230,8 +230,8 @@ class SyntheticSubscribers:
         return int(digits) if is_number and int(digits) in self.ids else None
 
     def select(self, matches: Callable[[dict[str, Any]], bool]) -> Iterator[int]:
-        """Yield the ids of all subscribers that match. Many subscribers have the same name and gender, so `matches` is
-        called once for them. `matches` must not read Id, Email, ClientUserId or Phone, because these fields differ."""
+        """Yield the ids of all subscribers that match. Many subscribers are copies of one person. `matches` is called
+        once for each person, and must not read Id, Email, ClientUserId or Phone, which differ between copies."""
         matching_person_mask = [
             matches(orjson.loads(subscriber_json)) for subscriber_json in self.build_jsons(self.ids[:_PERSON_COUNT])
         ]

@@ -135,7 +135,8 @@ class SubscriberStore:
         self._hidden_ids: set[int] = set()
         # A heap of (time, id). At this time, the list begins to show the hidden subscriber.
         self._show_heap: list[tuple[float, int]] = []
-        # The time at which the list began to show each new subscriber. An id is removed when all replicas show it.
+        # The times at which the list began to show new subscribers. When all replicas show a subscriber, its time is
+        # deleted.
         self._shown_at_by_id: dict[int, float] = {}
         self._next_id = FIRST_ID
 

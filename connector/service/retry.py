@@ -142,8 +142,8 @@ class Retrier:
         return self._random.uniform(0.0, max_wait_s) + (getattr(_read_answer(state), "retry_after_s", None) or 0.0)
 
     def _is_budget_spent(self, state: RetryCallState) -> bool:
-        """Return True if the budget forbids a retry now. Otherwise count the retry, and return False. Do not count a
-        retry after a refusal because of the rate, which is always allowed."""
+        """Return True if the budget forbids a retry now. Otherwise count the retry, and return False. A retry after a
+        refusal because of the rate is always allowed, and does not count."""
         if is_rate_limited(_read_answer(state)):
             return False
         return not self._budget.spend_retry(self._clock.monotonic())
