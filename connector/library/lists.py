@@ -207,7 +207,7 @@ class StoredSweep:
         empty table. Call this method only once."""
         try:
             remaining_rows = self.schema.empty_table()
-            for batch in self._stage.close_rows().read():
+            for batch in self._stage.finish_staging().read():
                 remaining_rows = pa.concat_tables([remaining_rows, pa.Table.from_batches([batch])])
                 while len(remaining_rows) > max_table_rows:
                     yield remaining_rows.slice(0, max_table_rows)

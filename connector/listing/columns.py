@@ -25,7 +25,7 @@ from connector.fields import FIELDS, LARGEST_ID, Field, FieldKind
 from connector.paging.overlap import IdArray, Mask
 from connector.service.answers import NUMBER_KEYS_OF_PAGE, parse_list_answer, read_whole_number
 from connector.service.wire import AmbiguousResult, ListPage, MaskMessage, Refused
-from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null, find_arrow_type
+from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null_scalar, find_arrow_type
 from connector.warehouse.runs import INVALID
 
 _DECODER_COUNT = 2  # number of threads; more threads would only wait for the service, or for each other
@@ -41,7 +41,7 @@ _ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 _PYTHON_TYPES = {pa.int64(): int, pa.bool_(): bool, pa.list_(pa.string()): list, pa.string(): str, pa.date32(): str}
 """The Python type of a value in JSON by the type of its column."""
 
-_NULL_TEXT = build_null(pa.string())
+_NULL_TEXT = build_null_scalar(pa.string())
 _BLOCK_BYTES = 2**30  # larger than any answer, so that the parser never divides an answer
 
 _MAX_LEADING_BLANKS = 64  # a page with more leading blanks is read value by value

@@ -89,7 +89,7 @@ async def _deliver_run(
             )
         if receipt_count:
             await asyncio.to_thread(
-                write_receipts, destination, pending_run.run_id, job, delivered_at, receipt_stage.close_rows()
+                write_receipts, destination, pending_run.run_id, job, delivered_at, receipt_stage.finish_staging()
             )
     finally:
         receipt_stage.discard()

@@ -107,27 +107,27 @@ def add_run_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: dateti
 
 @lru_cache(maxsize=4)  # nearly all pages have the same length
 def _build_run_columns(run_id: str, exported_at: datetime, row_count: int) -> dict[str, pa.Array]:
-    scalar_by_column = {RUN_ID: build_text(run_id), EXPORTED_AT: build_time(exported_at)}
+    scalar_by_column = {RUN_ID: build_text_scalar(run_id), EXPORTED_AT: build_time_scalar(exported_at)}
     return {name: pa.repeat(value, row_count) for name, value in scalar_by_column.items()}
 
 
-def build_text(text: str) -> pa.StringScalar:
+def build_text_scalar(text: str) -> pa.StringScalar:
     """Return a text as an Arrow scalar."""
     encoded_text = text.encode()
     return _build_scalar(pa.string(), struct.pack("=ii", 0, len(encoded_text)), encoded_text)
 
 
-def build_time(moment: datetime) -> pa.TimestampScalar:
+def build_time_scalar(moment: datetime) -> pa.TimestampScalar:
     """Return an aware time as an Arrow scalar, in UTC and rounded down to the microsecond."""
     return _build_scalar(pa.timestamp("us", "UTC"), struct.pack("=q", (moment - _EPOCH) // timedelta(microseconds=1)))
 
 
-def build_null(arrow_type: pa.DataType) -> pa.Scalar:
+def build_null_scalar(arrow_type: pa.DataType) -> pa.Scalar:
     """Return the null of this Arrow type."""
     return pa.nulls(1, arrow_type)[0]
 
 
-def build_numbers(*values: int) -> pa.Int32Array:
+def build_number_array(*values: int) -> pa.Int32Array:
     """Return an Arrow array of whole numbers of up to 32 bits."""
     packed_numbers = struct.pack(f"={len(values)}i", *values)
     return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(packed_numbers)])
@@ -138,11 +138,11 @@ def _build_scalar(arrow_type: pa.DataType, *buffers: bytes) -> pa.Scalar:
     return pa.Array.from_buffers(arrow_type, 1, [None, *map(pa.py_buffer, buffers)])[0]
 
 
-EMPTY_TEXT: Final = build_text("")
+EMPTY_TEXT: Final = build_text_scalar("")
 """The empty text. Functions that join texts need the empty text as the separator."""
 
-_QUOTE, _COMMA = build_text('"'), build_text(",")
-_NULL_TEXT, _ZERO_NUMBER = build_null(pa.string()), build_numbers(0)[0]
+_QUOTE, _COMMA = build_text_scalar('"'), build_text_scalar(",")
+_NULL_TEXT, _ZERO_NUMBER = build_null_scalar(pa.string()), build_number_array(0)[0]
 _SPACE_CODE = ord(" ")  # JSON must escape every character with a smaller number than the blank
 
 
@@ -166,15 +166,15 @@ def quote_lists(lists: pa.ListArray, opening_quote: str, closing_quote: str) -> 
         texts = pc.replace_substring(texts, special_character, f"\\{special_character}")
     quoted_texts = pc.binary_join_element_wise(_QUOTE, texts, _QUOTE, EMPTY_TEXT)
     lengths = pc.fill_null(pc.list_value_length(lists), _ZERO_NUMBER)
-    offsets = pa.concat_arrays([build_numbers(0), pc.cumulative_sum(lengths).cast(pa.int32())])
+    offsets = pa.concat_arrays([build_number_array(0), pc.cumulative_sum(lengths).cast(pa.int32())])
     inner_texts = pc.binary_join(pa.ListArray.from_arrays(offsets, quoted_texts), _COMMA)
     bracketed_texts = pc.binary_join_element_wise(
-        build_text(opening_quote), inner_texts, build_text(closing_quote), EMPTY_TEXT
+        build_text_scalar(opening_quote), inner_texts, build_text_scalar(closing_quote), EMPTY_TEXT
     )
     return pc.if_else(lists.is_valid(), bracketed_texts, _NULL_TEXT)
 
 
-_UTC_SUFFIX = build_text("+00:00")
+_UTC_SUFFIX = build_text_scalar("+00:00")
 _ISO_TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"  # Arrow's %S includes the fraction: here microseconds
 
 

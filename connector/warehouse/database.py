@@ -52,10 +52,10 @@ class Dialect:
     `type_by_kind` has the SQL type of each kind of column. `quotes` open and close a name. `parameter_prefix` begins
     the name of a parameter. `catalog` and `default_schema` are written before the name of a table, and
     `temporary_prefix` before the name of a temporary table. Three fields are templates: `difference_template` (the
-    condition that two values differ, even if one is null), `bytes_template` (the bytes of a text) and
+    condition that two values differ, even if one is null), `text_to_bytes_template` (the bytes of a text) and
     `first_row_template` (a query for one row).
 
-    - `can_undo_tables`: a rollback also undoes the creation of tables.
+    - `can_roll_back_tables`: a rollback also undoes the creation of tables.
     - `can_cast_null`: null can be cast to the type of a column, so that a wrong type is found without rows.
     - `can_store_nul`: texts may contain U+0000.
     - `max_name_bytes`: the maximum length of a table's name in bytes. The database truncates a longer name without an
@@ -72,11 +72,11 @@ class Dialect:
     default_schema: str | None = None
     temporary_prefix: str = ""
     table_options: str = ""
-    stage_options: str = ""
+    stage_table_options: str = ""
     difference_template: str = "{} IS DISTINCT FROM {}"
-    bytes_template: str = "{}"
+    text_to_bytes_template: str = "{}"
     first_row_template: str = "SELECT 1 FROM {} LIMIT 1"
-    can_undo_tables: bool = True
+    can_roll_back_tables: bool = True
     can_cast_null: bool = True
     can_store_nul: bool = True
     max_name_bytes: int | None = None
@@ -100,7 +100,10 @@ class Dialect:
     def format_difference_condition(self, left_sql: str, right_sql: str, kind: ColumnKind) -> str:
         """Return the condition that two values differ. Texts are compared by bytes, and null is equal to null."""
         if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
-            left_sql, right_sql = self.bytes_template.format(left_sql), self.bytes_template.format(right_sql)
+            left_sql, right_sql = (
+                self.text_to_bytes_template.format(left_sql),
+                self.text_to_bytes_template.format(right_sql),
+            )
         return self.difference_template.format(left_sql, right_sql)
 
 
@@ -180,7 +183,7 @@ class StagedRows:
 
 
 class Stage:
-    """A file that collects rows. `close_rows` returns all rows, and `discard` closes the file."""
+    """A file that collects rows. `finish_staging` returns all rows, and `discard` closes the file."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
         self._file = file
@@ -196,7 +199,7 @@ class Stage:
         if self._unwritten_row_count >= _MIN_BATCH_ROWS:
             self._write_batch()
 
-    def close_rows(self) -> StagedRows:
+    def finish_staging(self) -> StagedRows:
         """Write the last batch, and return all rows in their order."""
         self._write_batch()
         self._writer.close()

@@ -22,7 +22,7 @@ from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, RunAborted
 from connector.service.settings import is_loopback
 from connector.stores import is_url
-from connector.warehouse.columns import build_null, build_text, build_time
+from connector.warehouse.columns import build_null_scalar, build_text_scalar, build_time_scalar
 from connector.warehouse.database import Stage, StagedRows, open_stage
 from connector.warehouse.runs import (
     COLUMNS_OF_RUN,
@@ -124,7 +124,7 @@ class DeltaWriter:
         if self._stage is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate_errors():
-            rows = self._stage.close_rows()
+            rows = self._stage.finish_staging()
             table = self._open_table()
             run_number = _compute_run_number(run.exported_at)
             refuse_if_superseded(self._read_state(table), run_number, run, self._mode, str(self))
@@ -137,7 +137,7 @@ class DeltaWriter:
             return self._commit_rows(table, rows, run)
         except _DELTA_ERRORS as error:
             if self._has_run(run.run_id):
-                return RowChanges(inserted_count=run.row_count)
+                return RowChanges(inserted_row_count=run.row_count)
             raise self._build_failure(error) from error
 
     def interrupt(self) -> None:
@@ -171,7 +171,7 @@ class DeltaWriter:
                 else "merge",  # keep columns that the user has added; new rows have no values in these columns
                 storage_options=_read_storage_options(self._location),
             )
-            changes = RowChanges(inserted_count=run.row_count)
+            changes = RowChanges(inserted_row_count=run.row_count)
         if (
             table is not None
             and not _is_made_by_connector(table)
@@ -183,7 +183,7 @@ class DeltaWriter:
     def _merge_rows(
         self, table: DeltaTable, row_reader: pa.RecordBatchReader, run: ExportRun, commit_properties: CommitProperties
     ) -> RowChanges:
-        """Update changed rows, and insert new rows. If the run proves departures, mark the rows of subscribers who have
+        """Update changed rows, and insert new rows. If the run proves absence, mark the rows of subscribers who have
         left the list."""
         compared_names = [name for name in self._staged_schema.names if name != ID]
         is_changed_sql = " OR ".join(f"(t.{name} IS DISTINCT FROM s.{name})" for name in compared_names)
@@ -194,7 +194,7 @@ class DeltaWriter:
             .when_matched_update_all(predicate=f"{is_changed_sql} OR (t.{DELETED_AT} IS NOT NULL)")
             .when_not_matched_insert_all()
         )
-        if run.proves_departures:
+        if run.proves_absence:
             filter_sqls = (f"t.{name} = {_quote_literal(value)}" for name, value in run.filters.items())
             time_sql = f"TIMESTAMP '{run.exported_at.isoformat()}'"
             merge = merge.when_not_matched_by_source_update(
@@ -207,9 +207,9 @@ class DeltaWriter:
     def _add_run_columns(self, batch: pa.RecordBatch, run: ExportRun) -> pa.RecordBatch:
         """Return the staged rows with the columns of the run. In the mode upsert, also add an empty `deleted_at`."""
         run_columns = {
-            RUN_ID: build_text(run.run_id),
-            EXPORTED_AT: build_time(run.exported_at),
-            DELETED_AT: build_null(self._schema.field(EXPORTED_AT).type),
+            RUN_ID: build_text_scalar(run.run_id),
+            EXPORTED_AT: build_time_scalar(run.exported_at),
+            DELETED_AT: build_null_scalar(self._schema.field(EXPORTED_AT).type),
         }
         columns = [
             pa.repeat(run_columns[name], len(batch)) if name in run_columns else batch.column(name)
@@ -244,8 +244,8 @@ class DeltaWriter:
             # By default, Delta deletes commits from the log after 30 days. The table's description still has the mode.
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
-        is_needed_by_column = {field.name: not field.nullable for field in table.schema().fields}
-        return TargetState(self._location, is_needed_by_column, table.count() > 0, runs, ())
+        requirement_by_column = {field.name: not field.nullable for field in table.schema().fields}
+        return TargetState(self._location, requirement_by_column, table.count() > 0, runs, ())
 
     def _has_run(self, run_id: str) -> bool:
         try:

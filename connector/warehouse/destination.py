@@ -412,7 +412,7 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
     is_table, is_csv = destination.is_database, destination.format is Format.CSV
     is_delta, is_standard_output = destination.format is Format.DELTA, destination.is_standard_output
     has_permissions = destination.object_url is None and not is_standard_output and (is_delta or not is_table)
-    is_refused_by_key = {
+    refusal_by_key = {
         "guard_formulas": destination.file_options.has_guarded_formulas and not is_csv,
         "csv_dialect": destination.file_options.is_for_excel and not is_csv,
         "delimiter": has_delimiter and not is_csv,
@@ -424,7 +424,7 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
         "table": is_delta and destination.table != "subscribers",
         "schema": is_delta and destination.schema is not None,
     }
-    for key, is_refused in is_refused_by_key.items():
+    for key, is_refused in refusal_by_key.items():
         if is_refused:
             option = "--no-run-columns" if key == "run_columns" else f"--{key.replace('_', '-')}"
             raise ConfigurationError(f"{destination} does not take {option} (in a job: {key}). Leave this option out.")

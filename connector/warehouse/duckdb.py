@@ -188,7 +188,7 @@ class DuckdbDatabase:
             "AND lower(schema_name) = lower($2) AND lower(table_name) = lower($3)"
         )
         rows = self.connection.execute(select_sql, [_CATALOG_NAME, name.schema or "main", name.table]).fetchall()
-        return (str(rows[0][0]) if rows else None), {str(column): bool(is_needed) for _, column, is_needed in rows}
+        return (str(rows[0][0]) if rows else None), {str(column): bool(is_required) for _, column, is_required in rows}
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         select_sql = (

@@ -141,7 +141,7 @@ class CsvFormat:
 
     def write(self, table: pa.Table) -> None:
         flat_table = flatten_table(table, format_lists=self._format_lists)
-        self._writer.write_table(_guard_texts(flat_table) if self._options.has_guarded_formulas else flat_table)
+        self._writer.write_table(_escape_formulas(flat_table) if self._options.has_guarded_formulas else flat_table)
 
     def close(self, run: ExportRun | None) -> None:
         self._writer.close()
@@ -173,7 +173,7 @@ class CsvFormat:
             return None
 
 
-def _guard_texts(table: pa.Table) -> pa.Table:
+def _escape_formulas(table: pa.Table) -> pa.Table:
     columns = []
     for column in table.columns:
         if pa.types.is_string(column.type):
@@ -257,7 +257,7 @@ class ExcelFormat:
     def is_of_export(file: BinaryIO) -> bool:
         try:
             return "connector_run" in read_properties(file)
-        except (*_DAMAGE_ERRORS, *_NO_WORKBOOK_ERRORS):
+        except (*_DAMAGE_ERRORS, *_ERRORS_OF_INVALID_WORKBOOKS):
             return False
 
     @staticmethod
@@ -267,11 +267,18 @@ class ExcelFormat:
             filters_digest, verdict = properties["connector_filters"], properties["connector_verdict"]
             is_same_query = verdict == "complete" and filters_digest == _compute_filters_digest(filters)
             return int(properties["connector_rows"]) if is_same_query else None
-        except (*_DAMAGE_ERRORS, *_NO_WORKBOOK_ERRORS):
+        except (*_DAMAGE_ERRORS, *_ERRORS_OF_INVALID_WORKBOOKS):
             return None
 
 
-_NO_WORKBOOK_ERRORS = (zipfile.BadZipFile, KeyError, ValueError, RuntimeError, NotImplementedError, SyntaxError)
+_ERRORS_OF_INVALID_WORKBOOKS = (
+    zipfile.BadZipFile,
+    KeyError,
+    ValueError,
+    RuntimeError,
+    NotImplementedError,
+    SyntaxError,
+)
 """The errors of reading properties from a file that is not a workbook. ParseError of ElementTree is a SyntaxError."""
 
 

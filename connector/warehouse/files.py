@@ -277,7 +277,7 @@ class FileWriter:
             self.is_committing = not isinstance(self._target, StandardOutput)
             self._target.publish(must_be_new=not run.certificate.is_complete)
         self.discard()
-        return RowChanges(inserted_count=run.row_count)
+        return RowChanges(inserted_row_count=run.row_count)
 
     def interrupt(self) -> None:
         """Do nothing, because writing a file cannot be interrupted. The program that reads standard output may delay

@@ -89,7 +89,7 @@ def open_database(destination: Destination) -> "Database":
         case Format.DUCKDB:
             from connector.warehouse.duckdb import MEMORY_LIMIT, MERGE_MEMORY_LIMIT, DuckdbDatabase
 
-            memory = MERGE_MEMORY_LIMIT if destination.mode.is_by_id else MEMORY_LIMIT
+            memory = MERGE_MEMORY_LIMIT if destination.mode.merges_by_id else MEMORY_LIMIT
             return DuckdbDatabase(destination.path.resolve(), memory=memory)
         case Format.SQLITE:
             from connector.warehouse.sqlite import SqliteDatabase

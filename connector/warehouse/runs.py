@@ -57,7 +57,7 @@ class ExportRun:
         return filters
 
     @property
-    def proves_departures(self) -> bool:
+    def proves_absence(self) -> bool:
         """Whether a subscriber that this export did not find has left the list. The proof is a complete certificate
         with a checked TotalCount."""
         return self.certificate.is_complete and self.certificate.total_count is TotalCountCheck.CHECKED
@@ -68,9 +68,9 @@ class RowChanges:
     """The numbers of rows that `publish` has inserted, updated and closed in the target. A closed row was replaced, was
     marked as deleted, or is a version that has ended."""
 
-    inserted_count: int = 0
-    updated_count: int = 0
-    closed_count: int = 0
+    inserted_row_count: int = 0
+    updated_row_count: int = 0
+    closed_row_count: int = 0
 
 
 class CommitUnknown(RunAborted):
@@ -131,7 +131,7 @@ class Mode(StrEnum):
     HISTORY = "history"
 
     @property
-    def is_by_id(self) -> bool:
+    def merges_by_id(self) -> bool:
         """Whether the rows of the list are merged into the table by their id."""
         return self in (Mode.UPSERT, Mode.HISTORY)
 
@@ -154,11 +154,11 @@ FINISHED_RUN_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_
 @dataclass(frozen=True, slots=True)
 class TargetState:
     """The state of a table. `stored_name` is the name that the database has for the table (None: the table does not
-    exist). `is_needed_by_column` has, for each column, whether each row needs a value. `runs` are the finished runs,
+    exist). `requirement_by_column` has, for each column, whether each row needs a value. `runs` are the finished runs,
     the latest first. `referrers` are the tables with a foreign key to this table."""
 
     stored_name: str | None
-    is_needed_by_column: Mapping[str, bool]
+    requirement_by_column: Mapping[str, bool]
     has_rows: bool
     runs: Sequence[FinishedRun]
     referrers: Sequence[str]
@@ -190,7 +190,7 @@ def check_target(
             f"{target_name} is kept in the mode {target_state.runs[0].mode}, not {mode}. Export to another table, or "
             "drop this table."
         )
-    existing_column_names = {name.lower() for name in target_state.is_needed_by_column}
+    existing_column_names = {name.lower() for name in target_state.requirement_by_column}
     missing_column_names = [name for name in columns if name.lower() not in existing_column_names]
     if missing_column_names:
         raise ConfigurationError(
@@ -199,14 +199,14 @@ def check_target(
             "--columns (in a job columns:), export to another table, or drop this table."
         )
     written_column_names = {name.lower() for name in columns}
-    needed_column_names = [
+    required_column_names = [
         name
-        for name, is_needed in target_state.is_needed_by_column.items()
-        if is_needed and name.lower() not in written_column_names
+        for name, is_required in target_state.requirement_by_column.items()
+        if is_required and name.lower() not in written_column_names
     ]
-    if needed_column_names:
+    if required_column_names:
         raise ConfigurationError(
-            f"{target_name} needs a value in {', '.join(needed_column_names)} for each row, and this export has no "
+            f"{target_name} needs a value in {', '.join(required_column_names)} for each row, and this export has no "
             "values for these columns. Allow NULL in the columns, set a default for the columns, or export to another "
             "table."
         )
@@ -221,7 +221,7 @@ def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[s
     """Raise ConfigurationError if the export lacks a column of its filters and the mode needs the column to find
     subscribers who have left the list."""
     missing_column_names = [name for name in filters if name not in columns]
-    if missing_column_names and mode.is_by_id:
+    if missing_column_names and mode.merges_by_id:
         raise ConfigurationError(
             f"The export is filtered by {', '.join(missing_column_names)}, which its columns lack. The mode {mode} "
             "needs these columns to find subscribers who have left the list. Add the columns to --columns."
@@ -243,7 +243,7 @@ def refuse_if_superseded(
     newer_run_numbers = [
         finished_run.number
         for finished_run in target_state.runs
-        if finished_run.number > own_run_number and _may_overlap(mode, finished_run.filters, run.filters)
+        if finished_run.number > own_run_number and _may_share_subscribers(mode, finished_run.filters, run.filters)
     ]
     if newer_run_numbers:
         raise RunAborted(
@@ -252,7 +252,7 @@ def refuse_if_superseded(
         )
 
 
-def _may_overlap(mode: Mode, filters_json: str, own_filters: Mapping[str, object]) -> bool:
+def _may_share_subscribers(mode: Mode, filters_json: str, own_filters: Mapping[str, object]) -> bool:
     """Return whether one subscriber can be in both exports. The base and the id of a subscriber never change."""
     if mode is Mode.REPLACE:
         return True
@@ -305,7 +305,7 @@ def build_end_values(run: ExportRun, changes: RowChanges) -> dict[str, object]:
         "filters": format_filters(run.filters),
         "rows_read": certificate.distinct,
         "rows_written": run.row_count,
-        "rows_inserted": changes.inserted_count,
-        "rows_updated": changes.updated_count,
-        "rows_closed": changes.closed_count,
+        "rows_inserted": changes.inserted_row_count,
+        "rows_updated": changes.updated_row_count,
+        "rows_closed": changes.closed_row_count,
     }

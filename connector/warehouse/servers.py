@@ -22,7 +22,7 @@ import pyarrow.csv as arrow_csv
 import sqlalchemy as sa
 
 from connector.databases import DatabaseUrl, build_engine, explain, format_url, list_errors
-from connector.warehouse.columns import EMPTY_TEXT, build_text, format_lists_as_json, quote_lists
+from connector.warehouse.columns import EMPTY_TEXT, build_text_scalar, format_lists_as_json, quote_lists
 from connector.warehouse.database import ColumnKind, Dialect, Interruption, StagedRows, Statement, TableName
 from connector.warehouse.statements import read_kinds
 
@@ -39,7 +39,7 @@ _TYPE_BY_KIND: Mapping[ColumnKind, sa.types.TypeEngine[Any]] = {
     ColumnKind.TAGS: sa.Text(),
 }
 
-_TYPE_BY_VALUE: Mapping[type, sa.types.TypeEngine[Any]] = {
+_SQL_TYPE_BY_PYTHON_TYPE: Mapping[type, sa.types.TypeEngine[Any]] = {
     bool: sa.Boolean(), int: sa.BigInteger(), str: sa.String(), datetime: sa.DateTime(timezone=True)
 }  # fmt: skip
 """SQL types of parameters, by the Python type of the value. Some drivers cannot infer the SQL types."""
@@ -109,7 +109,7 @@ class SqlalchemyDatabase:
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         type_by_column = {name: _TYPE_BY_KIND[column_type] for name, column_type in read_kinds(rows.schema).items()}
-        type_by_column |= {name: _TYPE_BY_VALUE[type(value)] for name, value in shared_values.items()}
+        type_by_column |= {name: _SQL_TYPE_BY_PYTHON_TYPE[type(value)] for name, value in shared_values.items()}
         placeholders_sql = ", ".join(f":{name}" for name in type_by_column)
         insert_sql = (
             f"INSERT INTO {table} ({self.dialect.format_names(list(type_by_column))}) VALUES ({placeholders_sql})"  # noqa: S608 - names, quoted
@@ -132,7 +132,8 @@ class SqlalchemyDatabase:
     def build_text_clause(self, statement: Statement) -> sa.TextClause:
         """Return the statement with its values and the types of the values."""
         bind_parameters = [
-            sa.bindparam(name, value, _TYPE_BY_VALUE.get(type(value))) for name, value in statement.values.items()
+            sa.bindparam(name, value, _SQL_TYPE_BY_PYTHON_TYPE.get(type(value)))
+            for name, value in statement.values.items()
         ]
         return sa.text(statement.text).bindparams(*bind_parameters)
 
@@ -167,14 +168,17 @@ class SqlalchemyDatabase:
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         inspector = sa.inspect(self.connection)
-        own_name = (name.schema or inspector.default_schema_name or "").lower(), name.table.lower()
+        target_schema_and_table = (name.schema or inspector.default_schema_name or "").lower(), name.table.lower()
         referrers = []
         for schema in inspector.get_schema_names():
             for (_, table), foreign_keys in inspector.get_multi_foreign_keys(schema=schema).items():
-                referred_names = [
+                referenced_schemas_and_tables = [
                     ((key["referred_schema"] or schema).lower(), key["referred_table"].lower()) for key in foreign_keys
                 ]
-                if own_name in referred_names and (schema.lower(), table.lower()) != own_name:
+                if (
+                    target_schema_and_table in referenced_schemas_and_tables
+                    and (schema.lower(), table.lower()) != target_schema_and_table
+                ):
                     referrers.append(f"{schema}.{table}")
         return referrers
 
@@ -212,7 +216,7 @@ def _build_dialect(dialect: sa.Dialect) -> Dialect:
         type_by_kind={kind: str(column_type.compile(dialect)) for kind, column_type in _TYPE_BY_KIND.items()},
         quotes=(preparer.initial_quote, preparer.final_quote),
         first_row_template=str(first_row_template.compile(dialect=dialect, compile_kwargs={"literal_binds": True})),
-        can_undo_tables=False,
+        can_roll_back_tables=False,
         can_cast_null=False,
         can_store_nul=False,
         max_name_bytes=dialect.max_identifier_length if dialect.name == "postgresql" else None,
@@ -267,7 +271,7 @@ class PostgresDatabase(SqlalchemyDatabase):
             ColumnKind.TAGS: "TEXT[]",
         },
         temporary_prefix="pg_temp.",  # the search path may have another table with the name of the stage
-        stage_options="ON COMMIT DROP",  # with a connection pooler, the connection does not end with the export
+        stage_table_options="ON COMMIT DROP",  # with a connection pooler, the connection does not end with the export
         can_store_nul=False,
         max_name_bytes=63,
     )
@@ -284,11 +288,11 @@ class PostgresDatabase(SqlalchemyDatabase):
         connection.exec_driver_sql(self._BEGIN_SQL)
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
-        shared_texts = {key: str(value) for key, value in shared_values.items()}
-        columns_sql = self.dialect.format_names([*rows.schema.names, *shared_texts])
+        text_by_shared_column = {column: str(value) for column, value in shared_values.items()}
+        columns_sql = self.dialect.format_names([*rows.schema.names, *text_by_shared_column])
         with self.open_driver() as driver, driver.cursor() as cursor:
             with cursor.copy(f"COPY {table} ({columns_sql}) FROM STDIN (FORMAT csv)") as copy:
-                for csv_text in self._format_csv_ahead(rows, shared_texts):
+                for csv_text in self._format_csv_ahead(rows, text_by_shared_column):
                     copy.write(csv_text)
             return int(cursor.rowcount)
 
@@ -307,7 +311,7 @@ class PostgresDatabase(SqlalchemyDatabase):
         columns = [
             quote_lists(column, "{", "}") if pa.types.is_list(column.type) else column for column in batch.columns
         ]
-        columns += [pa.repeat(build_text(value), batch.num_rows) for value in shared_values.values()]
+        columns += [pa.repeat(build_text_scalar(value), batch.num_rows) for value in shared_values.values()]
         csv_buffer = BytesIO()
         arrow_csv.write_csv(
             pa.record_batch(columns, names=[*batch.schema.names, *shared_values]), csv_buffer, self._CSV_OPTIONS
@@ -338,7 +342,7 @@ class PostgresDatabase(SqlalchemyDatabase):
         return isinstance(error, sa.exc.DBAPIError) and not is_permanent
 
 
-_APOSTROPHE, _COMMA = build_text("'"), build_text(",")
+_APOSTROPHE, _COMMA = build_text_scalar("'"), build_text_scalar(",")
 _UTF8_SQL = "CHARACTER SET utf8mb4"
 
 
@@ -383,8 +387,9 @@ class MysqlDatabase(SqlalchemyDatabase):
         quotes=("`", "`"),
         table_options="ENGINE=InnoDB DEFAULT CHARSET=utf8mb4",
         difference_template="NOT ({} <=> {})",
-        bytes_template="CAST(CONVERT({} USING utf8mb4) AS BINARY)",  # collations ignore case, accents and final blanks
-        can_undo_tables=False,
+        # Collations ignore case, accents and final blanks, so texts are compared by bytes.
+        text_to_bytes_template="CAST(CONVERT({} USING utf8mb4) AS BINARY)",
+        can_roll_back_tables=False,
         can_cast_null=False,
         has_comma_join=True,
     )
@@ -407,12 +412,12 @@ class MysqlDatabase(SqlalchemyDatabase):
         insert_prefix = (
             f"INSERT INTO {table} ({self.dialect.format_names([*rows.schema.names, *shared_values])}) VALUES"
         )
-        shared_texts = [str(value) for value in shared_values.values()]
+        row_end_texts = [str(value) for value in shared_values.values()]
         row_count = 0
         with self.open_driver() as driver, driver.cursor() as cursor:
             for batch in rows.read():
                 row_count += batch.num_rows
-                for statement in format_inserts(insert_prefix, batch, self._MAX_STATEMENT_BYTES, shared_texts):
+                for statement in format_inserts(insert_prefix, batch, self._MAX_STATEMENT_BYTES, row_end_texts):
                     cursor.execute(statement)
         return row_count
 
@@ -448,15 +453,15 @@ def _format_hex(text: str) -> str:
 
 
 def format_inserts(
-    insert_prefix: str, batch: pa.RecordBatch, max_bytes: int, shared_texts: Sequence[str]
+    insert_prefix: str, batch: pa.RecordBatch, max_bytes: int, row_end_texts: Sequence[str]
 ) -> Iterator[str]:
     """Yield statements that begin with `insert_prefix` (INSERT … VALUES). A statement has at most `max_bytes`, or one
     row.
 
-    Each row ends with the ASCII texts `shared_texts`. A text with a backslash is written in hexadecimal digits, because
-    a pooler may reset the session's setting NO_BACKSLASH_ESCAPES.
+    Each row ends with the ASCII texts `row_end_texts`. A text with a backslash is written in hexadecimal digits,
+    because a pooler may reset the session's setting NO_BACKSLASH_ESCAPES.
     """
-    row_end = "".join(f",'{text.replace(chr(39), chr(39) * 2)}'" for text in shared_texts)
+    row_end = "".join(f",'{text.replace(chr(39), chr(39) * 2)}'" for text in row_end_texts)
     columns = [_format_literals(column) for column in pa.Table.from_batches([batch]).columns]
     joined_rows = pc.binary_join_element_wise(*columns, _COMMA, null_handling="replace", null_replacement="NULL")
     rows: list[str] = []

@@ -128,7 +128,7 @@ class SqliteDatabase:
 
     def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
         rows = self.connection.execute(_COLUMNS_SQL, {"table": name.table}).fetchall()
-        return (str(rows[0][0]) if rows else None), {str(column): bool(is_needed) for _, column, is_needed in rows}
+        return (str(rows[0][0]) if rows else None), {str(column): bool(is_required) for _, column, is_required in rows}
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         """Return the tables that declare a foreign key. This connection does not enforce foreign keys, but other

@@ -143,7 +143,7 @@ class TableStatements:
         }
         self.target = dialect.format_name(name)
         self.runs = dialect.format_name(TableName(RUNS_TABLE, name.schema))
-        self.stage = dialect.temporary_prefix + dialect.quote(_STAGE_NAME)
+        self.stage_table = dialect.temporary_prefix + dialect.quote(_STAGE_NAME)
         self._changed_rows = dialect.temporary_prefix + dialect.quote(_CHANGED_ROWS_NAME)
 
     @property
@@ -151,31 +151,33 @@ class TableStatements:
         """Whether `publish` deletes rows of the table, either to replace or to update them."""
         return self._mode is Mode.REPLACE or (self._mode is Mode.UPSERT and self._dialect.is_columnar)
 
-    def create_schema(self, schema: str) -> Statement:
+    def build_schema_creation(self, schema: str) -> Statement:
         """Return the statement that creates the schema."""
         catalog_prefix = "" if self._dialect.catalog is None else f"{self._dialect.quote(self._dialect.catalog)}."
         return Statement(f"CREATE SCHEMA {catalog_prefix}{self._dialect.quote(schema)}")
 
-    def create_target(self) -> Statement:
+    def build_target_creation(self) -> Statement:
         """Return the statement that creates the table."""
         kind_by_column = self._kind_by_column | {name: column.kind for name, column in MODE_COLUMNS[self._mode].items()}
-        return self._create_table(
+        return self._build_table_creation(
             "TABLE", self.target, kind_by_column, _PRIMARY_KEY_BY_MODE[self._mode], self._dialect.table_options
         )
 
-    def create_runs(self) -> Statement:
+    def build_runs_table_creation(self) -> Statement:
         """Return the statement that creates `_connector_runs`."""
         kind_by_column = {name: column.kind for name, column in RUN_COLUMNS.items()}
-        return self._create_table("TABLE", self.runs, kind_by_column, _RUN_KEY, self._dialect.table_options)
+        return self._build_table_creation("TABLE", self.runs, kind_by_column, _RUN_KEY, self._dialect.table_options)
 
-    def create_stage(self) -> Statement:
+    def build_stage_creation(self) -> Statement:
         """Return the statement that creates the stage. The end of the transaction or of the connection drops the
         stage."""
         key_columns = () if self._dialect.is_columnar else (ID,)
-        options = self._dialect.stage_options or self._dialect.table_options
-        return self._create_table("TEMPORARY TABLE", self.stage, self._kind_by_stage_column, key_columns, options)
+        options = self._dialect.stage_table_options or self._dialect.table_options
+        return self._build_table_creation(
+            "TEMPORARY TABLE", self.stage_table, self._kind_by_stage_column, key_columns, options
+        )
 
-    def _create_table(
+    def _build_table_creation(
         self,
         table_kind: str,
         name: str,
@@ -192,76 +194,76 @@ class TableStatements:
             column_definitions.append(f"PRIMARY KEY ({self._dialect.format_names(key_columns)})")
         return Statement(f"CREATE {table_kind} {name} ({', '.join(column_definitions)}) {options}".rstrip())
 
-    def select_first_row(self) -> Statement:
+    def build_first_row_query(self) -> Statement:
         """Return a query whose result is one row if the table is not empty."""
         return Statement(self._dialect.first_row_template.format(self.target))
 
-    def select_last_run_number(self) -> Statement:
+    def build_last_run_number_query(self) -> Statement:
         """Return a query whose result is the highest run number of this table, or 0 if the table has no run."""
-        return self._select_runs(f"coalesce(max({self._dialect.quote('number')}), 0)")
+        return self._build_runs_query(f"coalesce(max({self._dialect.quote('number')}), 0)")
 
-    def select_lowest_run_number(self) -> Statement:
+    def build_lowest_run_number_query(self) -> Statement:
         """Return a query whose result is the lowest run number of this table, or null if the table has no run."""
-        return self._select_runs(f"min({self._dialect.quote('number')})")
+        return self._build_runs_query(f"min({self._dialect.quote('number')})")
 
-    def select_finished_runs(self) -> Statement:
+    def build_finished_runs_query(self) -> Statement:
         """Return a query whose rows are the finished runs of this table, the latest first."""
         quote = self._dialect.quote
-        query = self._select_runs(self._dialect.format_names(FINISHED_RUN_COLUMNS))
+        query = self._build_runs_query(self._dialect.format_names(FINISHED_RUN_COLUMNS))
         finished_condition_sql = f"AND {quote('finished_at')} IS NOT NULL ORDER BY {quote('number')} DESC"
         return Statement(f"{query.text} {finished_condition_sql}", query.values)
 
-    def select_finished_run(self, run_number: int) -> Statement:
+    def build_finished_run_query(self, run_number: int) -> Statement:
         """Return a query whose result is one row if the run with this number has finished."""
-        condition_sql = f"{self._format_run_row_condition()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
-        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition_sql}", self._list_run_row_values(run_number))
+        condition_sql = f"{self._format_condition_of_run()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
+        return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition_sql}", self._list_parameters_of_run(run_number))
 
-    def _select_runs(self, columns_sql: str) -> Statement:
+    def _build_runs_query(self, columns_sql: str) -> Statement:
         condition_sql = f"{self._dialect.quote('table_name')} = {self._dialect.parameter_prefix}table_name"
         return Statement(
             f"SELECT {columns_sql} FROM {self.runs} WHERE {condition_sql}", {"table_name": self._name.table}
         )
 
-    def insert_run_row(self, values: ParameterValues) -> Statement:
+    def build_run_row_insert(self, values: ParameterValues) -> Statement:
         """Return the statement that adds a row to `_connector_runs`."""
         parameters_sql = ", ".join(f"{self._dialect.parameter_prefix}{name}" for name in values)
         return Statement(
             f"INSERT INTO {self.runs} ({self._dialect.format_names(list(values))}) VALUES ({parameters_sql})", values
         )
 
-    def update_run_row(self, run_number: int, row_values: ParameterValues) -> Statement:
+    def build_run_row_update(self, run_number: int, row_values: ParameterValues) -> Statement:
         """Return the statement that sets these values in the row of the run with this number."""
         assignments_sql = ", ".join(
             f"{self._dialect.quote(name)} = {self._dialect.parameter_prefix}{name}" for name in row_values
         )
-        row_values = {**row_values, **self._list_run_row_values(run_number)}
+        row_values = {**row_values, **self._list_parameters_of_run(run_number)}
         return Statement(
-            f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._format_run_row_condition()}", row_values
+            f"UPDATE {self.runs} SET {assignments_sql} WHERE {self._format_condition_of_run()}", row_values
         )
 
-    def lock_run_row(self, run_number: int) -> Statement:
+    def build_run_row_lock(self, run_number: int) -> Statement:
         """Return the statement that locks the row of the run with this number and changes nothing."""
         return Statement(
-            self._format_empty_update(self.runs, "job", self._format_run_row_condition()),
-            self._list_run_row_values(run_number),
+            self._format_update_without_change(self.runs, "job", self._format_condition_of_run()),
+            self._list_parameters_of_run(run_number),
         )
 
-    def _format_run_row_condition(self) -> str:
+    def _format_condition_of_run(self) -> str:
         quote, parameter_prefix = self._dialect.quote, self._dialect.parameter_prefix
         return f"{quote('table_name')} = {parameter_prefix}table_name AND {quote('number')} = {parameter_prefix}number"
 
-    def _list_run_row_values(self, run_number: int) -> ParameterValues:
+    def _list_parameters_of_run(self, run_number: int) -> ParameterValues:
         return {"table_name": self._name.table, "number": run_number}
 
-    def _format_empty_update(self, table: str, column: str, condition_sql: str) -> str:
+    def _format_update_without_change(self, table: str, column: str, condition_sql: str) -> str:
         quoted_column = self._dialect.quote(column)
         return f"UPDATE {table} SET {quoted_column} = {quoted_column} WHERE {condition_sql}"
 
-    def delete_all_rows(self) -> Statement:
+    def build_delete_of_all_rows(self) -> Statement:
         """Return the statement that deletes every row of the table."""
         return Statement(f"DELETE FROM {self.target}")
 
-    def list_rehearsal_statements(self) -> list[Statement]:
+    def build_rehearsal_statements(self) -> list[Statement]:
         """Return each kind of statement that `publish` needs, but without rows. Executing these statements before the
         list is read shows missing rights, missing columns and wrong types."""
         target, changed_column = self.target, {Mode.UPSERT: DELETED_AT, Mode.HISTORY: VALID_TO}.get(self._mode)
@@ -272,11 +274,11 @@ class TableStatements:
                 f"CURRENT_TIMESTAMP, {sample_sql}",
             )
         insert_sql = f"INSERT INTO {target} ({names_sql}) SELECT {sample_sql} WHERE {_NO_ROW_CONDITION_SQL}"
-        update_runs_sql = self._format_empty_update(self.runs, "job", _NO_ROW_CONDITION_SQL)
+        update_runs_sql = self._format_update_without_change(self.runs, "job", _NO_ROW_CONDITION_SQL)
         if changed_column is not None:
             statement_texts = [
                 insert_sql,
-                self._format_empty_update(target, changed_column, _NO_ROW_CONDITION_SQL),
+                self._format_update_without_change(target, changed_column, _NO_ROW_CONDITION_SQL),
                 update_runs_sql,
             ]
         elif self._mode is Mode.APPEND:
@@ -288,11 +290,11 @@ class TableStatements:
     def _format_sample_sql(self) -> str:
         """Return a SELECT list with the types of the export's columns, and its FROM clause."""
         quote = self._dialect.quote
-        if self._mode.is_by_id:
+        if self._mode.merges_by_id:
             column_sqls = [
                 quote(column) if column in self._kind_by_stage_column else "NULL" for column in self._kind_by_column
             ]
-            return f"{', '.join(column_sqls)} FROM {self.stage}"
+            return f"{', '.join(column_sqls)} FROM {self.stage_table}"
         if self._dialect.can_cast_null:
             column_sqls = [
                 f"CAST(NULL AS {self._dialect.type_by_kind[kind]})" for kind in self._kind_by_column.values()
@@ -302,10 +304,10 @@ class TableStatements:
 
     def build_merge_steps(self, run: ExportRun, exported_at: object) -> list[MergeStep]:
         """Return the steps that merge the staged rows into the table, in their order. `exported_at` is a value for the
-        database. A subscriber has left the list if the stage lacks the row, the run proves departures, and the row
+        database. A subscriber has left the list if the stage lacks the row, the run proves absence, and the row
         matches the run's filters."""
         merge = _Merge(
-            self._dialect, self.target, self.stage, self._changed_rows, self._kind_by_column, run, exported_at
+            self._dialect, self.target, self.stage_table, self._changed_rows, self._kind_by_column, run, exported_at
         )
         return merge.build_upsert_steps() if self._mode is Mode.UPSERT else merge.build_history_steps()
 
@@ -317,13 +319,14 @@ class _Merge:
         self,
         dialect: Dialect,
         target: str,
-        stage: str,
+        stage_table: str,
         changed_rows_table: str,
         kind_by_column: Mapping[str, ColumnKind],
         run: ExportRun,
         exported_at: object,
     ) -> None:
-        self._dialect, self._target, self._stage, self._changed_rows = dialect, target, stage, changed_rows_table
+        self._dialect, self._target = dialect, target
+        self._stage_table, self._changed_rows = stage_table, changed_rows_table
         self._kind_by_column, self._run = kind_by_column, run
         self._exported_at_parameter = f"{dialect.parameter_prefix}exported_at"
         self._run_columns = {RUN_ID: f"{dialect.parameter_prefix}run_id", EXPORTED_AT: self._exported_at_parameter}
@@ -339,30 +342,30 @@ class _Merge:
             DELETED_AT: "NULL"
         }
         change_condition_sql = f"{self._format_change_condition()} OR {deleted_at_sql} IS NOT NULL"
-        departure_sql_by_column = {DELETED_AT: self._exported_at_parameter, **self._run_columns}
+        deletion_sql_by_column = {DELETED_AT: self._exported_at_parameter, **self._run_columns}
         return [
             *(
-                self._delete_and_insert_rows(new_sql_by_column, change_condition_sql)
+                self._build_delete_and_insert_steps(new_sql_by_column, change_condition_sql)
                 if self._dialect.is_columnar
-                else self._update_rows(new_sql_by_column, change_condition_sql)
+                else self._build_update_steps(new_sql_by_column, change_condition_sql)
             ),
-            ("inserted", self._insert_rows(self._sql_by_column, "1 = 1")),
-            *self._close_departed_rows(departure_sql_by_column, f"{deleted_at_sql} IS NULL"),
+            ("inserted", self._build_row_insert(self._sql_by_column, "1 = 1")),
+            *self._build_absence_steps(deletion_sql_by_column, f"{deleted_at_sql} IS NULL"),
         ]
 
     def build_history_steps(self) -> list[MergeStep]:
         current_condition_sql = f"t.{self._dialect.quote(IS_CURRENT)} = true"
-        closing_sql_by_column = {VALID_TO: self._exported_at_parameter, IS_CURRENT: "false", **self._run_columns}
+        version_end_sql_by_column = {VALID_TO: self._exported_at_parameter, IS_CURRENT: "false", **self._run_columns}
         version_sql_by_column = {**self._sql_by_column, VALID_FROM: self._exported_at_parameter, IS_CURRENT: "true"}
-        closing_steps = self._update_rows(
-            closing_sql_by_column,
+        version_end_steps = self._build_update_steps(
+            version_end_sql_by_column,
             f"{current_condition_sql} AND ({self._format_change_condition()})",
             count_name="closed",
         )
         return [
-            *closing_steps,
-            *self._close_departed_rows(closing_sql_by_column, current_condition_sql),
-            ("inserted", self._insert_rows(version_sql_by_column, current_condition_sql)),
+            *version_end_steps,
+            *self._build_absence_steps(version_end_sql_by_column, current_condition_sql),
+            ("inserted", self._build_row_insert(version_sql_by_column, current_condition_sql)),
         ]
 
     def _format_change_condition(self) -> str:
@@ -376,7 +379,7 @@ class _Merge:
             or _NO_ROW_CONDITION_SQL
         )
 
-    def _update_rows(
+    def _build_update_steps(
         self,
         sql_by_column: Mapping[str, str],
         condition_sql: str,
@@ -388,17 +391,17 @@ class _Merge:
         where_sql = f"WHERE {self._same_id_sql} AND ({condition_sql})"
         if self._dialect.has_comma_join:
             assignments_sql = self._format_assignments(sql_by_column, "t.")
-            update_sql = f"UPDATE {self._target} t, {self._stage} s SET {assignments_sql} {where_sql}"
+            update_sql = f"UPDATE {self._target} t, {self._stage_table} s SET {assignments_sql} {where_sql}"
         else:
             assignments_sql = self._format_assignments(sql_by_column)
-            update_sql = f"UPDATE {self._target} AS t SET {assignments_sql} FROM {self._stage} s {where_sql}"
+            update_sql = f"UPDATE {self._target} AS t SET {assignments_sql} FROM {self._stage_table} s {where_sql}"
         return [(count_name, Statement(update_sql, self._run_values))]
 
-    def _delete_and_insert_rows(self, sql_by_column: Mapping[str, str], condition_sql: str) -> list[MergeStep]:
-        """Return the statements that change the same rows as `_update_rows`, but delete and insert these rows. Columns
-        that the user has added keep their values."""
+    def _build_delete_and_insert_steps(self, sql_by_column: Mapping[str, str], condition_sql: str) -> list[MergeStep]:
+        """Return the steps that change the same rows as `_build_update_steps`, but delete and insert these rows.
+        Columns that the user has added keep their values."""
         changes_sql = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in sql_by_column.items())
-        rows_sql = f"FROM {self._target} t JOIN {self._stage} s ON {self._same_id_sql} WHERE {condition_sql}"
+        rows_sql = f"FROM {self._target} t JOIN {self._stage_table} s ON {self._same_id_sql} WHERE {condition_sql}"
         select_sql = f"CREATE TEMPORARY TABLE {self._changed_rows} AS SELECT t.* REPLACE ({changes_sql}) {rows_sql}"
         id_sql = self._dialect.quote(ID)
         delete_sql = f"DELETE FROM {self._target} WHERE {id_sql} IN (SELECT {id_sql} FROM {self._changed_rows})"
@@ -408,29 +411,29 @@ class _Merge:
             ("updated", Statement(f"INSERT INTO {self._target} SELECT * FROM {self._changed_rows}")),
         ]
 
-    def _insert_rows(self, sql_by_column: Mapping[str, str], condition_sql: str) -> Statement:
+    def _build_row_insert(self, sql_by_column: Mapping[str, str], condition_sql: str) -> Statement:
         """Return the statement that inserts staged rows. A staged row is left out if the target has a row with its id
         that fulfils the condition."""
         exists_sql = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._same_id_sql} AND {condition_sql})"
-        rows_sql = f"SELECT {', '.join(sql_by_column.values())} FROM {self._stage} s WHERE NOT {exists_sql}"
+        rows_sql = f"SELECT {', '.join(sql_by_column.values())} FROM {self._stage_table} s WHERE NOT {exists_sql}"
         columns_sql = self._dialect.format_names(list(sql_by_column))
         return Statement(f"INSERT INTO {self._target} ({columns_sql}) {rows_sql}", self._run_values)
 
-    def _close_departed_rows(self, sql_by_column: Mapping[str, str], condition_sql: str) -> list[MergeStep]:
-        """Return the statement that updates the rows of subscribers who have left the list, if the rows fulfil the
-        condition. Return no statement if the run does not prove departures."""
-        if not self._run.proves_departures:
+    def _build_absence_steps(self, sql_by_column: Mapping[str, str], condition_sql: str) -> list[MergeStep]:
+        """Return the step that closes the rows of subscribers who have left the list, if the rows fulfil the condition.
+        Return no step if the run does not prove absence."""
+        if not self._run.proves_absence:
             return []
-        departure_condition_sqls = [condition_sql]
+        absence_condition_sqls = [condition_sql]
         for name in self._run.filters:
             comparison = (
                 f"t.{self._dialect.quote(name)}",
                 f"{self._dialect.parameter_prefix}asked_{name}",
                 self._kind_by_column[name],
             )
-            departure_condition_sqls.append(f"NOT ({self._dialect.format_difference_condition(*comparison)})")
-        departure_condition_sqls.append(f"NOT EXISTS (SELECT 1 FROM {self._stage} s WHERE {self._same_id_sql})")
-        assignments_sql, where_sql = self._format_assignments(sql_by_column), " AND ".join(departure_condition_sqls)
+            absence_condition_sqls.append(f"NOT ({self._dialect.format_difference_condition(*comparison)})")
+        absence_condition_sqls.append(f"NOT EXISTS (SELECT 1 FROM {self._stage_table} s WHERE {self._same_id_sql})")
+        assignments_sql, where_sql = self._format_assignments(sql_by_column), " AND ".join(absence_condition_sqls)
         update_sql = f"UPDATE {self._target} AS t SET {assignments_sql} WHERE {where_sql}"
         filter_values = {f"asked_{name}": value for name, value in self._run.filters.items()}
         return [("closed", Statement(update_sql, {**self._run_values, **filter_values}))]

@@ -126,7 +126,7 @@ class TableWriter:
         if self._stage is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate_errors():
-            rows = self._stage.close_rows()
+            rows = self._stage.finish_staging()
             pa.default_memory_pool().release_unused()  # free the memory of the pages for the database
             changes = self._publish_rows(rows, run)
         self.discard()
@@ -177,12 +177,12 @@ class TableWriter:
         with database.connect(self._interruption):
             target_state = self._read_target()
             self._make_tables()
-            if self._mode.is_by_id:
-                database.run(statements.create_stage())
-                database.load(statements.stage, StagedRows(self._schema, lambda: iter(())), {})
-            for statement in statements.list_rehearsal_statements():
+            if self._mode.merges_by_id:
+                database.run(statements.build_stage_creation())
+                database.load(statements.stage_table, StagedRows(self._schema, lambda: iter(())), {})
+            for statement in statements.build_rehearsal_statements():
                 database.run(statement)
-            if not database.dialect.can_undo_tables:
+            if not database.dialect.can_roll_back_tables:
                 # A separate Interruption: the export can still be interrupted after this commit, which writes no rows.
                 database.commit(Interruption())
         return target_state
@@ -192,21 +192,21 @@ class TableWriter:
         database = self._database
         with database.connect(self._interruption):
             self._make_tables(includes_target=False)
-            ((last_run_number,),) = database.fetch(self._statements.select_last_run_number(), 1)
+            ((last_run_number,),) = database.fetch(self._statements.build_last_run_number_query(), 1)
             self._run_number = int(last_run_number) + 1
             row_values = build_start_values(self._name.table, self._run_number, export_start, self._mode)
-            database.run(self._statements.insert_run_row(self._convert_times(row_values)))
+            database.run(self._statements.build_run_row_insert(self._convert_times(row_values)))
             database.commit(Interruption())
 
     def _make_tables(self, *, includes_target: bool = True) -> None:
         """Create the schema, `_connector_runs` and the target if they are missing."""
         database, schema = self._database, self._name.schema
         if schema is not None and not database.has_schema(schema):
-            database.run(self._statements.create_schema(schema))
+            database.run(self._statements.build_schema_creation(schema))
         if not self._has_table(RUNS_TABLE):
-            database.run(self._statements.create_runs())
+            database.run(self._statements.build_runs_table_creation())
         if includes_target and not self._has_table(self._name.table):
-            database.run(self._statements.create_target())
+            database.run(self._statements.build_target_creation())
 
     def _has_table(self, table: str) -> bool:
         return self._database.find_table(TableName(table, self._name.schema))[0] is not None
@@ -214,16 +214,16 @@ class TableWriter:
     def _read_target(self) -> TargetState:
         """Return the state of the target. Raises ConfigurationError if the export must not write to the target."""
         database, statements = self._database, self._statements
-        stored_name, is_needed_by_column = database.find_table(self._name)
+        stored_name, requirement_by_column = database.find_table(self._name)
         has_table = stored_name is not None
         target_state = TargetState(
             stored_name,
-            is_needed_by_column,
-            has_rows=has_table and bool(database.fetch(statements.select_first_row(), 1)),
+            requirement_by_column,
+            has_rows=has_table and bool(database.fetch(statements.build_first_row_query(), 1)),
             runs=[
                 FinishedRun(*row)
                 for row in (
-                    database.fetch(statements.select_finished_runs(), _MAX_RUNS_READ)
+                    database.fetch(statements.build_finished_runs_query(), _MAX_RUNS_READ)
                     if self._has_table(RUNS_TABLE)
                     else ()
                 )
@@ -239,10 +239,10 @@ class TableWriter:
         """Wait until no other export publishes to this table. Each export locks the first row of the table in
         `_connector_runs`.
         """
-        if self._database.run(self._statements.lock_run_row(1)) == 0:  # a user has deleted the first row
-            ((lowest_run_number,),) = self._database.fetch(self._statements.select_lowest_run_number(), 1)
+        if self._database.run(self._statements.build_run_row_lock(1)) == 0:  # a user has deleted the first row
+            ((lowest_run_number,),) = self._database.fetch(self._statements.build_lowest_run_number_query(), 1)
             if lowest_run_number is not None:
-                self._database.run(self._statements.lock_run_row(int(lowest_run_number)))
+                self._database.run(self._statements.build_run_row_lock(int(lowest_run_number)))
 
     def _publish_rows(self, rows: StagedRows, run: ExportRun) -> RowChanges:
         database, interruption = self._database, self._interruption
@@ -254,10 +254,10 @@ class TableWriter:
         with database.connect(interruption):
             self._lock_runs()
             refuse_if_superseded(self._read_target(), self._run_number, run, self._mode, str(self))
-            if database.dialect.can_undo_tables:
+            if database.dialect.can_roll_back_tables:
                 self._make_tables()
             changes = self._write_rows(rows.map(check_batch), run)
-            update_statement = self._statements.update_run_row(
+            update_statement = self._statements.build_run_row_update(
                 self._run_number, self._convert_times(build_end_values(run, changes))
             )
             if database.run(update_statement) == 0:
@@ -274,12 +274,12 @@ class TableWriter:
     def _write_rows(self, rows: StagedRows, run: ExportRun) -> RowChanges:
         database, statements = self._database, self._statements
         exported_at = database.convert_time(run.exported_at)
-        if not self._mode.is_by_id:
-            closed_count = database.run(statements.delete_all_rows()) if self._mode is Mode.REPLACE else 0
+        if not self._mode.merges_by_id:
+            closed_row_count = database.run(statements.build_delete_of_all_rows()) if self._mode is Mode.REPLACE else 0
             shared_values = {RUN_ID: run.run_id, EXPORTED_AT: exported_at}
-            return RowChanges(database.load(statements.target, rows, shared_values), 0, closed_count)
-        database.run(statements.create_stage())
-        database.load(statements.stage, rows, {})
+            return RowChanges(database.load(statements.target, rows, shared_values), 0, closed_row_count)
+        database.run(statements.build_stage_creation())
+        database.load(statements.stage_table, rows, {})
         row_counts: Counter[str] = Counter()
         for count_name, statement in statements.build_merge_steps(run, exported_at):
             changed_count = database.run(statement)
@@ -294,7 +294,7 @@ class TableWriter:
         try:
             with database.connect(Interruption()):
                 self._lock_runs()
-                return bool(database.fetch(self._statements.select_finished_run(self._run_number), 1))
+                return bool(database.fetch(self._statements.build_finished_run_query(self._run_number), 1))
         except database.errors as error:
             raise CommitUnknown(
                 f"The connection was lost while {self} was being committed ({database.explain(error)}). The table has "

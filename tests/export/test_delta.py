@@ -268,7 +268,7 @@ def test_a_commit_without_an_answer_is_reported_as_written_if_it_took_effect(
 
     monkeypatch.setattr(delta, "write_deltalake", write_and_fail)
     url = f"delta://{tmp_path / 'lake'}"
-    assert publish_people(parse_destination(url), [build_person(1)], 1) == RowChanges(inserted_count=1)
+    assert publish_people(parse_destination(url), [build_person(1)], 1) == RowChanges(inserted_row_count=1)
     assert read_rows(url) == [(1, "Ann", 1)]
 
 

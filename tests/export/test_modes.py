@@ -118,13 +118,13 @@ def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return
     """`_run_id` and `_exported_at` belong to the run that last changed the row."""
     ann, changed_bo, cem, dan = build_person(1), build_person(2, "Bo", Tags=["x"]), build_person(3), build_person(4)
     # In the counts of Delta, a new deletion mark is an update.
-    updated_count, closed_count = (2, 0) if table.format is Format.DELTA else (1, 1)
+    updated_row_count, closed_row_count = (2, 0) if table.format is Format.DELTA else (1, 1)
     publish_people(table, [ann, build_person(2), dan], 1)
-    assert publish_people(table, [changed_bo, cem, dan], 2) == RowChanges(1, updated_count, closed_count)
+    assert publish_people(table, [changed_bo, cem, dan], 2) == RowChanges(1, updated_row_count, closed_row_count)
     assert read_rows(table, "deleted_at", "_exported_at") == [
         (1, "Ann", 2, 2, 2), (2, "Bo", 2, None, 2), (3, "Ann", 2, None, 2), (4, "Ann", 1, None, 1),
     ]  # fmt: skip
-    assert publish_people(table, [ann, changed_bo, dan], 3) == RowChanges(0, updated_count, closed_count)
+    assert publish_people(table, [ann, changed_bo, dan], 3) == RowChanges(0, updated_row_count, closed_row_count)
     assert read_rows(table, "deleted_at") == [
         (1, "Ann", 3, None), (2, "Bo", 2, None), (3, "Ann", 3, 3), (4, "Ann", 1, None),
     ]  # fmt: skip
@@ -256,7 +256,7 @@ DUPLICATE_ROW_SQL_BY_MODE = {
 @parametrize_table([Format.SQLITE, Format.POSTGRESQL])
 def test_the_primary_key_of_each_mode_refuses_a_second_row(table: Destination) -> None:
     for mode, insert_sql in DUPLICATE_ROW_SQL_BY_MODE.items():
-        if table.format in MERGING_FORMATS or not mode.is_by_id:
+        if table.format in MERGING_FORMATS or not mode.merges_by_id:
             target = replace(table, table=f"in_{mode}", mode=mode)
             publish_people(target, [build_person(1)], 1)
             with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match=r"(?i)duplicate|unique"):

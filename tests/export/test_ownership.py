@@ -229,7 +229,7 @@ def test_the_documented_permissions_are_enough(schema_on_server: tuple[Database,
         *DOCUMENTED_PERMISSIONS_BY_DATABASE[database.kind],
         *(
             [MERGING_PERMISSION_BY_DATABASE[database.kind]]
-            if mode.is_by_id and database.kind in MERGING_PERMISSION_BY_DATABASE
+            if mode.merges_by_id and database.kind in MERGING_PERMISSION_BY_DATABASE
             else []
         ),
     ]

@@ -80,9 +80,9 @@ def test_a_commit_without_an_answer_is_checked_if_the_database_is_reachable(tmp_
 
 def test_a_list_with_an_ignored_total_count_marks_no_subscriber_as_deleted() -> None:
     run = build_run(3)
-    assert run.proves_departures
+    assert run.proves_absence
     certificate = dataclasses.replace(run.certificate, total_count=TotalCountCheck.IGNORED)
-    assert not dataclasses.replace(run, certificate=certificate).proves_departures
+    assert not dataclasses.replace(run, certificate=certificate).proves_absence
 
 
 def test_a_transaction_in_postgresql_sees_rows_that_were_committed_after_its_start(postgres: Database) -> None:
@@ -105,8 +105,8 @@ def test_the_error_of_a_connection_that_is_lost_during_a_copy_shows_the_loss(pos
             postgres.run(f"select pg_terminate_backend({pid}, 10000)")
             yield build_columns([build_person(2)])
 
-        database.run(statements.create_stage())
-        database.load(statements.stage, StagedRows(PAGE_SCHEMA, read_batches), {})
+        database.run(statements.build_stage_creation())
+        database.load(statements.stage_table, StagedRows(PAGE_SCHEMA, read_batches), {})
 
     with pytest.raises(database.errors) as error_info, database.connect(Interruption()):
         lose_connection_during_copy()

@@ -110,8 +110,8 @@ def test_the_docker_commands_of_the_page_on_nightly_runs_fit_the_dockerfile() ->
     image_text = (CONFIGS_FOLDER / "Dockerfile").read_text()
     settings = dict(re.findall(r"(CONNECTOR_\w+)=(\S+)", image_text))
     page_blocks = [block.text for block in read_blocks(ROOT / "docs/how-to/unattended.md")]
-    build_text, *run_texts = (text for text in page_blocks if "docker " in text)
-    assert "docker build -f configs/Dockerfile -t connector ." in build_text
+    docker_build_text, *run_texts = (text for text in page_blocks if "docker " in text)
+    assert "docker build -f configs/Dockerfile -t connector ." in docker_build_text
     assert len(run_texts) == 2
     for text in run_texts:
         mounted_paths, variables = re.findall(r'-v "\$PWD/\w+:([/\w]+)', text), re.findall(r"-e (\w+=?)", text)
