@@ -391,8 +391,8 @@ def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_Candida
 
 
 def _has_many_control_bytes(text_bytes: bytes) -> bool:
-    control_count = sum(text_bytes.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
-    return control_count > _MIN_BINARY_SHARE * len(text_bytes)
+    control_character_count = sum(text_bytes.count(bytes([byte])) for byte in (*range(9), *range(14, 32)))
+    return control_character_count > _MIN_BINARY_SHARE * len(text_bytes)
 
 
 def _is_possible_word(word: str) -> bool:

@@ -179,7 +179,7 @@ def run(clock: Clock | None = None) -> None:
             usage_buffer = io.StringIO()
             error.show(usage_buffer)
             write_stderr(make_visible(usage_buffer.getvalue()))
-        _exit_with_message(error.exit_code, error.format_message(), is_shown=True)
+        _exit_with_message(error.exit_code, error.format_message(), is_message_already_shown=True)
     except SystemExit:
         if sys.stdout is not stdout:  # click replaces a stream whose reader has gone, and ends silently with 1
             _exit_with_message(3, "standard output is closed")
@@ -209,13 +209,13 @@ def is_option_value(option: str, value: str) -> bool:
     return f"{option}={value}" in sys.argv[1:] or (option, value) in pairwise(sys.argv[1:])
 
 
-def _exit_with_message(exit_code: int, message: str, *, is_shown: bool = False) -> NoReturn:
+def _exit_with_message(exit_code: int, message: str, *, is_message_already_shown: bool = False) -> NoReturn:
     """End the process without a report. Write the message to stderr, and with `--output json` also a JSON object to
     stdout."""
     from pipelines.cli.logs import show_message
     from pipelines.cli.output import write_json_stdout
 
-    if not is_shown:
+    if not is_message_already_shown:
         show_message(f"connector: {message}")
     if is_option_value("--output", "json") or "--json" in sys.argv[1:]:
         with suppress(ConnectorError):  # standard output is closed or full, which the exit code shows already
