@@ -82,7 +82,7 @@ class _BaseLoad:
 
     @property
     def base(self) -> Base:
-        return self.session.journal.base
+        return self.session.ledger_writer.base
 
 
 class BaseLoads:
@@ -263,7 +263,7 @@ class BaseLoads:
                 return base_load
         survey_load = self._survey._loads_by_reference.get(base_ref) if self._survey is not None else None
         session = self._run.open_session(base, base_ref.name) if survey_load is None else survey_load.session
-        session.journal.base = base
+        session.ledger_writer.base = base
         presence = BasePresence(session, self._account) if survey_load is None else survey_load.loader.presence
         base_load = _BaseLoad(session, Loader(session, self.mode, presence))
         self._loads_by_reference[base_ref] = base_load

@@ -332,7 +332,7 @@ class ListAccess:
     stop: Stop
     client: Client
     retrier: Retrier
-    journal: LedgerWriter
+    ledger_writer: LedgerWriter
     policy: ListPolicy
     requested_base_name: str | None = None
     """The name of the base, if the job gives no id of the base. Answers must have this name."""

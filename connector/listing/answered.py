@@ -35,8 +35,8 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> Known
     known_ids.add_answered_id(subscriber_id)
     known_entries = []
     if subscriber_id <= (known_ids.largest_ledger_id or 0):
-        account = access.journal.base.account
-        known_entries = await access.journal.execute(
+        account = access.ledger_writer.base.account
+        known_entries = await access.ledger_writer.execute(
             lambda ledger: ledger.find_entries_with_ids(account, [subscriber_id])
         )
     state = access.state
@@ -60,8 +60,8 @@ async def find_existing_ids(access: ListAccess, is_of_this_run_by_id: Mapping[in
     - Another entry of the account has the id."""
     if not is_of_this_run_by_id:
         return set()
-    account, known_ids = access.journal.base.account, access.known_ids
-    known_entries = await access.journal.execute(
+    account, known_ids = access.ledger_writer.base.account, access.known_ids
+    known_entries = await access.ledger_writer.execute(
         lambda ledger: ledger.find_entries_with_ids(account, list(is_of_this_run_by_id))
     )
     ids_before_creates = {

@@ -93,7 +93,7 @@ async def read_account_list(
     access.stop.activity = "listing existing subscribers"
     rows = SweptRows(accesses, {key.identity for key in keys}, keeps_other_bases=keeps_other_bases)
     for other_access in accesses:
-        await other_access.journal.flush()
+        await other_access.ledger_writer.flush()
     certificate, _ = await _sweep_list(accesses, rows, frozenset())
     # If only the end of the list is read again, newcomers of a class that the list hides are not read.
     is_ascending = certificate.order is Order.ID or not certificate.distinct
@@ -119,13 +119,18 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_batch_index:
     `first_batch_index` on, because the earlier batches are recorded already. The id of the base is recorded first,
     because another base may have the same name.
     """
-    journal, identity_field, reader = access.journal, access.policy.identity, build_reader(access, ())
+    ledger_writer, identity_field, reader = access.ledger_writer, access.policy.identity, build_reader(access, ())
     matching_bases = [
         listed_base for listed_base in rows.bases if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
     ]
-    if matching_bases and journal.base.service_id is None and reader.service_id is not None:
-        await journal.record_base_id(reader.service_id, access.requested_base_name or "")
-    base, digests, ids, unrecorded_identities_and_ids = journal.base, array("Q"), array("q"), list[tuple[bytes, int]]()
+    if matching_bases and ledger_writer.base.service_id is None and reader.service_id is not None:
+        await ledger_writer.record_base_id(reader.service_id, access.requested_base_name or "")
+    base, digests, ids, unrecorded_identities_and_ids = (
+        ledger_writer.base,
+        array("Q"),
+        array("q"),
+        list[tuple[bytes, int]](),
+    )
     for identities_and_ids in (
         identities_and_ids_of_page
         for base in matching_bases
@@ -139,13 +144,13 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_batch_index:
             unrecorded_identities_and_ids = []
     await _record_listed_subscribers(access, unrecorded_identities_and_ids)
     shown_identity_digests = [digest for digest, _ in unrecorded_identities_and_ids[:MAX_SHOWN_RECORDS]]
-    await journal.execute(lambda ledger: ledger.record_shown_identities(base, shown_identity_digests))
+    await ledger_writer.execute(lambda ledger: ledger.record_shown_identities(base, shown_identity_digests))
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
     unlisted_count = 0
     if not first_batch_index:
         max_confirmed_at = rows.started_at - access.expected_lag_s
-        identities, confirmed_ids = await journal.execute(
-            lambda ledger: ledger.list_confirmed_ids(base, identity_field, journal.run_key, max_confirmed_at)
+        identities, confirmed_ids = await ledger_writer.execute(
+            lambda ledger: ledger.list_confirmed_ids(base, identity_field, ledger_writer.run_key, max_confirmed_at)
         )
         confirmed_digests = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
         unlisted_mask = ~np.isin(confirmed_digests[:, 0], listed_digests)
@@ -155,9 +160,9 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_batch_index:
 
 
 async def _record_listed_subscribers(access: ListAccess, identities_and_ids: Sequence[tuple[bytes, int]]) -> None:
-    journal, identity_field = access.journal, access.policy.identity
-    await journal.execute(
-        lambda ledger: ledger.record_listed_subscribers(journal.base, identity_field, identities_and_ids)
+    ledger_writer, identity_field = access.ledger_writer, access.policy.identity
+    await ledger_writer.execute(
+        lambda ledger: ledger.record_listed_subscribers(ledger_writer.base, identity_field, identities_and_ids)
     )
 
 
@@ -236,7 +241,7 @@ class _WatchingSink:
         for access in self.accesses:
             # Identities are compared, and not Ids, because the Id in the answer to a create may be provisional.
             identities = {entry.identity for entry in access.unverified_entries}
-            base_id = access.journal.base.service_id
+            base_id = access.ledger_writer.base.service_id
             if identities and any(may_be_in_base(wire_object, identities, base_id) for wire_object in wire_objects):
                 access.unverified_entries = ()
         self.accesses[0].known_ids.add_shown_ids([wire_object["Id"] for wire_object in wire_objects])
@@ -278,7 +283,7 @@ async def _read_list_and_record_state(
     access = accesses[0]
     sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
     watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(access.clock.monotonic()))
-    service_ids = [base_access.journal.base.service_id for base_access in accesses]
+    service_ids = [base_access.ledger_writer.base.service_id for base_access in accesses]
     base_ids = [service_id for service_id in service_ids if service_id is not None]
     certificate = await _read_shared_list(accesses, watching_sink, base_ids)
     if access.policy.identity == "email" and certificate.distinct and "email" not in watching_sink.stats.shown_fields:
@@ -370,7 +375,7 @@ async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -
     now (architecture 7, rule 7)."""
     unlisted_entry_ids, max_entries = list[int](), max(1, _MAX_COMPARED_ENTRIES // len(accesses))
     for access in accesses:
-        entries = await access.journal.execute(partial(_find_confirmed_entries, access, max_entries))
+        entries = await access.ledger_writer.execute(partial(_find_confirmed_entries, access, max_entries))
         max_confirmed_at = access.clock.now().timestamp() - access.expected_lag_s
         long_known_entries = [entry for entry in entries if (entry.known_since or 0.0) <= max_confirmed_at]
         long_known_ids = np.array([entry.subscriber_id for entry in long_known_entries], dtype=np.int64)
@@ -379,8 +384,10 @@ async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -
 
 
 def _find_confirmed_entries(access: ListAccess, max_entries: int, ledger: Ledger) -> list[ConfirmedEntry]:
-    random_identity, run_key = access.draw_bytes(IDENTITY_BYTES), access.journal.run_key
-    return ledger.find_confirmed_entries(access.journal.base, random_identity, max_entries, before_run_key=run_key)
+    random_identity, run_key = access.draw_bytes(IDENTITY_BYTES), access.ledger_writer.run_key
+    return ledger.find_confirmed_entries(
+        access.ledger_writer.base, random_identity, max_entries, before_run_key=run_key
+    )
 
 
 def describe_unreadable_list(certificate: Certificate) -> str:

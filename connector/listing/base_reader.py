@@ -280,7 +280,7 @@ def _compute_short_digest(digest: bytes) -> int:
 def build_reader(access: ListAccess, fields: Sequence[str]) -> BaseReader:
     """Return a reader for the subscribers of the base of `access`."""
     return BaseReader(
-        access.journal.base,
+        access.ledger_writer.base,
         access.requested_base_name,
         fields,
         access.inactive_identities,

@@ -36,7 +36,7 @@ async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -
     tried, too. If the filter finds a subscriber of the base, the base is not hidden. Raises ListFailed, and RunAborted
     if the base is not the intended base or the run must stop.
     """
-    state, service_id = access.state, access.journal.base.service_id
+    state, service_id = access.state, access.ledger_writer.base.service_id
     if state.base_id is not None or access.is_base_shown:
         return state.base_id is not None
     reader, stats = build_reader(access, [access.policy.identity]), await read_stats(access)

@@ -247,7 +247,7 @@ async def _find_sentinels_by_filter(
     ]
     if not sentinels:
         return Visibility()
-    base_id, newest_sentinel = access.journal.base.service_id, sentinels[-1]
+    base_id, newest_sentinel = access.ledger_writer.base.service_id, sentinels[-1]
     latest_sentinel_by_is_active = {
         sentinel.is_active: sentinel for sentinel in sentinels if sentinel.base_id == base_id
     }
@@ -344,7 +344,7 @@ async def look_up_by_filters(
     await read_stats(access)
     questions = [_build_question(key) for key in keys]
     fields = sorted({key.field for key in keys})
-    reader = BaseReader(access.journal.base, access.requested_base_name, fields, access.inactive_identities)
+    reader = BaseReader(access.ledger_writer.base, access.requested_base_name, fields, access.inactive_identities)
     access.stop.activity = f"looking for {count(remaining_count or len(keys), 'subscriber')} by the list's filters"
     result = await access.stop.wait_until_stopped(_FilterLookup(access, questions, reader).execute())
     log_values = {"asked": len(keys), "present": len(result.found_ids), "absent": len(result.absent_identities)}

@@ -59,7 +59,7 @@ async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink
     access = accesses[0]
     access.stop.activity = "reading the end of the list for new subscribers"
     for other_access in accesses:
-        await other_access.journal.flush()
+        await other_access.ledger_writer.flush()
     offset, page = await _find_overlapping_page(access, list_end)
     seen_ids, last_id = set[int](), list_end.last_id
     while page is not None:

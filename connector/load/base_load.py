@@ -87,7 +87,7 @@ class Loader:
         """
         session = self._session
         if refuses_misanswered_base:
-            refuse_misanswered_base(session.journal.base)
+            refuse_misanswered_base(session.ledger_writer.base)
         await self.settler.read_lag()
         # A complete sweep must show one of these entries.
         session.access.unverified_entries = await verify_account(session)
@@ -101,14 +101,18 @@ class Loader:
     async def _record_unresolved_rows(self) -> None:
         """Record a receipt for each unknown create of an earlier run, because this run settles these creates. Leave out
         the creates of a run whose receipts are not written yet. These receipts will contain the result."""
-        journal, base = self._session.journal, self._session.journal.base
-        if not journal.has_receipts:
+        ledger_writer, base = self._session.ledger_writer, self._session.ledger_writer.base
+        if not ledger_writer.has_receipts:
             return
-        unknown_entries = await journal.execute(lambda ledger: ledger.find_unfinished_entries(base, State.UNKNOWN))
-        runs_with_undelivered_receipts = await journal.execute(lambda ledger: find_runs_in_outbox(ledger.connection))
+        unknown_entries = await ledger_writer.execute(
+            lambda ledger: ledger.find_unfinished_entries(base, State.UNKNOWN)
+        )
+        runs_with_undelivered_receipts = await ledger_writer.execute(
+            lambda ledger: find_runs_in_outbox(ledger.connection)
+        )
         for entry in unknown_entries:
             if entry.run_key not in runs_with_undelivered_receipts:
-                journal.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
+                ledger_writer.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
 
     async def classify_chunk(self, planned_chunk: PlannedChunk) -> ClassifiedChunk:
         """Give an outcome to each row of the chunk whose outcome follows from the ledger, and return the other rows.
@@ -143,7 +147,7 @@ class Loader:
             candidate_stream = CandidateStream(
                 planned_chunk, list(chunk.state_by_row_index), chunk.state_by_row_index, session.policy.identity
             )
-            base = session.journal.base
+            base = session.ledger_writer.base
             await self._send_candidates(self._build_fetch_function(planned_chunk, candidate_stream, base))
             if candidate_stream.unfetched_indexes and not session.limits.compute_sendable_row_count(1):
                 session.stop.request_stop(session.limits.describe_creates())
@@ -153,7 +157,7 @@ class Loader:
             ]
             chunk.state_by_row_index = {index: chunk.state_by_row_index[index] for index in unsent_indexes}
             # An answer has shown the Id of the base, so the run must read the entries that the ledger has for this Id.
-            if session.journal.base.key != base.key:
+            if session.ledger_writer.base.key != base.key:
                 await self._classify_rows_again(chunk)
         session.stop.raise_if_stop_requested()
 
@@ -165,7 +169,7 @@ class Loader:
         for entry, row in zip(chunk.held_or_rejected_entry_by_row_index.values(), rows, strict=True):
             is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
             self._outcomes.postpone_row(_build_problem(row, entry), row, is_unchecked=is_unchecked)
-            self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.KNOWN)
+            self._session.ledger_writer.record_receipt(row.identity, row.identity_text, ReceiptKind.KNOWN)
 
     async def settle(self) -> None:
         """Settle the base's unknown entries of this run and of earlier runs. Raises as `create_new_rows` does."""
@@ -203,8 +207,10 @@ class Loader:
         identities = split_digests(planned_chunk.identities[indexes])
         fingerprints = split_digests(planned_chunk.fingerprints[indexes])
         digest_pairs = list(zip(identities, fingerprints, strict=True))
-        base, journal = self._session.journal.base, self._session.journal
-        has_entry_by_identity = await journal.execute(lambda ledger: ledger.find_changed_identities(base, digest_pairs))
+        base, ledger_writer = self._session.ledger_writer.base, self._session.ledger_writer
+        has_entry_by_identity = await ledger_writer.execute(
+            lambda ledger: ledger.find_changed_identities(base, digest_pairs)
+        )
         # If the ledger has found no changed identity, no row has changed.
         indexed_digest_pairs = zip(indexes, digest_pairs, strict=True) if has_entry_by_identity else ()
         changed_rows = [
@@ -216,7 +222,7 @@ class Loader:
             Outcome.EXISTS, planned_chunk, _exclude_indexes(indexes, [index for index, _, _ in changed_rows])
         )
         identities_with_entry = [identity for _, identity, _ in changed_rows if has_entry_by_identity[identity]]
-        entries = await journal.find_entries(identities_with_entry) if identities_with_entry else {}
+        entries = await ledger_writer.find_entries(identities_with_entry) if identities_with_entry else {}
         state_by_row_index: dict[int, State] = {}
         (
             held_or_rejected_entry_by_row_index,
@@ -251,7 +257,7 @@ class Loader:
         await self._check_opt_outs(planned_chunk, opt_out_entries)
         if recently_refused_entries:
             refused_identities = split_digests(planned_chunk.identities[list(recently_refused_entries)])
-            await journal.execute(lambda ledger: ledger.mark_unresolved(base, refused_identities))
+            await ledger_writer.execute(lambda ledger: ledger.mark_unresolved(base, refused_identities))
             self._add_unresolved_creates(planned_chunk, recently_refused_entries)
         return state_by_row_index, held_or_rejected_entry_by_row_index
 
@@ -287,7 +293,9 @@ class Loader:
         session = self._session
         session.tally.add_started_rows(len(entries))
         rows = zip(entries.values(), self._read_rows(planned_chunk, entries), strict=True)
-        session.waiting_rows.add(session.journal, [(row, self._find_compare_reason(entry, row)) for entry, row in rows])
+        session.waiting_rows.add(
+            session.ledger_writer, [(row, self._find_compare_reason(entry, row)) for entry, row in rows]
+        )
 
     def _find_compare_reason(self, entry: Entry, row: LoadRow) -> CompareReason:
         """Return the reason to compare a row with the service."""
@@ -306,14 +314,14 @@ class Loader:
         self._record_outcome(Outcome.EXISTS, planned_chunk, list(unchanged_entries))
         rows = self._read_rows(planned_chunk, unchanged_entries)
         inactive_rows = [row for row in rows if row.values.get("is_active") is False]
-        session.waiting_rows.add(session.journal, [(row, CompareReason.OPTED_OUT) for row in inactive_rows])
+        session.waiting_rows.add(session.ledger_writer, [(row, CompareReason.OPTED_OUT) for row in inactive_rows])
         ended_opt_out_identities = [
             row.identity
             for row, entry in zip(rows, unchanged_entries.values(), strict=True)
             if row.values.get("is_active") is True and entry.opt_out_job == session.source_job
         ]
-        base = session.journal.base
-        await session.journal.execute(lambda ledger: ledger.clear_opt_outs(base, ended_opt_out_identities))
+        base = session.ledger_writer.base
+        await session.ledger_writer.execute(lambda ledger: ledger.clear_opt_outs(base, ended_opt_out_identities))
 
     def _find_expired_rows(self, planned_chunk: PlannedChunk, indexes: Collection[int]) -> list[int]:
         """Return the indexes of unsent rows whose look-up has expired."""
@@ -345,7 +353,7 @@ class Loader:
         candidate_stream = CandidateStream(
             planned_chunk, list(unresolved_create_by_index), entry_states, session.policy.identity
         )
-        candidates = candidate_stream.fetch(len(unresolved_create_by_index), session.journal.base)
+        candidates = candidate_stream.fetch(len(unresolved_create_by_index), session.ledger_writer.base)
         for unresolved_create, candidate in zip(unresolved_create_by_index.values(), candidates, strict=True):
             unresolved_create.newer_intent, unresolved_create.newer_values = candidate.intent, candidate.sent_values
 
@@ -360,7 +368,7 @@ class Loader:
         """
 
         async def fetch(max_count: int) -> list[Candidate]:
-            limits, current_base = self._session.limits, self._session.journal.base
+            limits, current_base = self._session.limits, self._session.ledger_writer.base
             if not self.presence.covers_chunk(planned_chunk) or current_base.key != base.key:
                 return []
             candidates = candidate_stream.fetch(
@@ -397,8 +405,8 @@ class Loader:
                     "an earlier run with another identity field left unresolved creates. A load resolves them first, "
                     "and may then find that some of the planned rows exist"
                 )
-        base = session.journal.base
-        unsettled_count = await session.journal.execute(
+        base = session.ledger_writer.base
+        unsettled_count = await session.ledger_writer.execute(
             lambda ledger: count_unsettled_entries_of_possible_duplicate_bases(ledger.connection, base)
         )
         if unsettled_count:
@@ -411,8 +419,8 @@ class Loader:
         self._is_free_of_conflicts = True
 
     async def _has_unresolved_creates_of_another_field(self) -> bool:
-        base, identity_field = self._session.journal.base, self._session.policy.identity
-        return await self._session.journal.execute(
+        base, identity_field = self._session.ledger_writer.base, self._session.policy.identity
+        return await self._session.ledger_writer.execute(
             lambda ledger: ledger.has_unknown_entry_of_another_field(base, identity_field)
         )
 

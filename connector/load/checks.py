@@ -64,7 +64,7 @@ def refuse_similar_base(session: Session) -> None:
     service that confuses the names would create subscribers in the wrong base.
     """
     requested_base_name, stats = session.access.requested_base_name, session.access.state.stats
-    if session.journal.base.service_id is not None or requested_base_name is None or stats is None:
+    if session.ledger_writer.base.service_id is not None or requested_base_name is None or stats is None:
         return
     for base_id, name in sorted(stats.bases, key=str):
         if isinstance(base_id, int) and isinstance(name, str) and is_similar_base_name(requested_base_name, name):
@@ -86,13 +86,13 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     an empty tuple if the account is verified. Raises EmptiedListError if look-ups by Id and by identity show none of
     the subscribers, and ListFailed if the service does not answer.
     """
-    journal, random_identity = session.journal, session.access.draw_bytes(IDENTITY_BYTES)
-    base, run_key = journal.base, journal.run_key
-    shown_entries = await journal.execute(
+    ledger_writer, random_identity = session.ledger_writer, session.access.draw_bytes(IDENTITY_BYTES)
+    base, run_key = ledger_writer.base, ledger_writer.run_key
+    shown_entries = await ledger_writer.execute(
         lambda ledger: ledger.find_shown_entries(base, random_identity, _VERIFIED_ENTRY_COUNT)
     )
     max_entries = 1 if shown_entries else _VERIFIED_ENTRY_COUNT
-    known_entries = await journal.execute(
+    known_entries = await ledger_writer.execute(
         lambda ledger: ledger.find_confirmed_entries(base, random_identity, max_entries, before_run_key=run_key)
     )
     session.stop.activity = "looking up known subscribers"
@@ -102,7 +102,9 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
         is_listed = _is_in_rows(session, known_entry, rows)
         has_listed_identity |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
         if is_listed and len(shown_entries) < _VERIFIED_ENTRY_COUNT:
-            await journal.execute(partial(Ledger.record_shown_identities, base=base, identities=[known_entry.identity]))
+            await ledger_writer.execute(
+                partial(Ledger.record_shown_identities, base=base, identities=[known_entry.identity])
+            )
         if is_listed is not False:
             return () if is_listed else tuple(shown_entries)
     if not shown_entries and known_entries and not has_listed_identity and session.policy.looks_up_first:
@@ -114,7 +116,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     if not shown_entries:
         _report_unshown_entries(session, known_entries)
         return ()
-    additional_entries = await journal.execute(
+    additional_entries = await ledger_writer.execute(
         lambda ledger: ledger.find_confirmed_entries(
             base, random_identity, _VERIFIED_ENTRY_COUNT, before_run_key=run_key
         )
@@ -141,19 +143,19 @@ async def record_shown_subscriber(session: Session) -> None:
     Call this function after a run has created subscribers. Only the first three bases of a run are looked up."""
     if session.canaries.checked_base_count == _MAX_CHECKED_BASES:
         return
-    journal, random_identity = session.journal, session.access.draw_bytes(IDENTITY_BYTES)
-    base = journal.base
+    ledger_writer, random_identity = session.ledger_writer, session.access.draw_bytes(IDENTITY_BYTES)
+    base = ledger_writer.base
 
     def find_entry_to_look_up(ledger: Ledger) -> Sequence[ConfirmedEntry]:
         return (
             () if ledger.find_shown_entries(base, b"", 1) else ledger.find_confirmed_entries(base, random_identity, 1)
         )
 
-    for known_entry in await journal.execute(find_entry_to_look_up):
+    for known_entry in await ledger_writer.execute(find_entry_to_look_up):
         session.canaries.checked_base_count += 1
         with suppress(ListFailed):
             if await _is_listed(session, known_entry):
-                await journal.execute(
+                await ledger_writer.execute(
                     partial(Ledger.record_shown_identities, base=base, identities=[known_entry.identity])
                 )
 
@@ -198,7 +200,9 @@ def _is_in_rows(session: Session, known_entry: ConfirmedEntry, rows: Sequence[di
     matching_rows = [row for row in rows if row.get("Id") == known_entry.subscriber_id]
     if not matching_rows:
         return None if rows else False
-    return any(may_be_in_base(row, {known_entry.identity}, session.journal.base.service_id) for row in matching_rows)
+    return any(
+        may_be_in_base(row, {known_entry.identity}, session.ledger_writer.base.service_id) for row in matching_rows
+    )
 
 
 async def _is_id_filter_working(session: Session) -> bool:
@@ -256,8 +260,8 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
         )
         if ids:
             identities = [digest_identity(last_sentinel.field, last_sentinel.value)]
-            await access.journal.execute(
-                partial(Ledger.record_shown_identities, base=access.journal.base, identities=identities)
+            await access.ledger_writer.execute(
+                partial(Ledger.record_shown_identities, base=access.ledger_writer.base, identities=identities)
             )
         if ids is None or ids:
             return None

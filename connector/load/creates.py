@@ -83,9 +83,11 @@ class Creator:
         stop.activity = "creating"
         known_ids = self._session.access.known_ids
         if known_ids.largest_ledger_id is None:
-            known_ids.largest_ledger_id = await self._session.journal.execute(lambda ledger: ledger.read_largest_id())
+            known_ids.largest_ledger_id = await self._session.ledger_writer.execute(
+                lambda ledger: ledger.read_largest_id()
+            )
         await stop.run_with_grace(self._sender.send(partial(self._fetch_round, fetch)), self._session.policy.grace_s)
-        await self._session.journal.flush()
+        await self._session.ledger_writer.flush()
 
     async def _fetch_round(self, fetch: FetchItems[Candidate], max_count: int) -> list[Candidate]:
         """Return the next candidates, at most `max_count`.
@@ -136,7 +138,7 @@ class Creator:
         """Return the time (monotonic) until which the candidate may be sent.
 
         Until then the look-up of its subscriber is fresh, and the run holds its lease of the ledger."""
-        return min(candidate.valid_until, self._session.journal.send_deadline)
+        return min(candidate.valid_until, self._session.ledger_writer.send_deadline)
 
     async def commit_intents(self, candidates: Sequence[Candidate]) -> None:
         """Write the intents of these candidates, and return only after they are durable."""
@@ -147,7 +149,7 @@ class Creator:
         try:
             identity_texts = [str(candidate.sent_values[candidate.intent.field]) for candidate in candidates]
             intents = [(candidate.entry_state, candidate.intent) for candidate in candidates]
-            await self._session.journal.commit_intents(intents, identity_texts)
+            await self._session.ledger_writer.commit_intents(intents, identity_texts)
         except Exception:  # the intents are not durable, so no create leaves
             self._session.tally.remove_started_rows(new_count)
             raise
@@ -189,7 +191,7 @@ class Creator:
         """Return the state transition that follows from the answer, or None if the create had no effect and must be
         sent again."""
         transition = classify_answer(
-            answer, candidate, self._session.journal.base, self._session.access.requested_base_name
+            answer, candidate, self._session.ledger_writer.base, self._session.access.requested_base_name
         )
         if isinstance(answer, CreatedAnswer):
             transition = await self._check_answered_subscriber(answer, transition)
@@ -217,12 +219,12 @@ class Creator:
         self._limited_transitions.pop(candidate.intent.identity, None)
         if transition.event is Event.ANSWERED and transition.subscriber_id is not None:
             now, value = session.stop.clock.monotonic(), str(candidate.sent_values[field])
-            base_id = self._answered_base[0] if self._answered_base else session.journal.base.service_id
+            base_id = self._answered_base[0] if self._answered_base else session.ledger_writer.base.service_id
             is_active = candidate.sent_values.get("is_active") is True
             sentinel = Sentinel(now, transition.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
             session.access.sentinels.append(sentinel)
             session.canaries.first_sentinel = session.canaries.first_sentinel or sentinel
-        session.journal.record(candidate.intent.identity, choose_recorded_transition(candidate, transition))
+        session.ledger_writer.record(candidate.intent.identity, choose_recorded_transition(candidate, transition))
         self._ended_count_since_existing = 0 if transition.has_existed_before else self._ended_count_since_existing + 1
         self._open_create_count -= 1
         if not self._open_create_count:
@@ -244,10 +246,10 @@ class Creator:
         """Write the state transitions to the ledger. If the run knew only the name of the base, first record the Id of
         the base from the answer.
         """
-        journal = self._session.journal
-        if self._answered_base not in (None, (journal.base.service_id, journal.base.name)):
-            await journal.record_base_id(*self._answered_base)
-        await journal.flush()
+        ledger_writer = self._session.ledger_writer
+        if self._answered_base not in (None, (ledger_writer.base.service_id, ledger_writer.base.name)):
+            await ledger_writer.record_base_id(*self._answered_base)
+        await ledger_writer.flush()
 
     async def _check_answered_subscriber(self, answer: CreatedAnswer, transition: Transition) -> Transition:
         """Look up in the service and the ledger whether the subscriber in the answer is new, and return the state
@@ -374,7 +376,7 @@ class Creator:
                 "for numeric ids"
             )
         elif transition.event is Event.LOST:
-            canaries.unknown_entries.add((session.journal.base.key, candidate.intent.identity))
+            canaries.unknown_entries.add((session.ledger_writer.base.key, candidate.intent.identity))
             if len(canaries.unknown_entries) >= _MAX_UNKNOWN_CANARIES:
                 session.stop.request_stop(
                     f"the run's first creates got no usable answer ({transition.message}): "

@@ -75,16 +75,16 @@ async def compare_waiting_rows(sessions: Sequence[Session], waiting_rows: Waitin
 async def _add_opt_outs(session: Session, waiting_rows: WaitingRows) -> None:
     """Add the opt-outs that the job has recorded in the base to the rows that are compared with the service. Leave out
     opt-outs whose rows are already among these rows."""
-    base, job = session.journal.base, session.source_job
-    identities = await session.journal.execute(lambda ledger: ledger.find_opt_outs(base, job))
-    waiting_identities = waiting_rows.find_identities(session.journal) if identities else set()
+    base, job = session.ledger_writer.base, session.source_job
+    identities = await session.ledger_writer.execute(lambda ledger: ledger.find_opt_outs(base, job))
+    waiting_identities = waiting_rows.find_identities(session.ledger_writer) if identities else set()
     unread_rows = [
         (LoadRow(_UNREAD_ROW, identity, "", bytes(FINGERPRINT_BYTES), {"is_active": False}), CompareReason.OPTED_OUT)
         for identity in identities
         if identity not in waiting_identities
     ]
     if unread_rows:
-        waiting_rows.add(session.journal, unread_rows)
+        waiting_rows.add(session.ledger_writer, unread_rows)
 
 
 def report_uncompared_rows(waiting_rows: WaitingRows, tally: Tally, reason: str) -> None:
@@ -135,7 +135,7 @@ class _Comparison:
 
     def __init__(self, sessions: Sequence[Session], waiting_rows: WaitingRows) -> None:
         self._waiting_rows, self._session = waiting_rows, sessions[0]
-        self._sessions = {id(session.journal): session for session in sessions}
+        self._sessions = {id(session.ledger_writer): session for session in sessions}
         self._comparison_results = np.zeros(len(waiting_rows), dtype=np.int8)
         self._compared_mask = np.zeros(len(waiting_rows), dtype=bool)  # rows that this run compares
         # For each row its index in `_differences`, or -1.
@@ -197,18 +197,18 @@ class _Comparison:
         """Return the entry of each row, or None."""
         ordered_entries: list[Entry | None] = [None] * len(rows)
         for session, indexes in self._split_by_session(rows):
-            entries = await session.journal.find_entries([rows[index].row.identity for index in indexes])
+            entries = await session.ledger_writer.find_entries([rows[index].row.identity for index in indexes])
             for index in indexes:
                 ordered_entries[index] = entries.get(rows[index].row.identity)
         return ordered_entries
 
     def _split_by_session(self, rows: Sequence[WaitingRow]) -> Iterator[tuple[Session, list[int]]]:
         """Yield each session with the indexes of its rows in `rows`."""
-        indexes_by_journal_id: dict[int, list[int]] = defaultdict(list)
+        indexes_by_writer_id: dict[int, list[int]] = defaultdict(list)
         for index, row in enumerate(rows):
-            indexes_by_journal_id[id(row.journal)].append(index)
-        for journal_id, indexes in indexes_by_journal_id.items():
-            yield self._sessions[journal_id], indexes
+            indexes_by_writer_id[id(row.ledger_writer)].append(index)
+        for writer_id, indexes in indexes_by_writer_id.items():
+            yield self._sessions[writer_id], indexes
 
     def _compare_shown_subscribers(self) -> None:
         """Compare each row whose subscriber an earlier look-up of this run has shown. Only the other rows remain to be
@@ -262,9 +262,9 @@ class _Comparison:
             max_concurrency=session.access.policy.max_concurrency,
             reads_ahead=False,
             base_ids=[
-                session_of_base.journal.base.service_id
+                session_of_base.ledger_writer.base.service_id
                 for session_of_base in self._sessions.values()
-                if session_of_base.journal.base.service_id
+                if session_of_base.ledger_writer.base.service_id
             ],
         )
         certificate = await session.stop.wait_until_stopped(reading)
@@ -288,8 +288,8 @@ class _Comparison:
 
     def _compare_row(self, index: int, wire_object: Mapping[str, Any]) -> None:
         waiting_row = self._waiting_rows.read(index)
-        session = self._sessions[id(waiting_row.journal)]
-        base, listed_base = session.journal.base, wire_object.get("Base")
+        session = self._sessions[id(waiting_row.ledger_writer)]
+        base, listed_base = session.ledger_writer.base, wire_object.get("Base")
         is_of_base = isinstance(listed_base, dict) and listed_base.get("Id") == base.service_id
         if not is_of_base or not has_identity(wire_object, {waiting_row.row.identity}):
             self._activities[index] = _OTHER_SUBSCRIBER
@@ -327,7 +327,7 @@ class _Comparison:
 
     async def _record_rows(self, session: Session, rows: Sequence[tuple[int, LoadRow]]) -> None:
         """Record the results for these rows of one base, each with its index."""
-        base, job, reported_at = session.journal.base, session.source_job, session.clock.now().timestamp()
+        base, job, reported_at = session.ledger_writer.base, session.source_job, session.clock.now().timestamp()
         digest_pairs = [(row.identity, row.fingerprint) for _, row in rows]
         comparison_results = [self._comparison_results[index] for index, _ in rows]
         equal_digests = [
@@ -349,7 +349,7 @@ class _Comparison:
             ledger.record_reported_rows(base, different_digests, reported_at)
             ledger.record_opt_outs(base, job, opt_out_identities)
 
-        await session.journal.execute(update_ledger)
+        await session.ledger_writer.execute(update_ledger)
 
     def _is_opt_out(self, index: int, row: LoadRow) -> bool:
         """Return whether the row is inactive and the service shows its subscriber as active."""
@@ -372,7 +372,7 @@ class _Comparison:
             _report_opt_out(waiting_row, tally, self._opt_out_texts[index], reason=self._reason)
         if waiting_row.reason is CompareReason.OPTED_OUT:
             return
-        record_receipt = partial(waiting_row.journal.record_receipt, row.identity, row.identity_text)
+        record_receipt = partial(waiting_row.ledger_writer.record_receipt, row.identity, row.identity_text)
         if comparison_result == _EQUAL and waiting_row.reason is CompareReason.LIMITED:
             record_receipt(ReceiptKind.CREATED)
             tally.report_created_row(lambda: row.source, row.values, row.omission)

@@ -150,7 +150,7 @@ class MistakenIds:
 
         `listing_rows` are the subscribers of the list, or None if the run has used filters instead of a listing.
         """
-        access, journal = self._session.access, self._session.journal
+        access, ledger_writer = self._session.access, self._session.ledger_writer
         email_by_identity = {digest_identity("email", email): email for email in emails}
         found_ids = dict[bytes, int]()
         if listing_rows is not None:
@@ -168,9 +168,9 @@ class MistakenIds:
             found_ids = {identity: ids[0] for identity, ids in (await look_up_all(access, keys)).found_ids.items()}
         if not found_ids:
             return {}
-        account, ids = journal.base.account, list(found_ids.values())
-        known_entries = await journal.execute(lambda ledger: ledger.find_entries_with_ids(account, ids))
-        ids_of_this_run = {entry.subscriber_id for entry in known_entries if entry.run_key == journal.run_key}
+        account, ids = ledger_writer.base.account, list(found_ids.values())
+        known_entries = await ledger_writer.execute(lambda ledger: ledger.find_entries_with_ids(account, ids))
+        ids_of_this_run = {entry.subscriber_id for entry in known_entries if entry.run_key == ledger_writer.run_key}
         other_subscribers = {
             email_by_identity[identity]: subscriber_id
             for identity, subscriber_id in found_ids.items()
@@ -185,10 +185,10 @@ class MistakenIds:
     async def _find_in_ledger(self, client_user_ids: set[str]) -> set[str]:
         """Return the ids among `client_user_ids` that the ledger had before the run, or that a look-up of the run has
         shown."""
-        journal = self._session.journal
-        base, run_key = journal.base, journal.run_key
+        ledger_writer = self._session.ledger_writer
+        base, run_key = ledger_writer.base, ledger_writer.run_key
         if self._had_subscribers is None:
-            known_entries = await journal.execute(
+            known_entries = await ledger_writer.execute(
                 lambda ledger: ledger.find_confirmed_entries(base, b"", 1, before_run_key=run_key)
             )
             self._had_subscribers = bool(known_entries)
@@ -197,7 +197,7 @@ class MistakenIds:
         client_user_id_by_identity = {
             digest_identity(_CLIENT_USER_ID, client_user_id): client_user_id for client_user_id in client_user_ids
         }
-        entries = await journal.find_entries(list(client_user_id_by_identity))
+        entries = await ledger_writer.find_entries(list(client_user_id_by_identity))
         return {
             client_user_id_by_identity[identity]
             for identity, entry in entries.items()

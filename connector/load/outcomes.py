@@ -270,7 +270,7 @@ class Outcomes:
         """Report all postponed rows. A row whose entry is CONFIRMED now counts as created, existing or changed. Every
         other row is reported as a problem."""
         session = self._session
-        entries = await self._session.journal.find_entries(
+        entries = await self._session.ledger_writer.find_entries(
             [postponed_row.row.identity for postponed_row in self._postponed_rows]
         )
         confirmed_ids = {
@@ -288,8 +288,10 @@ class Outcomes:
             if postponed_row.is_of_this_run and postponed_row.row.identity in confirmed_ids
         ]
         if created_digests:  # the service has refused these creates, and has stored their subscribers all the same
-            base = session.journal.base
-            await session.journal.execute(lambda ledger: ledger.record_rows_equal_to_service(base, created_digests))
+            base = session.ledger_writer.base
+            await session.ledger_writer.execute(
+                lambda ledger: ledger.record_rows_equal_to_service(base, created_digests)
+            )
         # The rows are removed only after the writes, so that no row loses its outcome if the ledger fails.
         self._postponed_rows = self._postponed_rows[len(postponed_rows) :]
         for postponed_row in sorted(
@@ -312,7 +314,7 @@ class Outcomes:
         """Report the unresolved creates whose entries are CONFIRMED or REJECTED now. If the ledger has joined two
         records of one base, another load of the run may have settled these entries.
         """
-        for identity, entry in (await self._session.journal.find_entries(list(self.unresolved_creates))).items():
+        for identity, entry in (await self._session.ledger_writer.find_entries(list(self.unresolved_creates))).items():
             match entry.state:
                 case State.CONFIRMED:
                     unresolved_create = self.unresolved_creates.pop(identity)
@@ -338,7 +340,7 @@ class Outcomes:
         try:
             await self._reject_unsent_entries()
             await self.report_resolved_rows()
-            entries = await self._session.journal.find_entries(list(self.unresolved_creates))
+            entries = await self._session.ledger_writer.find_entries(list(self.unresolved_creates))
         except LedgerError as error:
             failure = error
         for postponed_row in self._postponed_rows:
@@ -362,20 +364,22 @@ class Outcomes:
         self.unresolved_creates.clear()
         if failure is not None:
             raise failure
-        await self._session.journal.flush()
+        await self._session.ledger_writer.flush()
 
     async def _reject_unsent_entries(self) -> None:
         """Move entries from UNKNOWN back to REJECTED if their creates were refused and this run does not send them
         again. A later run then knows the refusals."""
-        base = self._session.journal.base
-        entries = await self._session.journal.find_entries(list(self.unresolved_creates))
+        base = self._session.ledger_writer.base
+        entries = await self._session.ledger_writer.find_entries(list(self.unresolved_creates))
         refused_entries = [
             (identity, unresolved_create.status, unresolved_create.message)
             for identity, unresolved_create in self.unresolved_creates.items()
             if unresolved_create.is_refused and unresolved_create.status is not None and identity in entries
             if entries[identity].state is State.UNKNOWN
         ]
-        await self._session.journal.execute(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refused_entries))
+        await self._session.ledger_writer.execute(
+            lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refused_entries)
+        )
 
     # Methods that report outcomes
 
@@ -448,7 +452,7 @@ class Outcomes:
         service, because a create with a 429 rarely takes effect. If the subscriber existed before the create, the row
         counts as existing or changed."""
         if unresolved_create.has_existed_before:
-            self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.EXISTED)
+            self._session.ledger_writer.record_receipt(row.identity, row.identity_text, ReceiptKind.EXISTED)
             self._report_found_row(row, CompareReason.NEVER_COMPARED, is_of_this_run=False)
         elif unresolved_create.has_retryable_refusal:
             self._report_found_row(row, CompareReason.LIMITED, is_of_this_run=False)
@@ -459,10 +463,10 @@ class Outcomes:
         """Report a row whose subscriber exists. With `is_of_this_run`, the row counts as created. Otherwise the row
         waits for a comparison if there is a reason for a comparison, and counts as existing if not."""
         if is_of_this_run:
-            self._session.journal.record_receipt(row.identity, row.identity_text, ReceiptKind.CREATED)
+            self._session.ledger_writer.record_receipt(row.identity, row.identity_text, ReceiptKind.CREATED)
             self._report_created_row(row)
         elif compare_reason is not None:
-            self._session.waiting_rows.add(self._session.journal, [(row, compare_reason)])
+            self._session.waiting_rows.add(self._session.ledger_writer, [(row, compare_reason)])
         else:
             self._session.tally.count_row(Outcome.EXISTS, lambda: row.source)
 

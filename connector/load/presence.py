@@ -73,7 +73,7 @@ class BasePresence:
     def needs_sweep(self) -> bool:
         """Whether the base's Id is unknown, or the account is not verified. Only a listing can show the Id and verify
         the account."""
-        return self.session.journal.base.service_id is None or bool(self.access.unverified_entries)
+        return self.session.ledger_writer.base.service_id is None or bool(self.access.unverified_entries)
 
     def covers_chunk(self, planned_chunk: PlannedChunk) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
@@ -81,7 +81,7 @@ class BasePresence:
         The list may hide a base whose Id only the answer to a create has shown. So no look-up covers a row until the
         run has asked the list for this Id."""
         is_visibility_undecided = self._may_be_hidden and not self.is_hidden
-        if is_visibility_undecided and self.session.journal.base.service_id is not None:
+        if is_visibility_undecided and self.session.ledger_writer.base.service_id is not None:
             return False
         return self.session.clock.monotonic() < self.valid_until and (
             self._chunk is None or self._chunk is planned_chunk
@@ -101,7 +101,7 @@ class BasePresence:
     def _record_ids_of_first_create(self, rows: SweptRows) -> None:
         """If a listing shows the first new subscriber of the run twice, record its ids. In a hidden base, only a
         listing of the base shows this subscriber."""
-        first_sentinel, base_id = self.session.canaries.first_sentinel, self.session.journal.base.service_id
+        first_sentinel, base_id = self.session.canaries.first_sentinel, self.session.ledger_writer.base.service_id
         if first_sentinel is None or first_sentinel.base_id != base_id:
             return
         identity = digest_identity(first_sentinel.field, first_sentinel.value)
@@ -121,7 +121,7 @@ class BasePresence:
         if listing.is_complete:
             self.unlisted_count = base_counts.unlisted_count
         if base_counts.duplicate_count:
-            base = self.session.journal.base
+            base = self.session.ledger_writer.base
             self._record_ids_of_first_create(listing.rows)
             self.session.tally.add_message(
                 f"{count(base_counts.duplicate_count, 'identity', 'identities')} "
@@ -229,13 +229,13 @@ class AccountPresence:
         return remaining_tasks
 
     async def _record_found_subscribers(self, presence: BasePresence, found_pairs: Sequence[tuple[bytes, int]]) -> None:
-        ledger_base, field = presence.session.journal.base, presence.session.policy.identity
+        ledger_base, field = presence.session.ledger_writer.base, presence.session.policy.identity
 
         def record_found_pairs(ledger: Ledger) -> None:
             ledger.record_listed_subscribers(ledger_base, field, found_pairs)
             ledger.record_shown_identities(ledger_base, [identity for identity, _ in found_pairs[:MAX_SHOWN_RECORDS]])
 
-        await presence.session.journal.execute(record_found_pairs)
+        await presence.session.ledger_writer.execute(record_found_pairs)
 
     # Look-ups by a listing
 
@@ -319,12 +319,14 @@ class AccountPresence:
         for presence in presences:
             access = presence.access
             listed_pairs = build_reader(access, [access.policy.identity]).read(rows)
-            entries = await access.journal.find_entries([identity for identity, _ in listed_pairs])
+            entries = await access.ledger_writer.find_entries([identity for identity, _ in listed_pairs])
             ids_by_identity = defaultdict[bytes, set[int]](set)
             for identity, subscriber_id in listed_pairs:
                 ids_by_identity[identity].add(subscriber_id)
             listed_ids = [subscriber_id for _, subscriber_id in listed_pairs]
-            answered_ids = await access.journal.execute(partial(_find_answered_ids, access.journal.base, listed_ids))
+            answered_ids = await access.ledger_writer.execute(
+                partial(_find_answered_ids, access.ledger_writer.base, listed_ids)
+            )
             for identity, ids in ids_by_identity.items():
                 entry = entries.get(identity)
                 if entry is not None and entry.attempt_count > 0:
@@ -382,7 +384,7 @@ class AccountPresence:
         absent_keys = list[tuple[BasePresence, LookupKey]]()
         for presence in {id(presence): presence for presence, _ in sample_keys}.values():
             presence_keys = [key for sample_presence, key in sample_keys if sample_presence is presence]
-            entries = await presence.session.journal.find_entries([key.identity for key in presence_keys])
+            entries = await presence.session.ledger_writer.find_entries([key.identity for key in presence_keys])
             confirmed_identities = {identity for identity, entry in entries.items() if entry.state is State.CONFIRMED}
             absent_keys += [(presence, key) for key in presence_keys if key.identity not in confirmed_identities]
         return absent_keys[:: max(1, len(absent_keys) // (2 * _ABSENCE_CHECK_COUNT))]

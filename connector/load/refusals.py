@@ -41,7 +41,7 @@ class EarlierRefusals:
         has accepted the create of the chosen entry. Of other kinds, choose every refusal that is not final. If a survey
         came before this load, use the choice of the survey.
         """
-        session, base = self._session, self._session.journal.base
+        session, base = self._session, self._session.ledger_writer.base
         self._recent_after = session.clock.now().timestamp() - 2 * session.access.expected_lag_s
 
         def update_ledger(ledger: Ledger) -> list[RunWithRefusals]:
@@ -58,7 +58,7 @@ class EarlierRefusals:
             ledger.mark_unresolved(base, list(session.retried_refusals))
             return runs_with_refusals
 
-        self._runs_with_refusals |= {run.run_key: run for run in await session.journal.execute(update_ledger)}
+        self._runs_with_refusals |= {run.run_key: run for run in await session.ledger_writer.execute(update_ledger)}
 
     def _choose_refusals(self, refusals: Sequence[Refusal]) -> None:
         """Choose the refused creates that this run sends again at once. Other creates of a kind wait until the chosen
@@ -90,7 +90,7 @@ class EarlierRefusals:
         `is_resending_all`, an entry waits only if its refusal is final, because a person wants to send the other
         creates again. Leave out entries that this run has changed meanwhile.
         """
-        session, base = self._session, self._session.journal.base
+        session, base = self._session, self._session.ledger_writer.base
         refusals = [
             refusal
             for refusal in session.waiting_refusals.values()
@@ -112,7 +112,7 @@ class EarlierRefusals:
 
         for refusal in refusals:
             del session.waiting_refusals[refusal.identity]
-        return await session.journal.execute(update_ledger)
+        return await session.ledger_writer.execute(update_ledger)
 
     def find_recently_refused_identities(self, refusals: Iterable[Refusal]) -> set[bytes]:
         """Return the identities of the refusals that are so recent that the list may not show their subscribers yet."""
@@ -150,17 +150,17 @@ class EarlierRefusals:
             return
         keys = [LookupKey(row.identity, self._session.policy.identity, row.identity_text) for row in rows]
         result = await look_up_all(self._session.access, keys)
-        journal, field = self._session.journal, self._session.policy.identity
+        ledger_writer, field = self._session.ledger_writer, self._session.policy.identity
         found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
         excluded_identities = {*result.found_ids, *self._recently_refused_identities}
         checked_identities = [key.identity for key in keys if key.identity not in excluded_identities]
         checked_at = self._session.clock.now().timestamp()
 
         def update_ledger(ledger: Ledger) -> None:
-            ledger.record_listed_subscribers(journal.base, field, found_pairs)
-            ledger.record_checked_identities(journal.base, journal.run_key, checked_identities, checked_at)
+            ledger.record_listed_subscribers(ledger_writer.base, field, found_pairs)
+            ledger.record_checked_identities(ledger_writer.base, ledger_writer.run_key, checked_identities, checked_at)
 
-        await journal.execute(update_ledger)
+        await ledger_writer.execute(update_ledger)
 
 
 def _has_refusal(entry: Entry | None, refusal: Refusal) -> bool:

@@ -74,8 +74,8 @@ class Settler:
 
     async def read_lag(self) -> None:
         """Read the largest lag of the account's list that earlier runs recorded. Raises LedgerError."""
-        account, state = self._session.journal.base.account, self._session.access.state
-        lag_s = await self._session.journal.execute(lambda ledger: read_largest_lag(ledger.connection, account))
+        account, state = self._session.ledger_writer.base.account, self._session.access.state
+        lag_s = await self._session.ledger_writer.execute(lambda ledger: read_largest_lag(ledger.connection, account))
         state.largest_lag_s = max(state.largest_lag_s, lag_s)
 
     def select_entries(self, identities: Collection[bytes] | None, *, resends_held_entries: bool) -> None:
@@ -183,7 +183,7 @@ class Settler:
     async def _read_unknown_entries(self) -> list[UnfinishedEntry]:
         """Return the UNKNOWN entries to settle. First make the refused creates of this run UNKNOWN, unless the run
         treats refusals of their kind as final."""
-        base, unresolved_by_identity = self._session.journal.base, self.outcomes.unresolved_creates
+        base, unresolved_by_identity = self._session.ledger_writer.base, self.outcomes.unresolved_creates
         recorded_identities = [
             identity
             for identity, unresolved_create in unresolved_by_identity.items()
@@ -197,7 +197,7 @@ class Settler:
             ledger.mark_unresolved(base, rejected_identities)
             return ledger.find_unfinished_entries(base, State.UNKNOWN)
 
-        entries = await self._session.journal.execute(read_entries)
+        entries = await self._session.ledger_writer.execute(read_entries)
         for identity in recorded_identities:
             unresolved_by_identity[identity].is_rejected_in_ledger = False
         found_at, unknown_entries = self._session.clock.monotonic(), list[UnfinishedEntry]()
@@ -274,7 +274,7 @@ class Settler:
     async def _confirm_found_entries(self, result: LookupResult) -> None:
         """Move the entries that the look-up found to CONFIRMED, and record the lag of the list."""
         self._last_result = result
-        base, access = self._session.journal.base, self._session.access
+        base, access = self._session.ledger_writer.base, self._session.access
         unresolved_by_identity = self.outcomes.unresolved_creates
         found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
         is_of_this_run_by_id = {
@@ -292,7 +292,7 @@ class Settler:
             if result.lag_s > access.state.largest_lag_s:
                 record_lag(ledger.connection, base.account, result.lag_s)
 
-        await self._session.journal.execute(update_ledger)
+        await self._session.ledger_writer.execute(update_ledger)
         access.state.largest_lag_s = max(access.state.largest_lag_s, result.lag_s)
 
     # The proof of absence
@@ -352,7 +352,7 @@ class Settler:
         All entries are looked up before any entry is sent again. Otherwise new sentinels, which the list may not show
         yet, would prevent the proof of absence of the remaining entries.
         """
-        absent_entries, base, outcomes = self._look_up.absent_entries, self._session.journal.base, self.outcomes
+        absent_entries, base, outcomes = self._look_up.absent_entries, self._session.ledger_writer.base, self.outcomes
         if not absent_entries or self._session.stop.is_stopping:
             return
         entries_to_send, suppressed_identities = list[UnfinishedEntry](), list[bytes]()
@@ -390,7 +390,7 @@ class Settler:
             for entry, event in final_events:
                 outcomes.record_final_absence(entry.identity, event, entry.attempt_count)
 
-        await self._session.journal.execute(update_ledger, record_final_absences)
+        await self._session.ledger_writer.execute(update_ledger, record_final_absences)
         await self._send_entries_again(entries_to_send, base)
         await self._reject_finally_refused_entries(entries_to_send, base)
 
@@ -493,7 +493,7 @@ class Settler:
             ):
                 final_entries.append(entry)
         refusals = [self._read_refusal(entry) for entry in final_entries]
-        await self._session.journal.execute(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refusals))
+        await self._session.ledger_writer.execute(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refusals))
         for entry in final_entries:
             self.outcomes.record_final_absence(entry.identity, Event.REFUSED, entry.attempt_count)
 

@@ -116,12 +116,14 @@ class _EntryRetry:
     async def _decide_held_entries(self) -> None:
         """Reopen, drop or accept the held entries, as the selection says. By default, confirm the held entries whose
         subscribers a look-up shows."""
-        held_entries, journal = await self._find_selected_entries(State.HELD), self._session.journal
+        held_entries, ledger_writer = await self._find_selected_entries(State.HELD), self._session.ledger_writer
         identities = [entry.identity for entry in held_entries]
         if self._selection.held_decision == "resend":
             await self._reopen_entries(held_entries)
         elif self._selection.held_decision == "drop":
-            await journal.execute(lambda ledger: ledger.mark_dropped(journal.base, identities, _DROPPED_MESSAGE))
+            await ledger_writer.execute(
+                lambda ledger: ledger.mark_dropped(ledger_writer.base, identities, _DROPPED_MESSAGE)
+            )
             self._dropped_identities.update(identities)
             for entry in held_entries:
                 self._report_entry(entry, Outcome.REJECTED, "dropped", _DROPPED_MESSAGE, None)
@@ -134,11 +136,11 @@ class _EntryRetry:
     async def _accept_entries(self, held_entries: list[UnfinishedEntry]) -> None:
         """Confirm the held entries that have a readable answer to their create. Entries without such an answer stay
         held."""
-        base = self._session.journal.base
+        base = self._session.ledger_writer.base
         accepted_subscribers = [
             (entry.identity, entry.id_in_answer) for entry in held_entries if entry.id_in_answer is not None
         ]
-        await self._session.journal.execute(lambda ledger: ledger.mark_accepted(base, accepted_subscribers))
+        await self._session.ledger_writer.execute(lambda ledger: ledger.mark_accepted(base, accepted_subscribers))
         self._session.tally.count_rows(Outcome.EXISTS, len(accepted_subscribers))
         for entry in held_entries:
             if entry.id_in_answer is not None:
@@ -150,16 +152,16 @@ class _EntryRetry:
     async def _reopen_entries(self, held_entries: list[UnfinishedEntry]) -> None:
         """Reopen the held entries that this run may send again. The other entries stay held, and a person can drop them
         later."""
-        session, journal = self._session, self._session.journal
+        session, ledger_writer = self._session, self._session.ledger_writer
         entries_not_suppressed_by_other_jobs = [
             entry for entry in held_entries if entry.suppressing_job in (None, session.job)
         ]
 
         def update_ledger(ledger: Ledger) -> None:
-            ledger.mark_reopened(journal.base, [entry.identity for entry in entries_not_suppressed_by_other_jobs])
-            record_wrong_answer(ledger.connection, journal.base, None, None)
+            ledger.mark_reopened(ledger_writer.base, [entry.identity for entry in entries_not_suppressed_by_other_jobs])
+            record_wrong_answer(ledger.connection, ledger_writer.base, None, None)
 
-        await journal.execute(update_ledger)
+        await ledger_writer.execute(update_ledger)
         for entry in entries_not_suppressed_by_other_jobs:
             self._add_unresolved_create(entry)
         for entry in held_entries:
@@ -173,13 +175,13 @@ class _EntryRetry:
     async def send_rejected_rows(self) -> None:
         """Look the rejected entries up, and send absent entries again. An entry that the list may not show yet is
         settled later."""
-        rejected_entries, journal = await self._find_selected_entries(State.REJECTED), self._session.journal
+        rejected_entries, ledger_writer = await self._find_selected_entries(State.REJECTED), self._session.ledger_writer
         recent_entries, unsent_entries = list[UnfinishedEntry](), list[UnfinishedEntry]()
         for entry in rejected_entries:
             is_recent = self._settler.refusals.is_recent_refusal(entry)
             (recent_entries if is_recent else unsent_entries).append(entry)
         identities = [entry.identity for entry in recent_entries]
-        await journal.execute(lambda ledger: ledger.mark_unresolved(journal.base, identities))
+        await ledger_writer.execute(lambda ledger: ledger.mark_unresolved(ledger_writer.base, identities))
         for entry in recent_entries:
             self._add_unresolved_create(entry)
         while unsent_entries and not self._session.stop.is_stopping:
@@ -201,8 +203,8 @@ class _EntryRetry:
     ) -> list[UnfinishedEntry]:
         """Return the selected entries in this state that are not among `excluded_identities`, and count the returned
         entries as read."""
-        base = self._session.journal.base
-        entries = await self._session.journal.execute(lambda ledger: ledger.find_unfinished_entries(base, state))
+        base = self._session.ledger_writer.base
+        entries = await self._session.ledger_writer.execute(lambda ledger: ledger.find_unfinished_entries(base, state))
         selected_entries = [
             entry
             for entry in entries
@@ -220,7 +222,7 @@ class _EntryRetry:
         if not entries:
             return []
         keys = [build_entry_key(entry, ignores_case=state is State.REJECTED) for entry in entries]
-        base, tally = self._session.journal.base, self._session.tally
+        base, tally = self._session.ledger_writer.base, self._session.tally
         found_ids, absent_identities = dict[bytes, int](), set[bytes]()
 
         async for lookup_part in look_up_keys([KeyGroup(self._session.access, keys)]):
@@ -228,7 +230,9 @@ class _EntryRetry:
                 tally.add_message(UNCHECKED_SPELLINGS_MESSAGE)
             found_ids.update((identity, ids[0]) for identity, ids in lookup_part.result.found_ids.items())
             absent_identities.update(lookup_part.result.absent_identities)
-        await self._session.journal.execute(lambda ledger: ledger.mark_found(base, state, list(found_ids.items())))
+        await self._session.ledger_writer.execute(
+            lambda ledger: ledger.mark_found(base, state, list(found_ids.items()))
+        )
         tally.settled_found_count += len(found_ids)
         tally.count_rows(Outcome.EXISTS, len(found_ids))
         unlisted_entries = [entry for entry in entries if entry.identity not in found_ids]
@@ -254,7 +258,7 @@ class _EntryRetry:
         if session.is_suppressed(entry.identity, sent_values):
             self._session.tally.count_rows(Outcome.SUPPRESSED, 1)
             return None
-        candidate = rebuild_candidate(read_intent(entry), sent_values, session.journal.base, State.REJECTED)
+        candidate = rebuild_candidate(read_intent(entry), sent_values, session.ledger_writer.base, State.REJECTED)
         refusal = entry.status or 0, entry.message or ""
         read_source_row = partial(self._build_row, entry)
         return Candidate(candidate.intent, candidate.sent_values, read_source_row, State.REJECTED, refusal, valid_until)
@@ -271,7 +275,7 @@ class _EntryRetry:
 
     def _record_receipt(self, entry: UnfinishedEntry) -> None:
         identity_text = str(read_body(entry)[entry.field])
-        self._session.journal.record_receipt(entry.identity, identity_text, ReceiptKind.KNOWN)
+        self._session.ledger_writer.record_receipt(entry.identity, identity_text, ReceiptKind.KNOWN)
 
     def _reject_entry(self, entry: UnfinishedEntry, reason: str) -> None:
         message = f"{entry.message or 'rejected'}; {reason}"

@@ -45,9 +45,9 @@ class CompareReason(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """A row that waits for a comparison with the service. `journal` is the writer of the entries of the row's base."""
+    """A row that waits for a comparison with the service. `ledger_writer` writes the entries of the row's base."""
 
-    journal: LedgerWriter
+    ledger_writer: LedgerWriter
     row: LoadRow
     reason: CompareReason
 
@@ -57,38 +57,40 @@ class WaitingRows:
     take 30 bytes in memory. The other values are in a temporary file without a name."""
 
     def __init__(self) -> None:
-        self._journals: list[LedgerWriter] = []
-        self._journal_indexes: array[int] = array("H")
+        self._ledger_writers: list[LedgerWriter] = []
+        self._ledger_writer_indexes: array[int] = array("H")
         self._reasons = bytearray()
         self._digests = bytearray()  # identity and fingerprint of each row
         self._values = SpooledValues()
         self.reported_count = 0  # the number of rows whose outcomes were reported
 
     def __len__(self) -> int:
-        return len(self._journal_indexes)
+        return len(self._ledger_writer_indexes)
 
     @property
     def new_indexes(self) -> list[int]:
         """The indexes of rows that no earlier run has reported."""
         return [index for index, reason in enumerate(self._reasons) if reason != CompareReason.REPORTED]
 
-    def find_identities(self, journal: LedgerWriter) -> set[bytes]:
-        """Return the identities of the waiting rows of one base. `journal` is the writer of the base's entries."""
+    def find_identities(self, ledger_writer: LedgerWriter) -> set[bytes]:
+        """Return the identities of the waiting rows of the base to which `ledger_writer` belongs."""
         digest_pair_length = IDENTITY_BYTES + FINGERPRINT_BYTES
         return {
             bytes(self._digests[index * digest_pair_length : index * digest_pair_length + IDENTITY_BYTES])
-            for index, journal_index in enumerate(self._journal_indexes)
-            if self._journals[journal_index] is journal
+            for index, writer_index in enumerate(self._ledger_writer_indexes)
+            if self._ledger_writers[writer_index] is ledger_writer
         }
 
-    def add(self, journal: LedgerWriter, rows: Sequence[tuple[LoadRow, CompareReason]]) -> None:
+    def add(self, ledger_writer: LedgerWriter, rows: Sequence[tuple[LoadRow, CompareReason]]) -> None:
         """Add these rows, each with the reason for its comparison. Raises RunAborted if the disk is full."""
-        if not any(known_journal is journal for known_journal in self._journals):
-            self._journals.append(journal)
-        journal_index = next(index for index, known_journal in enumerate(self._journals) if known_journal is journal)
+        if not any(known_writer is ledger_writer for known_writer in self._ledger_writers):
+            self._ledger_writers.append(ledger_writer)
+        writer_index = next(
+            index for index, known_writer in enumerate(self._ledger_writers) if known_writer is ledger_writer
+        )
         self._values.add([[row.source.number, row.source.file, row.identity_text, dict(row.values)] for row, _ in rows])
         for row, reason in rows:
-            self._journal_indexes.append(journal_index)
+            self._ledger_writer_indexes.append(writer_index)
             self._reasons.append(reason)
             self._digests += row.identity + row.fingerprint
 
@@ -101,12 +103,14 @@ class WaitingRows:
             self._digests[start_offset + IDENTITY_BYTES : start_offset + IDENTITY_BYTES + FINGERPRINT_BYTES]
         )
         row = LoadRow(Row(row_number, file_name, (), ()), identity, identity_text, fingerprint, values)
-        return WaitingRow(self._journals[self._journal_indexes[index]], row, CompareReason(self._reasons[index]))
+        return WaitingRow(
+            self._ledger_writers[self._ledger_writer_indexes[index]], row, CompareReason(self._reasons[index])
+        )
 
     def clear(self) -> None:
         """Remove all rows."""
         self._values.close()
-        self._journals, self._journal_indexes = [], array("H")
+        self._ledger_writers, self._ledger_writer_indexes = [], array("H")
         self._reasons, self._digests, self.reported_count = bytearray(), bytearray(), 0
 
 
@@ -266,9 +270,9 @@ class Session:
         return self.access.stop.clock
 
     @property
-    def journal(self) -> LedgerWriter:
+    def ledger_writer(self) -> LedgerWriter:
         """The writer of the base's entries."""
-        return self.access.journal
+        return self.access.ledger_writer
 
     def has_confirmed_after(self, reference_time: float) -> bool:
         """Return whether this run has confirmed a subscriber after `reference_time` (monotonic)."""
@@ -278,7 +282,7 @@ class Session:
     def find_sentinels(self, confirmed_after: float, *, is_active: bool) -> set[Sentinel]:
         """Return the subscribers of the base with this `is_active` that this run has confirmed after `confirmed_after`
         (monotonic). Other subscribers prove nothing, because the list may hide one class or base and show another."""
-        base_id = self.journal.base.service_id
+        base_id = self.ledger_writer.base.service_id
         return {
             sentinel
             for sentinel in self.access.sentinels

@@ -187,7 +187,7 @@ class Run:
             self.client.temporary_refusals,
             source_job=self.setup.job,
         )
-        self.ledger_writers.append(session.journal)
+        self.ledger_writers.append(session.ledger_writer)
         return session
 
     async def deliver_receipts(self) -> None:

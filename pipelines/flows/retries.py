@@ -136,8 +136,10 @@ class _Retry:
 
         async def retry() -> None:
             session.suppression = await run.read_suppression()
-            session.journal.base = await run.ledger_queue.execute(  # an earlier base of this run may have the same id
-                lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
+            session.ledger_writer.base = (
+                await run.ledger_queue.execute(  # an earlier base of this run may have the same id
+                    lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
+                )
             )
             await loader.begin(refuses_misanswered_base=selection.refuses_misanswered_base)
             await retry_entries(session, loader.settler, selection)

@@ -72,7 +72,7 @@ class InlineExecutor(Executor):
         return future
 
 
-class Journal(LedgerWriter):
+class ReadableLedgerWriter(LedgerWriter):
     """A LedgerWriter with the attribute `ledger`, so that a test can read the entries."""
 
     def __init__(self, ledger: Ledger, base: Base, run_key: int) -> None:
@@ -81,18 +81,20 @@ class Journal(LedgerWriter):
 
 
 @contextmanager
-def open_journal(folder: Path, base_id: int | None = BASE_ID, base_name: str | None = None) -> Iterator[LedgerWriter]:
+def open_ledger_writer(
+    folder: Path, base_id: int | None = BASE_ID, base_name: str | None = None
+) -> Iterator[LedgerWriter]:
     """Create a ledger with one base. Its commits run in the thread of the caller."""
     with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         with ledger.transaction() as connection:
             run_key = start_run(connection, "run", "job", "import", 0.0)
             base = find_or_add_base(connection, "account", base_id, base_name)
-        yield Journal(ledger, base, run_key)
+        yield ReadableLedgerWriter(ledger, base, run_key)
 
 
 def build_session(
     client: object,
-    journal: LedgerWriter,
+    ledger_writer: LedgerWriter,
     *,
     virtual_time: VirtualTime | None = None,
     name: str | None = None,
@@ -107,7 +109,7 @@ def build_session(
         Stop(clock),
         cast("Client", client),
         retrier,
-        journal,
+        ledger_writer,
         load_policy,
         name,
         draw_bytes=random.Random(5).randbytes,
@@ -119,11 +121,11 @@ def build_session(
 def open_other_base(session: Session, base_id: int) -> Session:
     """Return a session of the same run in another base."""
     access = session.access
-    ledger = cast("Journal", access.journal).ledger
+    ledger = cast("ReadableLedgerWriter", access.ledger_writer).ledger
     with ledger.transaction() as connection:
         base = find_or_add_base(connection, "account", base_id, None)
-    journal = Journal(ledger, base, access.journal.run_key)
-    return replace(session, access=replace(access, journal=journal))
+    ledger_writer = ReadableLedgerWriter(ledger, base, access.ledger_writer.run_key)
+    return replace(session, access=replace(access, ledger_writer=ledger_writer))
 
 
 async def skip_sleep(_: float) -> None:
@@ -142,9 +144,9 @@ def run_with_fake(
     A function that hangs fails after a minute."""
 
     async def run() -> T:
-        with open_journal(folder, options.pop("base_id", BASE_ID), options.get("name")) as journal:
+        with open_ledger_writer(folder, options.pop("base_id", BASE_ID), options.get("name")) as ledger_writer:
             session = build_session(
-                fake_list, journal, virtual_time=options.pop("virtual_time", VirtualTime()), **options
+                fake_list, ledger_writer, virtual_time=options.pop("virtual_time", VirtualTime()), **options
             )
             session.access.sentinels.extend(sentinels)
             return await asyncio.wait_for(function(session), 60)
@@ -159,9 +161,9 @@ def run_with_sandbox(
 
     async def run() -> T:
         service = Service(sandbox.base_url, Token(sandbox.token), timeout_s=10)
-        with open_journal(folder, options.pop("base_id", BASE_ID), options.get("name")) as journal:
+        with open_ledger_writer(folder, options.pop("base_id", BASE_ID), options.get("name")) as ledger_writer:
             async with open_client(service) as client:
-                return await asyncio.wait_for(function(build_session(client, journal, **options)), 60)
+                return await asyncio.wait_for(function(build_session(client, ledger_writer, **options)), 60)
 
     return asyncio.run(run())
 
@@ -171,12 +173,12 @@ def read_result(result: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set
     return dict(result.found_ids), set(result.absent_identities)
 
 
-def read_recorded_ids(journal: LedgerWriter, *texts: str) -> list[int | None]:
+def read_recorded_ids(ledger_writer: LedgerWriter, *texts: str) -> list[int | None]:
     """Return the id that the ledger has for each of these emails, or None."""
 
-    ledger = cast("Journal", journal).ledger
+    ledger = cast("ReadableLedgerWriter", ledger_writer).ledger
     with ledger.transaction():
-        entries = ledger.find_entries(journal.base, [compute_identity(text) for text in texts])
+        entries = ledger.find_entries(ledger_writer.base, [compute_identity(text) for text in texts])
     return [
         entries[compute_identity(text)].subscriber_id if compute_identity(text) in entries else None for text in texts
     ]

@@ -14,7 +14,7 @@ from connector.load.session import RunMode, Session
 from connector.service.retry import RequestCounts
 from connector.service.wire import CreatedAnswer, ListQuery, NotSent, Refused, encode_subscriber
 from connector.states import Event, State
-from tests.load.sessions import BASE_ID, VirtualTime, build_session, compute_identity, open_journal
+from tests.load.sessions import BASE_ID, VirtualTime, build_session, compute_identity, open_ledger_writer
 
 CREATE_COUNT = 5
 
@@ -72,8 +72,8 @@ def create_all(
 
     async def run() -> None:
         service = FakeService(answers)
-        with open_journal(folder) as journal:
-            session = build_session(service, journal, virtual_time=VirtualTime(), max_concurrency=1)
+        with open_ledger_writer(folder) as ledger_writer:
+            session = build_session(service, ledger_writer, virtual_time=VirtualTime(), max_concurrency=1)
             creator = Creator(session, RecordedOutcomes(session, transitions))
             fetch_candidates = CandidateList(candidates, session.clock.monotonic).fetch
             await asyncio.wait_for(creator.create_subscribers(fetch_candidates), 10)

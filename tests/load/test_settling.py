@@ -31,7 +31,7 @@ from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 from connector.subscribers.identity import digest_identity
 from connector.tally import Tally
-from tests.load.sessions import Journal
+from tests.load.sessions import ReadableLedgerWriter
 
 ANN_IDENTITY = digest_identity("email", "ann@x.org")
 QUIET_PERIOD_S = 30.0
@@ -86,8 +86,8 @@ class ObservedSettler:
         clock = Clock(lambda: self.now_s, lambda: datetime.fromtimestamp(self.now_s, UTC), self._sleep)
         policy = LoadPolicy(quiet_period_s=QUIET_PERIOD_S, on_unknown="hold" if holds_unknown_creates else "resend")
         unused_client = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
-        journal = Journal(self.ledger, self.base, 1)
-        access = ListAccess(Stop(clock), unused_client, unused_client, journal, policy)
+        ledger_writer = ReadableLedgerWriter(self.ledger, self.base, 1)
+        access = ListAccess(Stop(clock), unused_client, unused_client, ledger_writer, policy)
         session = Session(access, policy, Tally())
         if sentinel_confirmed_at is not None:
             base_id = self.base.service_id

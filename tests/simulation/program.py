@@ -110,7 +110,9 @@ class Program:
         client = Client(self.sender, str, self._clock)
         session = self._open_session(client)
         retry = self.job_run.retry
-        loader = Loader(session, retry.choose_mode(session.journal.base)) if retry else self._open_base_loads(session)
+        loader = (
+            Loader(session, retry.choose_mode(session.ledger_writer.base)) if retry else self._open_base_loads(session)
+        )
         self.cancellable_task = asyncio.current_task()
         try:
             if isinstance(loader, BaseLoads):
@@ -138,7 +140,7 @@ class Program:
             status = (
                 "aborted" if self.report.reason is not None else "stopped" if self.stop_request.is_stopping else "ok"
             )
-            finish_run(connection, session.journal.run_key, status, self.timeline.read_unix_s())
+            finish_run(connection, session.ledger_writer.run_key, status, self.timeline.read_unix_s())
         return self.report
 
     @property
@@ -185,7 +187,7 @@ class Program:
             session.tally,
             self.ledger,
             session.access.client,
-            session.journal.run_key,
+            session.ledger_writer.run_key,
             [],
             self.ledger_queue,
             Pace(policy.max_rate, policy.max_concurrency),

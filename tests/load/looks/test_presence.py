@@ -60,8 +60,8 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
         assert all(task.presence.covers_chunk(task.planned_chunk) for task in later_tasks)
         assert len(fake_list.queries) == query_count
         for presence, recorded_ids in ((news_presence, [50_001, None]), (shop_presence, [None, 50_002])):
-            assert read_recorded_ids(presence.session.journal, "ann1@x.org", "ann2@x.org") == recorded_ids
-        assert read_recorded_ids(club_presence.session.journal, "ann3@x.org") == [50_003]
+            assert read_recorded_ids(presence.session.ledger_writer, "ann1@x.org", "ann2@x.org") == recorded_ids
+        assert read_recorded_ids(club_presence.session.ledger_writer, "ann3@x.org") == [50_003]
 
     run_with_fake(fake_list, tmp_path, check_look_ups)
 
@@ -118,8 +118,8 @@ def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> N
         await news_presence.account.look_up(tasks)
         assert all(task.presence.covers_chunk(task.planned_chunk) for task in tasks)
         assert len(fake_list.queries) == query_count + 2
-        assert read_recorded_ids(shop_presence.session.journal, "new1@x.org") == [60_000]
-        assert read_recorded_ids(news_presence.session.journal, "new1@x.org") == [None]
+        assert read_recorded_ids(shop_presence.session.ledger_writer, "new1@x.org") == [60_000]
+        assert read_recorded_ids(news_presence.session.ledger_writer, "new1@x.org") == [None]
 
     run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, max_lookup_age_s=60.0)
 
@@ -139,7 +139,7 @@ def test_the_whole_list_is_read_again_if_a_new_subscriber_is_not_at_its_end(tmp_
         )
         await news_presence.account.look_up([task])
         assert news_presence.covers_chunk(task.planned_chunk)
-        assert read_recorded_ids(news_presence.session.journal, "new1@x.org", "new2@x.org") == [60_000, 5]
+        assert read_recorded_ids(news_presence.session.ledger_writer, "new1@x.org", "new2@x.org") == [60_000, 5]
 
     run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, max_lookup_age_s=60.0)
 
@@ -155,7 +155,7 @@ def test_an_incomplete_listing_is_recorded_only_if_the_account_is_verified(tmp_p
         (news_presence,) = build_presences(session)
         with pytest.raises(RunAborted, match="could not be read whole"):
             await news_presence.account.look_up([build_task(news_presence, "ann1@x.org", "bob@x.org")])
-        return read_recorded_ids(session.journal, "ann1@x.org")
+        return read_recorded_ids(session.ledger_writer, "ann1@x.org")
 
     assert run_with_fake(fake_list, tmp_path, check_look_ups) == [50_001 if is_verified else None]
 

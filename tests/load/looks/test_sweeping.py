@@ -132,7 +132,7 @@ def list_base_once(
 
     async def list_base_and_read_ids(session: Session) -> tuple[Listing, int, list[int | None]]:
         listing, duplicate_count = await list_base(session)
-        return listing, duplicate_count, read_recorded_ids(session.journal, *texts)
+        return listing, duplicate_count, read_recorded_ids(session.ledger_writer, *texts)
 
     return run_with_fake(fake_list, folder, list_base_and_read_ids, **options)
 
@@ -148,7 +148,7 @@ def test_a_listing_that_shows_none_of_the_unverified_entries_ends_the_run(tmp_pa
         session.access.unverified_entries = (known_entry, ConfirmedEntry(b"n" * 16, 999, None))
         with nullcontext() if is_listed else pytest.raises(EmptiedListError):
             await list_base(session)
-        return read_recorded_ids(session.journal, "ann@x.org", "other@x.org")
+        return read_recorded_ids(session.ledger_writer, "ann@x.org", "other@x.org")
 
     assert run_with_fake(fake_list, tmp_path, look_up_people) == [51 if is_listed else None, None]
 

@@ -43,23 +43,23 @@ def test_a_cancelled_task_still_records_the_id_of_the_base(tmp_path: Path) -> No
 
     async def record_base() -> None:
         with open_ledger_file(tmp_path) as ledger, ThreadPoolExecutor(1) as executor:
-            journal = build_writer_of_named_base(ledger, LedgerQueue(ledger, executor))
-            await journal.commit_intents(
+            ledger_writer = build_writer_of_named_base(ledger, LedgerQueue(ledger, executor))
+            await ledger_writer.commit_intents(
                 [(candidate.entry_state, candidate.intent) for candidate in (first_candidate, second_candidate)]
             )
-            journal.record(first_candidate.intent.identity, Transition(Event.ANSWERED, subscriber_id=5))
+            ledger_writer.record(first_candidate.intent.identity, Transition(Event.ANSWERED, subscriber_id=5))
             may_continue = threading.Event()
             executor.submit(may_continue.wait, TIMEOUT_S)
-            record_task = asyncio.ensure_future(journal.record_base_id(BASE_ID, "News"))
+            record_task = asyncio.ensure_future(ledger_writer.record_base_id(BASE_ID, "News"))
             await asyncio.sleep(0)
             record_task.cancel()
             may_continue.set()
             with pytest.raises(asyncio.CancelledError):
                 await record_task
-            journal.record(second_candidate.intent.identity, Transition(Event.LOST))
-            await journal.flush()
+            ledger_writer.record(second_candidate.intent.identity, Transition(Event.LOST))
+            await ledger_writer.flush()
             identities = [first_candidate.intent.identity, second_candidate.intent.identity]
-            entries = await journal.execute(lambda ledger: ledger.find_entries(journal.base, identities))
+            entries = await ledger_writer.execute(lambda ledger: ledger.find_entries(ledger_writer.base, identities))
             assert [entries[identity].state for identity in identities] == [State.CONFIRMED, State.UNKNOWN]
 
     asyncio.run(record_base())
@@ -73,8 +73,8 @@ def test_a_full_disk_fails_the_run_even_if_a_stop_cancels_the_task_that_waits_fo
     transitions: dict[str, Transition] = {}
 
     async def create_candidates(ledger: Ledger, ledger_queue: LedgerQueue) -> None:
-        journal, dialect = build_writer_of_named_base(ledger, ledger_queue), ledger.connection.engine.dialect
-        session = build_session(SlowFakeService({}), journal, max_concurrency=8, grace_s=5.0)
+        ledger_writer, dialect = build_writer_of_named_base(ledger, ledger_queue), ledger.connection.engine.dialect
+        session = build_session(SlowFakeService({}), ledger_writer, max_concurrency=8, grace_s=5.0)
         original_commit, event_loop, commit_count = dialect.do_commit, asyncio.get_running_loop(), 0
 
         def fail_fourth_commit(connection: Any) -> None:
@@ -94,9 +94,9 @@ def test_a_full_disk_fails_the_run_even_if_a_stop_cancels_the_task_that_waits_fo
             )
         emails = [email for email, transition in transitions.items() if transition.event is Event.ANSWERED]
         identities = [compute_identity(email) for email in emails]
-        assert set(await journal.execute(lambda ledger: ledger.find_entries(journal.base, identities))) == set(
-            identities
-        )
+        assert set(
+            await ledger_writer.execute(lambda ledger: ledger.find_entries(ledger_writer.base, identities))
+        ) == set(identities)
 
     with open_ledger_file(tmp_path) as ledger, open_ledger_queue(ledger) as ledger_queue:
         asyncio.run(create_candidates(ledger, ledger_queue))
