@@ -140,7 +140,7 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
         return
     step_keys = [key for key in ("values", "split", "case", "format", "default") if getattr(rule, key)]
     if rule.value is not None and (step_keys or not rule.is_trimmed):
-        yield f"a rule with a constant reads no cell: remove the key {' and the key '.join(step_keys) or 'trim'}"
+        yield f"a rule with a constant reads no cell: remove the key `{'` and the key `'.join(step_keys) or 'trim'}`"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
         yield "default and the empty key in values ('') both replace an empty cell; keep one of them"
     for key in rule.values or {}:

@@ -48,7 +48,7 @@ def open_environment(
 ) -> RunCommand:
     """Make an environment with these requirements next to the folder. The folder is the home of the programs."""
     environment_folder = folder.with_name(name)
-    # uv needs the TLS certificates of the machine. tests/conftest.py sets SSL_CERT_* to an empty file.
+    # uv needs the TLS certificates of the machine, so the SSL_CERT_* settings of tests/conftest.py are left out.
     excluded_prefixes = ("CONNECTOR_", "AIRFLOW_", "SSL_CERT_")
     machine_settings = {name: value for name, value in os.environ.items() if not name.startswith(excluded_prefixes)}
     settings = machine_settings | {

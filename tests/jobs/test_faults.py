@@ -111,9 +111,9 @@ RULE_FAULTS = [  # the rule of first_name, and a part of the message
     ("{}", "needs exactly one of column, value and template"),
     ("{column: a, value: b}", "needs exactly one of column, value and template"),
     ("{template: '{{ a }}', column: c}", "needs exactly one of column, value and template"),
-    ("{value: a, values: {a: b}}", "a rule with a constant reads no cell: remove the key values"),
-    ("{value: a, case: upper, default: b}", "reads no cell: remove the key case and the key default"),
-    ("{value: a, trim: false}", "a rule with a constant reads no cell: remove the key trim"),
+    ("{value: a, values: {a: b}}", "a rule with a constant reads no cell: remove the key `values`"),
+    ("{value: a, case: upper, default: b}", "reads no cell: remove the key `case` and the key `default`"),
+    ("{value: a, trim: false}", "a rule with a constant reads no cell: remove the key `trim`"),
     ("{column: a, trim: perhaps}", "first_name.trim: must be true or false, not 'perhaps'"),
     ("{column: a, case: camel}", "first_name.case: must be lower, upper or title, not 'camel'"),
     ('{value: "\\ud800"}', "one text contains a lone surrogate"),
@@ -160,7 +160,7 @@ FAULTS = [
 @pytest.mark.parametrize(
     ("job", "valid_text", "faulty_text", "expected_text"), FAULTS, ids=[faulty_text for _, _, faulty_text, _ in FAULTS]
 )
-def test_the_message_about_a_fault_has_the_key_the_line_and_the_next_step(
+def test_the_message_about_a_fault_names_the_key_and_the_next_step(
     tmp_path: Path, job: str, valid_text: str, faulty_text: str, expected_text: str
 ) -> None:
     assert job.count(valid_text) == 1

@@ -113,7 +113,7 @@ def test_the_section_suppress_accepts_the_keys_of_a_source_and_the_key_column(tm
     assert "hunter2" not in repr(suppression_with_sql)
 
 
-def test_an_export_has_a_destination_a_table_and_filters(tmp_path: Path) -> None:
+def test_the_keys_of_an_export_are_read(tmp_path: Path) -> None:
     job = read_job(
         tmp_path, EXPORT_JOB.replace("parquet}", "parquet, table: people, schema: esp, filters: {is_active: no}}")
     )
@@ -145,7 +145,7 @@ def test_a_delimiter_is_a_character_or_its_name(tmp_path: Path, text: str, delim
     assert job.source.file.delimiter == delimiter
 
 
-def test_the_guards_of_a_job_are_read_and_max_shrink_is_half_by_default(tmp_path: Path) -> None:
+def test_the_guards_of_a_job_are_read(tmp_path: Path) -> None:
     guard = read_job(tmp_path, SMALL_JOB + "guard: {max_invalid: 5%, max_rejected: 2.5%, max_creates: 100000}\n").guard
     assert guard is not None
     assert (guard.max_invalid, guard.max_rejected, guard.max_creates, guard.max_shrink) == (0.05, 0.025, 100_000, 0.5)

@@ -118,7 +118,8 @@ class ForkedProcess:
 
 @contextmanager
 def serve_programs(programs: Mapping[Path, Callable[[], None]]) -> Iterator[None]:
-    """Write a script to each path. The script calls the function of its path in a fork that has its streams."""
+    """Write a script to each path. When the script runs, a fork of this process calls the function of the path. The
+    function gets the arguments and the streams of the script."""
     with TemporaryDirectory(prefix="connector-commands-") as folder, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{folder}/socket")
         listener.listen()

@@ -34,7 +34,7 @@ def write_job(connector: Connector, *job_lines: str, **values: str) -> None:
 
 
 def write_files(connector: Connector, *job_lines: str, person_count: int = PEOPLE_COUNT, **values: str) -> None:
-    """Write a job and people.csv. The file has the people and `UNUSED_ROWS`."""
+    """Write a job and people.csv. The file contains valid people and `UNUSED_ROWS`."""
     write_job(connector, *job_lines, **values)
     people = [f"person{index}@example.com,Ann {index}" for index in range(person_count)]
     connector.write_people("email,first_name", *people, *UNUSED_ROWS)

@@ -125,7 +125,7 @@ def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector)
     assert set(count_by_base(sandbox).values()) == {1}
     assert min(result.report["settled"].values()) > 0
     assert "created in " + ", ".join(f"Base {base} (id {base}): 15" for base in range(1, 9)) in str(result.report)
-    # The bound counts six sweeps of all bases together, and three look-ups of created subscribers by Id.
+    # Six sweeps read all bases together, and three requests look up created subscribers by Id.
     assert result.report["requests"]["list"]["sent"] <= 6 * (2 + MAX_REQUESTS) + 3
 
 

@@ -147,7 +147,7 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
     ],
     ids=str,
 )
-def test_check_shows_the_page_size_order_and_filters_of_the_list(
+def test_check_shows_the_page_size_and_the_order_of_the_list(
     connector: Connector, switches: dict[str, Any], expected_changes: dict[str, str]
 ) -> None:
     connector.sandbox.seed(40, base_name="News")
@@ -160,7 +160,7 @@ def test_check_shows_the_page_size_order_and_filters_of_the_list(
     assert "no lag of the list is on record" in messages_by_check["ledger"]
 
 
-def test_check_shows_the_order_of_a_list_of_several_pages_and_the_lag_on_record(connector: Connector) -> None:
+def test_check_shows_the_order_of_a_list_of_several_pages(connector: Connector) -> None:
     connector.sandbox.seed(1500, base_name="News")
     assert connector.import_file(connector.write_people("email", "ann@x.org")).exit_code == 0
     record_lag_of_list(connector, 7.25)

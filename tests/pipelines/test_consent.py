@@ -61,7 +61,7 @@ def test_a_sync_without_a_clear_rule_for_is_active_is_refused(
         assert any(message.startswith(expected_message) for message in result.report["messages"])
 
 
-def test_init_maps_the_column_of_unsubscriptions_and_a_job_may_ignore_the_column(connector: Connector) -> None:
+def test_init_maps_the_column_of_unsubscriptions(connector: Connector) -> None:
     connector.write_people("email,unsubscribed", "ann@x.org,ja", "bob@x.org,nein", "eve@x.org,")
     init_result = connector.run("init", "people.csv", "--base-id", "7", "-o", "drafted.yaml")
     assert init_result.exit_code == 0, init_result.stderr

@@ -42,7 +42,7 @@ def change_subscriber_in_service(connector: Connector, email: str, **values: obj
     create_in_service(connector.sandbox, email, {"Id": 7}, **values)
 
 
-def test_a_changed_row_names_its_fields_with_the_values_of_service_and_source(connector: Connector) -> None:
+def test_the_drift_file_shows_each_changed_field_with_both_values(connector: Connector) -> None:
     first_result = sync_lines(connector, "Ann@x.org,Ann,a|b,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,7")
     assert (first_result.rows, first_result.report["drift_file"]) == ({"read": 3, "created": 3}, None)
     second_result = sync_lines(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")

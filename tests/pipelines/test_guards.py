@@ -45,7 +45,7 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector) -> No
     assert [row["_row"] for row in read_rejects(second_result)] == [str(index) for index in range(92, 102)]
 
 
-def test_more_creates_than_allowed_stop_the_run_and_existing_rows_do_not_count(connector: Connector) -> None:
+def test_more_creates_than_allowed_stop_the_run(connector: Connector) -> None:
     write_job(connector, "guard: {max_creates: 3}")
     write_people(connector, 4)
     plan_result = plan(connector, "job.yaml").expect(3, read=4, created=4)
@@ -154,7 +154,9 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
     ("count", "row_count", "is_exceeded"),
     [(9, 9, False), (10, 10, True), (9, 10, False), (98, 99, False), (99, 99, True), (5, 100, False), (6, 100, True)],
 )
-def test_with_fewer_than_100_rows_only_all_rows_exceed_a_share(count: int, row_count: int, is_exceeded: bool) -> None:
+def test_a_guard_in_percent_stops_a_small_source_only_if_every_row_is_bad(
+    count: int, row_count: int, is_exceeded: bool
+) -> None:
     assert exceeds_share(count, 0.05, row_count) == is_exceeded
 
 

@@ -69,7 +69,7 @@ def find_fault(option: click.Option) -> str:
     return "" if is_flag or option.default_text else "the help has no default"
 
 
-def test_each_option_has_a_sentence_a_type_and_its_default() -> None:
+def test_the_help_of_each_option_is_complete() -> None:
     faults = {name: find_fault(option) for name, option in OPTION_BY_NAME.items()}
     assert {name: fault for name, fault in faults.items() if fault} == {}
 

@@ -176,7 +176,7 @@ def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector) -> None
     assert (len(create_counts), set(create_counts.values())) == (61, {1})
 
 
-def test_the_cursor_stays_if_the_option_since_leaves_out_rows(connector: Connector) -> None:
+def test_a_run_that_leaves_out_rows_does_not_move_the_cursor(connector: Connector) -> None:
     add_people(connector, *list_people_updated_at(7, 8, 9))
     write_job(connector)
     connector.sync()

@@ -1,5 +1,4 @@
-"""Nightly runs of two weeks on virtual time: the alerts that a receiver gets, the exit codes, and the backlog after
-each run."""
+"""Nightly runs of two weeks on virtual time: the alerts, the exit codes, and the open problems after each run."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ INVALID_ROW, OTHER_INVALID_ROW = "<nobody>,yes", "<someone>,yes"
 
 @dataclass(frozen=True)
 class ScheduledRun:
-    """A nightly run: the rows of the source, and the expected exit code, alerts and backlog."""
+    """A nightly run: the rows of the source, and the expected exit code, alerts and open problems."""
 
     name: str
     rows: Sequence[str]

@@ -16,7 +16,7 @@ from tests.pipelines.reconciled import create_in_service
 
 FIRST_ID = 100_001  # the first id of the sandbox
 OTHER_PEOPLE_COUNT = 1_500
-"""The number of subscribers in another base. On pages of 50, a sweep of them needs more requests than filters."""
+"""The number of subscribers in another base. On pages of 50, their sweep needs more requests than filters."""
 
 NEWS_BASE = "--base-name News"
 MIXED_ROWS = [

@@ -120,7 +120,7 @@ def test_the_rejects_file_has_the_order_of_the_source(connector: Connector) -> N
 
 
 def test_a_later_run_finds_the_subscriber_of_a_refused_create_that_took_effect(connector: Connector) -> None:
-    """The look-up of the first run is earlier than the moment when the list shows the subscribers."""
+    """The first run looks the subscribers up before the list shows them."""
     sandbox, path = connector.sandbox, connector.write_addresses(5)
     sandbox.switch(executed_status=1, executed_statuses=["422"], list_lag_ms=2000)
     assert connector.import_file(path).rows == {"read": 5, "rejected": 5}

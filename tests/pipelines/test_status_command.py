@@ -248,7 +248,7 @@ def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector) -> N
     assert "cannot be recorded" in result.stderr
 
 
-def test_a_job_with_ledger_must_exist_sends_nothing_without_a_ledger(connector: Connector) -> None:
+def test_a_job_that_requires_a_ledger_sends_nothing_without_a_ledger(connector: Connector) -> None:
     connector.write_addresses(1)
     connector.write_job()
     connector.write_job("ledger: must_exist", file_name="strict.yaml")

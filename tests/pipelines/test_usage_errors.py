@@ -203,7 +203,7 @@ def test_a_usage_error_is_refused(
     arguments, expected_text, *environs = case
 
     def read_files() -> dict[str, bytes]:
-        # A refused command may open the ledger in state/, for example to look for a base.
+        # Files in state/ may change: a refused command may open the ledger, for example to look for a base.
         ignored_prefix = "no file" if "ledger" in arguments else "state/"
         files = {name: content for name, (content, _) in read_file_states(folder).items() if not name.endswith(".lock")}
         return {name: content for name, content in files.items() if not name.startswith(ignored_prefix)}

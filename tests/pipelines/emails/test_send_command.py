@@ -111,7 +111,7 @@ def test_options_replace_keys_of_a_message_file_and_add_attachments(mailer: Conn
     ("faults", "state", "exit_code", "sent_count"),
     [({"drop_after": 1}, "unknown", 1, 1), ({"refuse": 1}, "rejected", 1, 0)],
 )
-def test_an_email_without_a_certain_answer_is_not_sent_again(
+def test_a_failed_send_is_not_tried_again(
     mailer: Connector, faults: dict[str, object], state: str, exit_code: int, sent_count: int
 ) -> None:
     mailer.sandbox.switch(**faults)
