@@ -342,11 +342,11 @@ async def look_up_by_filters(
     stop.
     """
     await read_stats(access)
-    questions = [_build_question(key) for key in keys]
+    key_look_ups = [_build_key_look_up(key) for key in keys]
     fields = sorted({key.field for key in keys})
     reader = BaseReader(access.ledger_writer.base, access.requested_base_name, fields, access.inactive_identities)
     access.stop.activity = f"looking for {count(remaining_count or len(keys), 'subscriber')} by the list's filters"
-    result = await access.stop.wait_until_stopped(_FilterLookup(access, questions, reader).execute())
+    result = await access.stop.wait_until_stopped(_FilterLookup(access, key_look_ups, reader).execute())
     log_values = {"asked": len(keys), "present": len(result.found_ids), "absent": len(result.absent_identities)}
     logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", log_values)
     return result
@@ -356,29 +356,31 @@ def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
     """Return whether filters may be able to prove this identity absent. A control must be known for each kind of
     spelling of the identity. The caller must read the stats of the list first.
     """
-    question = _build_question(key)
-    if question.needs_case_insensitive_filter and access.state.is_case_insensitive is False:
+    key_look_up = _build_key_look_up(key)
+    if key_look_up.needs_case_insensitive_filter and access.state.is_case_insensitive is False:
         return False
-    return not question.has_hidden_spellings and all(
-        has_control(access, spelling_kind) for spelling_kind in question.spelling_kinds
+    return not key_look_up.has_hidden_spellings and all(
+        has_control(access, spelling_kind) for spelling_kind in key_look_up.spelling_kinds
     )
 
 
 def count_requests(keys: Sequence[LookupKey]) -> int:
     """Return the number of requests of `look_up_by_filters`, including controls. Assume that each control passes at the
     first trial, and that the stats are known."""
-    questions = [_build_question(key) for key in keys]
-    spelling_kinds = frozenset[SpellingKind]().union(*(question.spelling_kinds for question in questions))
-    control_count = len(spelling_kinds) + 2 * any(question.needs_case_insensitive_filter for question in questions)
-    round_count = 1 + -(-len(questions) // BATCH_SIZE)
+    key_look_ups = [_build_key_look_up(key) for key in keys]
+    spelling_kinds = frozenset[SpellingKind]().union(*(key_look_up.spelling_kinds for key_look_up in key_look_ups))
+    control_count = len(spelling_kinds) + 2 * any(
+        key_look_up.needs_case_insensitive_filter for key_look_up in key_look_ups
+    )
+    round_count = 1 + -(-len(key_look_ups) // BATCH_SIZE)
     made_up_value_count, sentinel_count = len({spelling_kind.field for spelling_kind in spelling_kinds}), 1
-    text_count = sum(len(question.texts) for question in questions)
+    text_count = sum(len(key_look_up.texts) for key_look_up in key_look_ups)
     return text_count + round_count * control_count + made_up_value_count + sentinel_count
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """A key to look up: the texts that requests ask for, and the kinds of spelling of these texts.
+class _KeyLookUp:
+    """The look-up of a key: the texts that requests ask for, and the kinds of spelling of these texts.
 
     With `needs_case_insensitive_filter`, the email counts in any upper or lower case, so only a case-insensitive filter
     can prove absence. With `has_hidden_spellings`, the subscriber may have a spelling that no filter is known to find.
@@ -402,9 +404,9 @@ class _Question:
         return not self.spelling_kinds & filter_check.kinds_that_failed
 
 
-def _build_question(key: LookupKey) -> _Question:
+def _build_key_look_up(key: LookupKey) -> _KeyLookUp:
     texts = build_spellings(key.field, key.value)
-    return _Question(
+    return _KeyLookUp(
         key,
         texts,
         frozenset(classify_spelling(key.field, text) for text in texts),
@@ -418,7 +420,7 @@ class _FilterLookup:
     """A look-up by filters, with the results that it has until now."""
 
     access: ListAccess
-    questions: Sequence[_Question]
+    key_look_ups: Sequence[_KeyLookUp]
     reader: BaseReader
     found_ids: dict[bytes, set[int]] = field(default_factory=dict)
     absent_identities: set[bytes] = field(default_factory=set)
@@ -428,28 +430,28 @@ class _FilterLookup:
         started_at = access.clock.monotonic()
         visibility, filter_check = Visibility(), await self._run_controls()
         if self._can_be_conclusive(filter_check):
-            fields = sorted({question.key.field for question in self.questions})
+            fields = sorted({key_look_up.key.field for key_look_up in self.key_look_ups})
             # Sentinels are looked up before the keys.
             visibility = await find_visible_sentinels(access, filter_check, started_at, fields)
-        for batch_start in range(0, len(self.questions), BATCH_SIZE):
+        for batch_start in range(0, len(self.key_look_ups), BATCH_SIZE):
             if not self._can_be_conclusive(filter_check):
                 break
-            batch = self.questions[batch_start : batch_start + BATCH_SIZE]
+            batch = self.key_look_ups[batch_start : batch_start + BATCH_SIZE]
             answers_by_identity = await self._look_up_batch(
-                [question for question in batch if question.may_find_subscriber(filter_check)]
+                [key_look_up for key_look_up in batch if key_look_up.may_find_subscriber(filter_check)]
             )
             previous_check, filter_check = filter_check, await self._run_controls(is_repeated=True)
-            for question in batch:
-                answers = answers_by_identity.get(question.key.identity, ())
+            for key_look_up in batch:
+                answers = answers_by_identity.get(key_look_up.key.identity, ())
                 has_all_matches = bool(answers) and all(
-                    self._has_all_matches(question.key.field, answer) for answer in answers
+                    self._has_all_matches(key_look_up.key.field, answer) for answer in answers
                 )
                 if (
                     has_all_matches
-                    and question.proves_absence(previous_check)
-                    and question.proves_absence(filter_check)
+                    and key_look_up.proves_absence(previous_check)
+                    and key_look_up.proves_absence(filter_check)
                 ):
-                    self.absent_identities.add(question.key.identity)
+                    self.absent_identities.add(key_look_up.key.identity)
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in self.found_ids.items()}
         absent_identities = frozenset(self.absent_identities.difference(found_ids))
         if absent_identities:
@@ -465,28 +467,31 @@ class _FilterLookup:
         return answer.is_whole and (len(answer.rows) != 1 or name in self.access.state.multiple_match_fields)
 
     async def _run_controls(self, *, is_repeated: bool = False) -> FilterCheck:
-        checks_case = any(question.needs_case_insensitive_filter for question in self.questions)
-        spelling_kinds = frozenset[SpellingKind]().union(*(question.spelling_kinds for question in self.questions))
+        checks_case = any(key_look_up.needs_case_insensitive_filter for key_look_up in self.key_look_ups)
+        spelling_kinds = frozenset[SpellingKind]().union(
+            *(key_look_up.spelling_kinds for key_look_up in self.key_look_ups)
+        )
         return await check_filters(self.access, spelling_kinds, checks_case=checks_case, is_repeated=is_repeated)
 
     def _can_be_conclusive(self, filter_check: FilterCheck) -> bool:
         """Return whether an answer could prove an identity absent, or find the subscriber of an unresolved create."""
-        if any(question.proves_absence(filter_check) for question in self.questions):
+        if any(key_look_up.proves_absence(filter_check) for key_look_up in self.key_look_ups):
             return True
         return any(
-            question.may_find_subscriber(filter_check) and not question.key.ignores_case for question in self.questions
+            key_look_up.may_find_subscriber(filter_check) and not key_look_up.key.ignores_case
+            for key_look_up in self.key_look_ups
         )
 
-    async def _look_up_batch(self, batch: Sequence[_Question]) -> dict[bytes, list[AnswerRows]]:
+    async def _look_up_batch(self, batch: Sequence[_KeyLookUp]) -> dict[bytes, list[AnswerRows]]:
         """Look up every spelling of the batch. Return the answers by identity. Store the found subscribers, and add
         their ids to `found_ids`."""
-        spellings = [(question.key, text) for question in batch for text in question.texts]
+        spellings = [(key_look_up.key, text) for key_look_up in batch for text in key_look_up.texts]
         look_ups = [partial(look_up, self.access, key.field, text) for key, text in spellings]
         answers = await look_up_together(self.access, look_ups)
         answers_by_identity: dict[bytes, list[AnswerRows]] = {}
         for (key, _), answer in zip(spellings, answers, strict=True):
             answers_by_identity.setdefault(key.identity, []).append(answer)
-        identities = {question.key.identity for question in self.questions}
+        identities = {key_look_up.key.identity for key_look_up in self.key_look_ups}
         rows = [row for answer in answers for row in answer.rows]
         pairs = self.reader.read(rows)
         store_shown_subscribers(self.access, rows, pairs, identities)

@@ -1,7 +1,7 @@
 """Pages of the list. `fetch_page` fetches one page. `PageFetcher` fetches several pages at once, as many as the service
 answers without delay. The module also defines the form of rows, and the sink that receives rows.
 
-Loads look subscribers up one by one and read the service's own objects (`WIRE`). Exports read columns (`columns`).
+Loads look subscribers up one by one and read the service's own objects (`WIRE_FORM`). Exports read columns (`columns`).
 """
 
 import asyncio
@@ -286,7 +286,7 @@ class PageFetcher(Generic[Rows]):
         ):
             reused_request_count += 1
         if reused_request_count < len(self._in_flight) and is_list_unchanging and reused_request_count == len(pages):
-            reused_request_count = len(self._in_flight)  # a lower limit of requests cancels no request in flight
+            reused_request_count = len(self._in_flight)  # if the limit was lowered, keep all requests in flight
         await self._cancel_requests_after(reused_request_count)
         for page in pages[reused_request_count:1] if self._client.is_paused else pages[reused_request_count:]:
             fetch_page_once = self._try_page_once if self._in_flight else self._fetch_page
