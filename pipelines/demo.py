@@ -47,7 +47,7 @@ FAULTS: Mapping[str, Any] = {
 """About one create in 25 fails or loses its answer. The sandbox executes more than half of these creates."""
 
 _CONFIRMED_STATE = 4  # State.CONFIRMED in the file of the ledger, which the demo reads as another program would
-_ADDED_COUNT, _MOVED_COUNT = 120, 80  # subscribers that the CRM has added and changed since the file was written
+_ADDED_COUNT, _CHANGED_COUNT = 120, 80  # subscribers that the CRM has added and changed since the file was written
 _NEW_TOWN = "Ísafjörður"
 
 _CRM_JOB = """\
@@ -87,20 +87,20 @@ RunFlow = Callable[[Flow], Report]
 
 @dataclass(frozen=True, slots=True)
 class DemoData:
-    """The subscribers of the demo. `file_people` are in the file, and `added_people` only in the CRM. `moved_people`
+    """The subscribers of the demo. `file_people` are in the file, and `added_people` only in the CRM. `changed_people`
     are in the file, and have a new address in the CRM. The file also has `invalid_count` rows with errors, and
     `duplicate_count` second rows of subscribers."""
 
     file_people: Sequence[Person]
     added_people: Sequence[Person]
-    moved_people: Sequence[Person]
+    changed_people: Sequence[Person]
     invalid_count: int
     duplicate_count: int
 
     @property
     def crm_people(self) -> list[Person]:
         """All subscribers as the CRM has them."""
-        return [*self.moved_people, *self.file_people[len(self.moved_people) :], *self.added_people]
+        return [*self.changed_people, *self.file_people[len(self.changed_people) :], *self.added_people]
 
 
 def draw_data(row_count: int, seed: int) -> DemoData:
@@ -108,11 +108,13 @@ def draw_data(row_count: int, seed: int) -> DemoData:
     invalid_count, duplicate_count = max(2, row_count * 3 // 100), max(2, row_count * 3 // 100)
     subscriber_count = row_count - invalid_count - duplicate_count
     people = list(islice(draw_people(Random(seed)), subscriber_count + _ADDED_COUNT))  # noqa: S311 - made-up rows need no secrets
-    moved_people = [
+    changed_people = [
         replace(person, country="IS", city=_NEW_TOWN, state="", zip="400", line1="Aðalstræti 1")
-        for person in people[: min(_MOVED_COUNT, subscriber_count)]
+        for person in people[: min(_CHANGED_COUNT, subscriber_count)]
     ]
-    return DemoData(people[:subscriber_count], people[subscriber_count:], moved_people, invalid_count, duplicate_count)
+    return DemoData(
+        people[:subscriber_count], people[subscriber_count:], changed_people, invalid_count, duplicate_count
+    )
 
 
 def write_people(path: Path, data: DemoData) -> None:
@@ -195,7 +197,7 @@ def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: Pla
         _show_report(
             console,
             sync_report,
-            f"3. sync from a CRM: {_ADDED_COUNT} subscribers added, {len(data.moved_people)} changed",
+            f"3. sync from a CRM: {_ADDED_COUNT} subscribers added, {len(data.changed_people)} changed",
         )
         export_plan = plan_export_job(load_job(folder / "warehouse.yaml", os.environ), settings)
         export_report = run(lambda stop, progress: run_export(export_plan, stop, progress))
@@ -260,8 +262,8 @@ def _run_checks(
             lines = list(csv.DictReader(file))
         drifted_emails = {normalise_email(line["identity"]) for line in lines if line["source"] == _NEW_TOWN}
     created_count, changed_count = sync_report.rows["created"], sync_report.rows["changed"]
-    is_drift_complete = drifted_emails == {normalise_email(person.email) for person in data.moved_people}
-    is_true = is_drift_complete and (created_count, changed_count) == (len(data.added_people), len(data.moved_people))
+    is_drift_complete = drifted_emails == {normalise_email(person.email) for person in data.changed_people}
+    is_true = is_drift_complete and (created_count, changed_count) == (len(data.added_people), len(data.changed_people))
     claim = "the sync created the added subscribers, and the drift file has the changed subscribers"
     yield DemoCheck(claim, is_true, f"{created_count} created, {len(drifted_emails)} listed")
 
@@ -277,8 +279,8 @@ def _run_checks(
     expected_rows = []
     for subscriber in (event["subscriber"] for event in create_events):
         address = subscriber.get("Address", {})
-        first_values = [subscriber.get(name) for name in ("Id", "Email", "FirstName", "LastName")]
-        expected_rows.append([*first_values, address.get("City"), address.get("Zip"), subscriber.get("Birthday")])
+        top_level_values = [subscriber.get(name) for name in ("Id", "Email", "FirstName", "LastName")]
+        expected_rows.append([*top_level_values, address.get("City"), address.get("Zip"), subscriber.get("Birthday")])
     sorted_rows = [
         sorted(["" if value is None else str(value) for value in row] for row in compared_rows)
         for compared_rows in (rows, expected_rows)

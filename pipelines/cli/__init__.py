@@ -19,7 +19,7 @@ import connector
 from connector.errors import ConnectorError, find_exit_code
 from connector.settings import raise_descriptor_limit
 from pipelines.cli.help import Group, write_rows
-from pipelines.cli.options import metrics_option, output_declarations
+from pipelines.cli.options import add_output_options, metrics_option
 
 if TYPE_CHECKING:
     from connector.clock import Clock
@@ -100,7 +100,7 @@ class CommandGroup(Group):
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@output_declarations
+@add_output_options
 @metrics_option
 @click.version_option(connector.__version__, prog_name="connector")
 def cli(**_options: Any) -> None:

@@ -23,7 +23,7 @@ from pipelines.cli.options import (
     refuse_empty_text,
     time_limit_option,
 )
-from pipelines.cli.output import Output, finish_run, job_start, run_and_notify, run_flow, run_options
+from pipelines.cli.output import Output, finish_run, handle_job_start_errors, run_and_notify, run_flow, run_options
 
 if TYPE_CHECKING:
     from connector.export import ExportPlan
@@ -277,7 +277,7 @@ def export_command(
         from connector.jobs.export_planner import plan_export_job
         from connector.jobs.reader import load_job, read_settings as read_settings_of_job
 
-        with job_start(Path(target)):
+        with handle_job_start_errors(Path(target)):
             job = load_job(Path(target), os.environ)
             settings = read_settings_of_job(os.environ, job, time_limit_s=time_limit_s)
             plan = plan_export_job(job, settings, **list_options, max_shrink=max_shrink, overwrite=overwrite)
@@ -359,7 +359,7 @@ def reconcile_command(
     from pipelines.report.differences import check_difference_path
 
     check_difference_path(differences_path, output.report_path)
-    with job_start(job_path):
+    with handle_job_start_errors(job_path):
         job = load_job(job_path, os.environ)
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=False)
         plan = replace(

@@ -15,7 +15,7 @@ from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.texts import count
 from pipelines.cli.help import Command, Group, option
 from pipelines.cli.logs import show_message
-from pipelines.cli.options import MAPPING_GROUP, base_filter_options, job_option, output_declarations, wait_option
+from pipelines.cli.options import MAPPING_GROUP, add_output_options, base_filter_options, job_option, wait_option
 from pipelines.cli.output import Output, end_command, get_clock, output_options
 
 _STDIN = "-"  # the argument that reads IDENTITY from standard input
@@ -110,7 +110,7 @@ def _read_identity(argument: str) -> str:
 
 
 @click.group("ledger", cls=Group)
-@output_declarations
+@add_output_options
 def ledger_group(**_options: Any) -> None:
     """Back up, copy or restore the record of creates and emails."""
 

@@ -46,7 +46,7 @@ from pipelines.cli.output import (
     end_command,
     finish_run,
     get_clock,
-    job_start,
+    handle_job_start_errors,
     output_options,
     run_and_notify,
     run_flow,
@@ -314,7 +314,7 @@ def sync_command(
 
     request = RunRequest(limit, wait_s, is_full, since, shard or SINGLE_SHARD)
 
-    with job_start(path, is_planned=is_dry_run):
+    with handle_job_start_errors(path, is_planned=is_dry_run):
         job = override_receipts(load_job(path, os.environ), receipts, format_argument=format_option)
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_dry_run)
         plan = replace(plan_sync(job, settings, request), is_planned=is_dry_run)

@@ -372,7 +372,7 @@ def file_options(command: CommandFunction, *, needs_base: bool = True) -> Comman
     )
 
 
-def output_declarations(command: CommandFunction) -> CommandFunction:
+def add_output_options(command: CommandFunction) -> CommandFunction:
     """Add the options for the report and the log of a command."""
     return add_options(
         command,

@@ -21,7 +21,7 @@ from connector.atomic_file import TargetKind, read_target_kind, refuse_foreign_f
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.texts import escape_json
 from pipelines.cli.logs import catch_warnings, is_logging, is_utf8, log_runs, show_message, start_logging, write_stderr
-from pipelines.cli.options import CommandFunction, metrics_option, output_declarations
+from pipelines.cli.options import CommandFunction, add_output_options, metrics_option
 from pipelines.report.page import build_page, is_report
 
 if TYPE_CHECKING:
@@ -176,9 +176,9 @@ class Output:
 
 
 def output_options(command: CommandFunction) -> CommandFunction:
-    """Add the options of `output_declarations`; `--output`, `--report` and `--quiet` reach the command as `output`."""
+    """Add the options of `add_output_options`; `--output`, `--report` and `--quiet` reach the command as `output`."""
 
-    @output_declarations
+    @add_output_options
     @wraps(command)
     def wrapped_command(
         *args: Any,
@@ -322,7 +322,7 @@ def write_page_file(text: str, path: Path) -> None:
 
 
 def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> Report:
-    """Run the flow of a job, and send the job's alert. Call this function inside of `job_start`."""
+    """Run the flow of a job, and send the job's alert. Call this function inside of `handle_job_start_errors`."""
     import uvloop
 
     from connector.control import stop_on_signals
@@ -342,7 +342,7 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 
 
 @contextmanager
-def job_start(path: Path, *, is_planned: bool = False) -> Iterator[None]:
+def handle_job_start_errors(path: Path, *, is_planned: bool = False) -> Iterator[None]:
     """If an error ends the context, record for `status` that the job of this file did not run, and send the alert of
     the job. A plan leaves no record."""
     try:

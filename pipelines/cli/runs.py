@@ -72,6 +72,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
 )
 @option(
     "--last",
+    "max_run_count",
     type=click.IntRange(min=1),
     metavar="N",
     group="Runs",
@@ -89,7 +90,7 @@ def check_command(job_path: Path | None, output: Output) -> None:
 )
 @output_options
 def status_command(
-    run_id: str | None, job: str | None, last: int | None, page_path: Path | None, output: Output
+    run_id: str | None, job: str | None, max_run_count: int | None, page_path: Path | None, output: Output
 ) -> None:
     """Show the last runs, the open problems and the next steps.
 
@@ -108,9 +109,9 @@ def status_command(
         if run_id is not None:
             raise ConfigurationError("--html writes a page of all runs. For the page of one RUN use --report PATH.html")
         check_page_path(page_path, "--html")
-        health = read_health(location, job=job, max_run_count=last or _PAGE_RUN_COUNT)
+        health = read_health(location, job=job, max_run_count=max_run_count or _PAGE_RUN_COUNT)
         write_page_file(build_health_page(health, get_clock().now()), page_path)
-    status = read_status(location, run_id=run_id, job=job, max_run_count=last or _RUN_COUNT)
+    status = read_status(location, run_id=run_id, job=job, max_run_count=max_run_count or _RUN_COUNT)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
     is_shown = is_shown or output.write_drawing(
         lambda console: _show_status(status, location.state_dir, console, is_single_run=run_id is not None)

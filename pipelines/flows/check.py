@@ -142,8 +142,8 @@ def _read_source(job: Job, settings: Settings, job_path: Path | None) -> str:
     if report.status == "aborted":
         raise SourceError(report.messages[0])
     counts = report.rows
-    read_text = f"{count(counts['read'], 'row')} read from the beginning"
-    message = f"{read_text}, {counts['valid']:,} valid, {counts['invalid']:,} invalid"
+    read_count_text = f"{count(counts['read'], 'row')} read from the beginning"
+    message = f"{read_count_text}, {counts['valid']:,} valid, {counts['invalid']:,} invalid"
     if not counts["valid"] and counts["invalid"]:
         raise SourceError(f"{message}. To see why, run: connector validate {shlex.quote(str(job_path))}")
     return message
@@ -233,15 +233,19 @@ async def _try_filter(request_page: RequestPage, name: str, page: ListPage) -> s
     Return a description of the filter."""
     samples = ((row.get("Id"), read_field(row, name)) for row in page.subscribers)
     listed_value = next(
-        ((subscriber_id, value) for subscriber_id, value in samples if type(subscriber_id) is int and _is_plain(value)),
+        (
+            (subscriber_id, value)
+            for subscriber_id, value in samples
+            if type(subscriber_id) is int and _is_lower_ascii_text(value)
+        ),
         None,
     )
     if listed_value is None:
         return "not tried: no listed subscriber has a suitable value"
-    made_up_result = await try_made_up_value(request_page, name, os.urandom)
-    if made_up_result is ControlResult.INCONCLUSIVE:
+    made_up_value_result = await try_made_up_value(request_page, name, os.urandom)
+    if made_up_value_result is ControlResult.INCONCLUSIVE:
         return "refused by the service"
-    if made_up_result is ControlResult.IGNORED:
+    if made_up_value_result is ControlResult.IGNORED:
         return "ignored: the service returned subscribers for a made-up value"
     subscriber_id, value = listed_value
     filter_trial = await try_sample(request_page, name, (subscriber_id, value))
@@ -249,13 +253,13 @@ async def _try_filter(request_page: RequestPage, name: str, page: ListPage) -> s
         return "broken: the filter did not find a subscriber by its listed value"
     if filter_trial.control_result is ControlResult.PARTIAL:
         return "partial: a value found other subscribers, too"
-    part_trial = await try_sample(request_page, name, (subscriber_id, value[1:-1]))
-    if part_trial.control_result is ControlResult.PARTIAL:
+    partial_value_trial = await try_sample(request_page, name, (subscriber_id, value[1:-1]))
+    if partial_value_trial.control_result is ControlResult.PARTIAL:
         return "partial: a part of a value found the subscriber"
     return "exact"
 
 
-def _is_plain(value: object) -> TypeGuard[str]:
+def _is_lower_ascii_text(value: object) -> TypeGuard[str]:
     return isinstance(value, str) and value.isascii() and value.islower() and len(value) >= _MIN_VALUE_LENGTH
 
 

@@ -187,10 +187,10 @@ async def _run_shards(
 
 
 def _describe_progress(shard_results: Sequence[_ShardResult]) -> str:
-    ended_count = sum(
+    ended_shard_count = sum(
         shard_result.report is not None or shard_result.error is not None for shard_result in shard_results
     )
-    return f"{ended_count} of {count(len(shard_results), 'shard')} ended"
+    return f"{ended_shard_count} of {count(len(shard_results), 'shard')} ended"
 
 
 async def _run_shard(shard_result: _ShardResult, sharded_sync: ShardedSync, client: Client, task_key: str) -> None:
@@ -303,11 +303,11 @@ def _write_sharded_report(
     """
     reports = [shard_result.report for shard_result in shard_results if shard_result.report is not None]
     for name in _SUMMED_FIELDS:
-        field_values = [getattr(summed_report, name) for summed_report in (report, *reports)]
-        setattr(report, name, _add_values([value for value in field_values if value is not None]))
+        field_values = [getattr(added_report, name) for added_report in (report, *reports)]
+        setattr(report, name, _sum_values([value for value in field_values if value is not None]))
     if len(reports) < len(shard_results):
         report.activity = None
-    report.causes = _add_causes(cause for shard_report in reports for cause in shard_report.causes)
+    report.causes = _merge_causes(cause for shard_report in reports for cause in shard_report.causes)
     report.unmapped_columns = list(reports[0].unmapped_columns) if reports else []
     restarted_indexes = [
         str(shard_result.shard.index) for shard_result in shard_results if shard_result.attempt_count > 1
@@ -333,7 +333,7 @@ def _write_sharded_report(
     end_run(report, stop, _STATUS_BY_EXIT_CODE[pick_worst_exit_code(exit_codes)], stop.clock.now())
 
 
-def _add_values(field_values: Sequence[Any]) -> Any:
+def _sum_values(field_values: Sequence[Any]) -> Any:
     """Return the sum of numbers, or the sums of dictionaries by key. For other values, return the first value. Without
     values, return None."""
     if not field_values or not isinstance(field_values[0], int | dict):
@@ -341,10 +341,10 @@ def _add_values(field_values: Sequence[Any]) -> Any:
     if isinstance(field_values[0], int):
         return sum(field_values)
     names = dict.fromkeys(chain.from_iterable(field_values))
-    return {name: _add_values([value[name] for value in field_values if name in value]) for name in names}
+    return {name: _sum_values([value[name] for value in field_values if name in value]) for name in names}
 
 
-def _add_causes(causes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _merge_causes(causes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return each cause once, with the sum of its rows and the examples of one shard."""
     merged_cause_by_key: dict[tuple[str, ...], dict[str, Any]] = {}
     for cause in causes:

@@ -114,7 +114,7 @@ class SourceRows:
         self._comparison, self._compared_bases, self._field_names = comparison, compared_bases, field_names
         self._remarks = Remarks()
         self.row_counts = dict.fromkeys(ROW_COUNT_NAMES, 0)
-        self._unnamed_count = 0
+        self._unidentified_row_count = 0
         if isinstance(plan.rows.base, BaseRef):
             compared_bases.find_base_number(plan.rows.base)
         for base in (plan.rows.base.values or {}).values() if isinstance(plan.rows.base, BaseColumn) else ():
@@ -161,16 +161,16 @@ class SourceRows:
                 f"{invalid_rows_text} invalid and {agree(invalid_count, 'was', 'were')} not compared. To see why, run: "
                 f"connector validate {job}"
             )
-        if self._unnamed_count:
+        if row_count := self._unidentified_row_count:
             yield (
-                f"{self._unnamed_count:,} of the invalid rows {agree(self._unnamed_count, 'has', 'have')} no identity "
+                f"{row_count:,} of the invalid rows {agree(row_count, 'has', 'have')} no identity "
                 "or no base that can be read. Subscribers of these rows may be counted as extra"
             )
 
     def _add_invalid_rows(self, prepared_chunk: PreparedChunk) -> None:
         """Count the subscriber of an invalid row as present in the source, if the row has a readable identity."""
         positions = sorted({fault.position for fault in prepared_chunk.faults})
-        self._unnamed_count += len(prepared_chunk.chunk.malformed_rows)
+        self._unidentified_row_count += len(prepared_chunk.chunk.malformed_rows)
         if not positions:
             return
         identity, column = self._plan.rows.rules.identity, self._plan.rows.base_column
@@ -179,19 +179,19 @@ class SourceRows:
         bases = None if column is None else read_bases(frame, column)[0].select(indices)
         base_numbers = self._find_base_numbers(len(indices), bases)
         self._comparison.add_present_identities(base_numbers[base_numbers >= 0], identities[base_numbers >= 0])
-        self._unnamed_count += len(positions) - int(np.count_nonzero(base_numbers >= 0))
+        self._unidentified_row_count += len(positions) - int(np.count_nonzero(base_numbers >= 0))
 
     def _find_base_numbers(self, row_count: int, bases: RowBases | None) -> Integers:
         """Return the number of the base of each row, or -1 for a row without a base."""
         if bases is None:
             return np.zeros(row_count, dtype=np.int64)
         # The last element is for rows without a base (index -1).
-        number_by_base_index = np.full(len(bases.bases) + 1, -1, dtype=np.int64)
+        base_number_by_index = np.full(len(bases.bases) + 1, -1, dtype=np.int64)
         for index in np.unique(bases.indices[bases.indices >= 0]).tolist():
-            number_by_base_index[index] = self._compared_bases.find_base_number(bases.bases[index])
+            base_number_by_index[index] = self._compared_bases.find_base_number(bases.bases[index])
         if isinstance(self._plan.rows.base, BaseColumn):
             refuse_too_many_bases(self._plan.rows.base, len(self._compared_bases.bases))
-        return number_by_base_index[bases.indices]
+        return base_number_by_index[bases.indices]
 
 
 def _read_values(chunk: PlannedChunk, field_names: Sequence[str]) -> Iterator[Sequence[object]]:
@@ -223,19 +223,19 @@ def add_entries(comparison: Comparison, compared_bases: ComparedBases, ledger: L
 
 # Differences
 
-_DRIFTED_SQL = """
+_SELECT_DRIFTED_SQL = """
 SELECT joined.base_number, source.name, id, source.content, listed.content
 FROM joined JOIN source USING (position) JOIN listed USING (id)
 WHERE source.content <> listed.content ORDER BY position
 """
 
-_MISSING_SQL = """
+_SELECT_MISSING_SQL = """
 SELECT joined.base_number, row_number, name, vanished.base_number IS NULL, state, joined.subscriber_id, status, message
 FROM joined JOIN source USING (position) LEFT JOIN vanished USING (position)
 WHERE id IS NULL ORDER BY position
 """
 
-_DUPLICATED_OR_EXTRA_SQL = """
+_SELECT_DUPLICATED_OR_EXTRA_SQL = """
 WITH several AS (
     SELECT base_number, digest, list(listed.id ORDER BY listed.id) AS ids
     FROM listed JOIN numbered_base USING (listed_base_index)
@@ -248,18 +248,18 @@ LEFT JOIN several ON several.base_number = joined.base_number AND several.digest
 WHERE {condition} ORDER BY joined.base_number, name IS NULL, id
 """
 
-_VANISHED_SQL = """
+_SELECT_VANISHED_SQL = """
 SELECT vanished.base_number, source.name, subscriber_id FROM vanished LEFT JOIN source USING (position)
 ORDER BY position NULLS LAST, vanished.base_number, vanished.digest
 """
 
-CONFIRMED_COUNTS_SQL = f"""
+COUNT_CONFIRMED_ENTRIES_SQL = f"""
 SELECT base_number, count(*), count(id) FROM joined WHERE state = {int(State.CONFIRMED)} GROUP BY base_number
 """
 """For each base: the number of the base, the count of its confirmed entries, and the count of confirmed entries whose
 subscribers are listed in the base."""
 
-NAMELESS_COUNT_SQL = "SELECT count(*) FROM joined WHERE digest IS NULL"
+COUNT_UNIDENTIFIED_SUBSCRIBERS_SQL = "SELECT count(*) FROM joined WHERE digest IS NULL"
 """The number of listed subscribers without an identity."""
 
 
@@ -277,7 +277,7 @@ def report_differences(
     If the list is not known to be complete, only drifted and duplicated subscribers are reported.
     """
     base_names = [describe_base(base) for base in bases]
-    for base_number, identity_text, subscriber_id, *contents in comparison.fetch_rows(_DRIFTED_SQL):
+    for base_number, identity_text, subscriber_id, *contents in comparison.fetch_rows(_SELECT_DRIFTED_SQL):
         values, listed_values = map(decode_values, contents)
         differing_indexes = find_differing_fields(field_names, values, listed_values)
         if differing_indexes:
@@ -298,7 +298,7 @@ def report_differences(
         if kind == "extra" and not differences.is_certain:
             return
         for base_number, identity_bytes, ids, *entry_values in comparison.fetch_rows(
-            _DUPLICATED_OR_EXTRA_SQL.format(condition=condition_sql)
+            _SELECT_DUPLICATED_OR_EXTRA_SQL.format(condition=condition_sql)
         ):
             differences.count(kind, ids[0])
             if identity_bytes is None:
@@ -311,17 +311,19 @@ def report_differences(
                 )
                 continue
             entry = _read_entry(*entry_values)
-            ledger_id = entry.subscriber_id if entry is not None else None
-            message = f"the ledger has the id {ledger_id}" if ledger_id is not None else ""
+            id_in_ledger = entry.subscriber_id if entry is not None else None
+            message = f"the ledger has the id {id_in_ledger}" if id_in_ledger is not None else ""
             identity_text = identity_bytes.decode(errors="surrogatepass")
             file.write(kind, base_names[base_number], identity_text, ids, ledger=name_state(entry), message=message)
-    for base_number, row_number, identity_text, is_id_listed, *entry_values in comparison.fetch_rows(_MISSING_SQL):
+    for base_number, row_number, identity_text, is_id_listed, *entry_values in comparison.fetch_rows(
+        _SELECT_MISSING_SQL
+    ):
         entry = _read_entry(*entry_values)
         state, message = name_state(entry), explain_missing_subscriber(entry, is_id_listed=is_id_listed)
         differences.count("missing", row_number)
-        differences.missing_by_ledger[state] += 1
+        differences.missing_count_by_state[state] += 1
         file.write("missing", base_names[base_number], identity_text, [], ledger=state, message=message)
-    for base_number, identity_text, subscriber_id in comparison.fetch_rows(_VANISHED_SQL):
+    for base_number, identity_text, subscriber_id in comparison.fetch_rows(_SELECT_VANISHED_SQL):
         differences.count("vanished", subscriber_id)
         message = "an earlier run confirmed the subscriber, and the service no longer lists the subscriber"
         file.write(

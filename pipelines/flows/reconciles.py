@@ -33,8 +33,8 @@ from connector.spooled_rows import SpooledRows
 from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.texts import agree, count
 from pipelines.flows.reconcile_sides import (
-    CONFIRMED_COUNTS_SQL,
-    NAMELESS_COUNT_SQL,
+    COUNT_CONFIRMED_ENTRIES_SQL,
+    COUNT_UNIDENTIFIED_SUBSCRIBERS_SQL,
     ROW_COUNT_NAMES,
     ComparedBases,
     SourceRows,
@@ -145,14 +145,14 @@ class _Reconciliation:
                     "vanished subscribers are not certain. The listed duplicated and drifted subscribers are "
                     "certain, but more may exist"
                 )
-            ((nameless_count,),) = comparison.fetch_rows(NAMELESS_COUNT_SQL)
-            if nameless_count:
-                consequence_text = agree(nameless_count, "is", "are") + (" extra" if is_certain else " not compared")
-                verb = agree(nameless_count, "has", "have")
+            ((subscriber_count,),) = comparison.fetch_rows(COUNT_UNIDENTIFIED_SUBSCRIBERS_SQL)
+            if subscriber_count:
+                verb = agree(subscriber_count, "has", "have")
+                consequence_text = agree(subscriber_count, "is", "are") + (" extra" if is_certain else " not compared")
                 report.messages.append(
-                    f"{count(nameless_count, 'listed subscriber')} {verb} no {identity} and {consequence_text}"
+                    f"{count(subscriber_count, 'listed subscriber')} {verb} no {identity} and {consequence_text}"
                 )
-            for base_number, confirmed_count, listed_count in list(comparison.fetch_rows(CONFIRMED_COUNTS_SQL)):
+            for base_number, confirmed_count, listed_count in list(comparison.fetch_rows(COUNT_CONFIRMED_ENTRIES_SQL)):
                 if is_certain and not listed_count:
                     report.messages.append(
                         f"{describe_base(compared_bases.bases[base_number])}: none of the {confirmed_count:,} "
@@ -167,8 +167,8 @@ class _Reconciliation:
         with ledger.transaction() as connection:
             run_id = find_open_run(connection)
             lag_s = read_largest_lag(connection, self._load.settings.account)
-            shown_after_s = max(self._load.policy.quiet_period_s, lag_s)
-            last_run_ended_at = ledger.find_end_of_last_confirming_run(now - shown_after_s, now)
+            max_list_lag_s = max(self._load.policy.quiet_period_s, lag_s)
+            last_run_ended_at = ledger.find_end_of_last_confirming_run(now - max_list_lag_s, now)
         if run_id is not None:
             self._report.messages.append(
                 f"the run {run_id} is active, or was killed. Subscribers that this run creates during the comparison "
@@ -177,7 +177,7 @@ class _Reconciliation:
             )
         if last_run_ended_at is not None:
             self._progress.set_describe_function(lambda: "waiting until the list shows the latest subscribers")
-            await self._clock.sleep(min(max(last_run_ended_at + shown_after_s - now, 0.0), shown_after_s))
+            await self._clock.sleep(min(max(last_run_ended_at + max_list_lag_s - now, 0.0), max_list_lag_s))
 
     async def _read_list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
         progress_meter = ProgressMeter(self._clock.monotonic)

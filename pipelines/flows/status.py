@@ -111,7 +111,7 @@ def _read_open_work(
     and the problems of this job."""
     report: StatusReport = {"status": "ok", "runs": [], "open_entries": [], "problems": [], "next": []}
     try:
-        counted_entries = count_open_entries(location.ledger_url)
+        open_entry_counts = count_open_entries(location.ledger_url)
         backlog = None
         if run_id is None:
             backlog = read_ledger(location.ledger_url, lambda ledger: read_backlog(ledger.connection))
@@ -125,7 +125,7 @@ def _read_open_work(
             "state": _name_open_state(open_entry.state),
             "entries": open_entry.entry_count,
         }
-        for open_entry in counted_entries
+        for open_entry in open_entry_counts
         if run_id in (None, open_entry.run_id)
         if job in (None, open_entry.job)
         or not open_entry.job  # entries without a job were last sent by a retry without --job

@@ -182,8 +182,8 @@ def _count_valid(planned_chunk: PlannedChunk, identity: str, report: Report) -> 
     activity["active"] += active_count
     activity["inactive"] += len(subscribers) - active_count
     samples = report.samples or []
-    missing_indices = range(min(SAMPLE_COUNT - len(samples), len(subscribers)))
-    report.samples = [*samples, *(dict(row.values) for row in read_rows(planned_chunk, missing_indices, identity))]
+    sample_indices = range(min(SAMPLE_COUNT - len(samples), len(subscribers)))
+    report.samples = [*samples, *(dict(row.values) for row in read_rows(planned_chunk, sample_indices, identity))]
 
 
 def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Validation) -> None:

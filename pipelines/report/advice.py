@@ -173,7 +173,9 @@ def _advise_on_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Map
     for (job, run_id), field_counts in field_counts_by_run.items():
         run, problem_count = run_by_id.get(run_id, {}), field_counts.total()
         most_common_fields = field_counts.most_common(_NAMED_FIELD_COUNT)
-        counts_text = ", ".join(f"{field}: {field_count:,}" for field, field_count in most_common_fields)
+        counts_text = ", ".join(
+            f"{field}: {field_problem_count:,}" for field, field_problem_count in most_common_fields
+        )
         problem_text = f"{count(problem_count, 'open problem')} of {job} since {first_day_by_job[job]} ({counts_text})"
         job_file, path = _name_job_file(run), (run.get("settings") or {}).get("job_file")
         if path and not Path(path).exists():

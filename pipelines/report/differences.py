@@ -26,7 +26,7 @@ DIFFERENCE_KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")
 identity. `duplicated`: several times in the service. `drifted`: in the service with other values. `vanished`: confirmed
 in the ledger and no longer in the service."""
 
-KINDS_OF_COMPLETE_LIST = ("missing", "extra", "vanished")
+KINDS_THAT_NEED_COMPLETE_LIST = ("missing", "extra", "vanished")
 """Kinds that are certain only if the list is known to be complete."""
 
 _MAX_EXAMPLES = 5  # examples of each kind in the report
@@ -86,15 +86,15 @@ def explain_missing_subscriber(entry: Entry | None, *, is_id_listed: bool) -> st
 class Differences:
     """The counts of the differences that one run found in all bases. `is_certain`: the list is known to be complete.
 
-    A missing subscriber whose entry is confirmed also counts as vanished. `missing_by_ledger` has the number of missing
-    subscribers by the state of their entries, and `fields` the number of drifted subscribers by field. `examples` are
-    subscriber ids, and row numbers of the source for missing subscribers.
+    A missing subscriber whose entry is confirmed also counts as vanished. `missing_count_by_state` has the number of
+    missing subscribers by the state of their entries, and `fields` the number of drifted subscribers by field.
+    `examples` are subscriber ids, and row numbers of the source for missing subscribers.
     """
 
     is_certain: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     fields: Counter[str] = field(default_factory=Counter)
-    missing_by_ledger: Counter[str] = field(default_factory=Counter)
+    missing_count_by_state: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[int]] = field(default_factory=lambda: {kind: [] for kind in DIFFERENCE_KINDS})
     file_path: str | None = None
 
@@ -106,7 +106,7 @@ class Differences:
 
     def read_count(self, kind: str) -> int | None:
         """Return the number of differences of a kind, or None if an incomplete list leaves the number open."""
-        return self.counts[kind] if self.is_certain or kind not in KINDS_OF_COMPLETE_LIST else None
+        return self.counts[kind] if self.is_certain or kind not in KINDS_THAT_NEED_COMPLETE_LIST else None
 
     @property
     def is_in_agreement(self) -> bool:
@@ -118,7 +118,7 @@ class Differences:
         return {
             "differences": {kind: self.read_count(kind) for kind in DIFFERENCE_KINDS},
             "fields": {name: self.fields[name] for name in FIELD_NAMES if self.fields[name]},
-            "missing_by_ledger": dict(sorted(self.missing_by_ledger.items())),
+            "missing_by_ledger": dict(sorted(self.missing_count_by_state.items())),
             "examples": self.examples,
             "differences_file": self.file_path,
         }

@@ -91,7 +91,7 @@ _MESSAGE_BY_REASON = {
     "cut_off": "The service has subscribers that the list leaves out.",
     "cut_off_possible": "The size of the list is a typical limit, and nothing proves that the list is complete.",
 }
-_MESSAGE_BY_CUT_OFF = {
+_MESSAGE_BY_CUT_OFF_RESULT = {
     "excluded": "Other evidence agrees with the size of the list, so the list is not cut off.",
     "not excluded": "Nothing suggests that the list is cut off, and nothing proves the opposite.",
     "accepted": "The list may be cut off. The job accepts this.",
@@ -294,9 +294,9 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
         totals_text = (
             f"{first_total:,}" if first_total == last_total else f"{first_total:,} at first and {last_total:,} at last"
         )
-        ignored_note = "; the run ignored TotalCount" if certificate.get("total_count") == "ignored" else ""
-        yield f"The service's TotalCount was {totals_text}{ignored_note}."
-    if cut_off_message := _MESSAGE_BY_CUT_OFF.get(certificate.get("cut_off", "")):
+        total_count_note = "; the run ignored TotalCount" if certificate.get("total_count") == "ignored" else ""
+        yield f"The service's TotalCount was {totals_text}{total_count_note}."
+    if cut_off_message := _MESSAGE_BY_CUT_OFF_RESULT.get(certificate.get("cut_off", "")):
         yield cut_off_message
 
 

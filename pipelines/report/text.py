@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LOG_INTERVAL_S = 30.0
 _MAX_SAMPLE_LENGTH = 40  # characters of a sample value
-_MAX_BAD_ROWS = 3  # rows that need attention, which the text of a report shows
+_MAX_SHOWN_BAD_ROWS = 3  # rows that need attention, which the text of a report shows
 _COLUMN_MARGIN = 3  # characters that a table column needs beside its text: two spaces and a border
 
 logger = logging.getLogger(__name__)
@@ -190,7 +190,7 @@ def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
 
     for run in runs:
         started_at = datetime.fromisoformat(run["started_at"])
-        line = Text(f"{run['run_id']}  {started_at:%Y-%m-%d %H:%M:%S} UTC  {_format_length(run):>9}  ")
+        line = Text(f"{run['run_id']}  {started_at:%Y-%m-%d %H:%M:%S} UTC  {_format_duration(run):>9}  ")
         line.append(f"{run['status']:8}", STYLE_BY_STATUS.get(run["status"], "red"))
         console.print(line.append(f"  {run['command']} {run['job']}".rstrip()), soft_wrap=True, highlight=False)
         rows_text = ", ".join(_join_row(name, count_text) for name, count_text in list_rows(run))
@@ -275,7 +275,7 @@ def list_bad_rows(report: Mapping[str, Any]) -> Iterator[str]:
                 row = example["file"], example["row"], cause["outcome"]
                 reasons_by_row.setdefault(row, []).append(cause["message"])
     has_several_files = len({file for file, _, _ in reasons_by_row}) > 1
-    for (file, number, outcome), reasons in sorted(reasons_by_row.items())[:_MAX_BAD_ROWS]:
+    for (file, number, outcome), reasons in sorted(reasons_by_row.items())[:_MAX_SHOWN_BAD_ROWS]:
         file_text = f" of {file}" if has_several_files else ""
         yield escape_to_one_line(f"Row {number:,}{file_text} ({outcome}): {'; '.join(reasons)}")
 
@@ -294,7 +294,7 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             yield label, report[name]
     if report.get("started_at"):
         yield "Started", f"{datetime.fromisoformat(report['started_at']):%Y-%m-%d %H:%M:%S} UTC"
-        yield "Duration", _format_length(report)
+        yield "Duration", _format_duration(report)
     if report.get("run_id"):
         yield "Run", report["run_id"]
     request_texts = []  # for example `6,000 create (12 limited, 3 failed)`
@@ -310,7 +310,7 @@ def list_facts(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "Requests", "; ".join(request_texts)
 
 
-def _format_length(report: Mapping[str, Any]) -> str:
+def _format_duration(report: Mapping[str, Any]) -> str:
     duration_s = measure_duration(report)
     return format_seconds(duration_s) if duration_s is not None else "-"
 

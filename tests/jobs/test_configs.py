@@ -65,7 +65,7 @@ def test_the_crm_differs_from_the_file_only_by_added_and_moved_people(tmp_path: 
     assert set(rows_of_crm) - set(rows_of_file) == {normalise_email(person.email) for person in demo_data.added_people}
     rows_of_active_file = {email: row | {"is_active": True} for email, row in rows_of_file.items()}
     emails_of_different_rows = {email for email, row in rows_of_active_file.items() if row != rows_of_crm[email]}
-    assert emails_of_different_rows == {normalise_email(person.email) for person in demo_data.moved_people}
+    assert emails_of_different_rows == {normalise_email(person.email) for person in demo_data.changed_people}
 
 
 def test_the_reference_lists_every_key_of_the_job_file_once() -> None:

@@ -18,7 +18,7 @@ from connector.reconcile import Comparison
 from connector.spool import encode_values
 from connector.states import State
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
-from pipelines.flows.reconcile_sides import NAMELESS_COUNT_SQL, ComparedBases, report_differences
+from pipelines.flows.reconcile_sides import COUNT_UNIDENTIFIED_SUBSCRIBERS_SQL, ComparedBases, report_differences
 from pipelines.report.differences import DifferenceFile, Differences
 
 BASE_IDS = (7, 8)
@@ -145,7 +145,7 @@ def test_a_comparison_accepts_any_values_of_the_list() -> None:
         stored_values = [encode_values(["Ann", "Ulm", ["a"]])]
         comparison.add_rows(np.array([0]), identities, np.array([1]), ["ann@x.org"], stored_values)
         lines = read_differences(comparison, ["first_name", "address_city", "tags"], base_ids=[7])
-        assert list(comparison.fetch_rows(NAMELESS_COUNT_SQL)) == [(4,)]
+        assert list(comparison.fetch_rows(COUNT_UNIDENTIFIED_SUBSCRIBERS_SQL)) == [(4,)]
     assert [(line["difference"], line["identity"], line["ids"], line["field"]) for line in lines] == [
         ("drifted", "ann@x.org", "2", "first_name"), ("drifted", "ann@x.org", "2", "address_city"),
         ("drifted", "ann@x.org", "2", "tags"), ("duplicated", "ANN@x.org", "2; 3", ""),
