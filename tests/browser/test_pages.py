@@ -26,7 +26,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def view_page(url: str, address: str, screenshots: Path) -> dict[tuple[int, str], PageView]:
     """Open the page at each width and in both colour schemes, and write a screenshot of each view into the folder."""
 
-    async def view_all() -> dict[tuple[int, str], PageView]:
+    async def collect_views() -> dict[tuple[int, str], PageView]:
         async with open_tab(address) as tab:
             return {
                 (width, scheme): await tab.show(url, width, scheme)
@@ -34,7 +34,7 @@ def view_page(url: str, address: str, screenshots: Path) -> dict[tuple[int, str]
                 for scheme in ("light", "dark")
             }
 
-    views = asyncio.run(view_all())
+    views = asyncio.run(collect_views())
     screenshots.mkdir(parents=True)
     for (width, scheme), view in views.items():
         (screenshots / f"{width}-{scheme}.png").write_bytes(view.screenshot)

@@ -302,13 +302,13 @@ PERSON_COUNT = 400
 @parametrize_table([Format.MYSQL])
 def test_a_reader_never_sees_a_part_of_an_export(table: Destination) -> None:
     publish_people(table, [build_person(index) for index in range(PERSON_COUNT)], 1)
-    seen_run_and_row_counts: set[tuple[int, int]] = set()
+    seen_count_pairs: set[tuple[int, int]] = set()
     is_finished, has_read = threading.Event(), threading.Event()
 
     def read_until_finished() -> None:
         while not is_finished.is_set():
             ((run_count, row_count),) = run_sql(table, "select count(distinct _run_id), count(*) from {}subscribers")
-            seen_run_and_row_counts.add((run_count, row_count))
+            seen_count_pairs.add((run_count, row_count))
             has_read.set()
 
     reader_thread = threading.Thread(target=read_until_finished)
@@ -323,4 +323,4 @@ def test_a_reader_never_sees_a_part_of_an_export(table: Destination) -> None:
     finally:
         is_finished.set()
         reader_thread.join()
-    assert seen_run_and_row_counts == {(1, PERSON_COUNT)}
+    assert seen_count_pairs == {(1, PERSON_COUNT)}

@@ -169,19 +169,19 @@ def test_a_list_is_written_as_json(text_lists: list[list[str] | None], start_ind
 
 
 def test_a_formula_is_written_as_a_text() -> None:
-    texts_and_guarded_texts: list[tuple[str, str]] = [
+    texts_and_escaped_texts: list[tuple[str, str]] = [
         ("=1+1", "'=1+1"), ("+31 20 123", "'+31 20 123"), ("-1", "'-1"), ("@SUM(A1)", "'@SUM(A1)"),
         ("\t=1", "'\t=1"), ("\r=1", "'\r=1"),
         ("a=1", "a=1"), ("", ""), ("'=1", "''=1"), ("''-1", "'''-1"), ("'a", "'a"), (" =1", " =1"), ("\n=1", "'\n=1"),
     ]  # fmt: skip
-    for text, guarded_text in texts_and_guarded_texts:
+    for text, escaped_text in texts_and_escaped_texts:
         table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
         csv_format = CsvFormat(file, table.schema, FileOptions(has_guarded_formulas=True))
         csv_format.write(table)
         csv_format.close(None)
-        assert escape_formula(text) == guarded_text
-        assert re.sub(ESCAPED_FORMULA_PATTERN, r"\1", guarded_text) == text
-        assert file.getvalue().decode() == f'"a","n"\n"{guarded_text}",-1\n,2\n'
+        assert escape_formula(text) == escaped_text
+        assert re.sub(ESCAPED_FORMULA_PATTERN, r"\1", escaped_text) == text
+        assert file.getvalue().decode() == f'"a","n"\n"{escaped_text}",-1\n,2\n'
 
 
 def test_statements_for_mysql_have_every_row_and_a_limited_size() -> None:
@@ -210,12 +210,12 @@ def test_a_literal_with_a_backslash_is_read_back_in_each_mode_of_the_session(mar
 
 @pytest.mark.parametrize("mode", ["", "NO_BACKSLASH_ESCAPES"])
 def test_a_value_with_a_backslash_is_read_back_if_a_pooler_changes_the_mode(mariadb: Database, mode: str) -> None:
-    no_backslash_escapes = 512  # by this status bit of the server, the driver decides how to escape backslashes
+    no_backslash_escapes_bit = 512  # by this status bit of the server, the driver decides how to escape backslashes
     database = MysqlDatabase(sa.make_url(mariadb.url).set(drivername="mariadb+pymysql"))
     with database.connect(Interruption()):
         database.connection.exec_driver_sql(f"set session sql_mode = '{mode}'")
         driver: Any = database.connection.connection.driver_connection
-        driver.server_status |= no_backslash_escapes  # as in a session whose mode the connector has set
+        driver.server_status |= no_backslash_escapes_bit  # as in a session whose mode the connector has set
         for text in TEXTS_WITH_BACKSLASHES:
             statement = Statement("SELECT :value AS v, :value_2", {"value": text, "value_2": 7})
             assert database.fetch(statement, 1) == [(text, 7)]

@@ -23,12 +23,12 @@ FAST_FORM = Columns(ThreadPoolExecutor(1))  # the pool starts its thread only wh
 
 
 def build_page(
-    *subscribers: str | dict[str, Any], first_members: str = '"TotalCount":3,"Offset":0,"Limit":50,'
+    *subscribers: str | dict[str, Any], json_before_subscribers: str = '"TotalCount":3,"Offset":0,"Limit":50,'
 ) -> bytes:
     subscriber_texts = [
         subscriber if isinstance(subscriber, str) else orjson.dumps(subscriber).decode() for subscriber in subscribers
     ]
-    page = f'{{{first_members}"Subscribers":[{",".join(subscriber_texts)}]}}'
+    page = f'{{{json_before_subscribers}"Subscribers":[{",".join(subscriber_texts)}]}}'
     return f'{{"success":true,"SubscribersList":{page}}}'.encode("utf-8", "surrogatepass")
 
 
@@ -140,18 +140,18 @@ def draw_subscribers(draw: st.DrawFn) -> str:
     return write_fields(list(FIELDS), 0)
 
 
-FIRST_MEMBERS = st.lists(
+JSON_BEFORE_SUBSCRIBERS = st.lists(
     st.tuples(st.sampled_from(["TotalCount", "Offset", "Limit", "More"]), JSON_NUMBERS | JSON_VALUES), max_size=4
 ).map(lambda pairs: "".join(f'"{key}":{value},' for key, value in pairs))
 
 
-@given(st.lists(draw_subscribers() | draw_objects(JSON_VALUES) | JSON_VALUES, max_size=4), FIRST_MEMBERS)
+@given(st.lists(draw_subscribers() | draw_objects(JSON_VALUES) | JSON_VALUES, max_size=4), JSON_BEFORE_SUBSCRIBERS)
 @example([r'{"Id":1,"Email":"\ud800"}'], "")
 @example(['{"Id":1,"Id":2}'], "")
 @example(['{"Id":1,"Tags":["a",null]}'], "")
 @example(['{"Id":1},null'], "")
-def test_both_decoders_read_the_same_rows_of_any_page(rows: list[str], first_members: str) -> None:
-    check_decoders(build_page(*rows, first_members=first_members))
+def test_both_decoders_read_the_same_rows_of_any_page(rows: list[str], json_before_subscribers: str) -> None:
+    check_decoders(build_page(*rows, json_before_subscribers=json_before_subscribers))
 
 
 @given(st.binary(max_size=4), st.sampled_from(["before", "after", "within"]), st.integers(0, 200))
@@ -278,8 +278,8 @@ def test_both_decoders_read_the_same_ids() -> None:
         slow_page, fast_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
         assert isinstance(slow_page, ListPage)
         assert isinstance(fast_page, ListPage)
-        slow_ids, fast_ids = WIRE_FORM.read_ids(slow_page.subscribers), FAST_FORM.read_ids(fast_page.subscribers)
-        assert (None if fast_ids is None else fast_ids.tolist()) == (None if slow_ids is None else slow_ids.tolist())
+        expected_ids, ids = WIRE_FORM.read_ids(slow_page.subscribers), FAST_FORM.read_ids(fast_page.subscribers)
+        assert (None if ids is None else ids.tolist()) == (None if expected_ids is None else expected_ids.tolist())
 
 
 def test_a_page_is_decoded_in_a_thread_that_ends_with_the_reader() -> None:

@@ -25,10 +25,10 @@ SECRET_EMAIL = "ada.lovelace@example.com"
 TEXT_WITH_QUOTES = f"O''Neil \"{SECRET_EMAIL}\" isn''t to X'' for key ''Y"
 SECRET_NUMBER = "18151210"
 
-DescribeError = Callable[[str], str]
+ErrorDescriber = Callable[[str], str]
 
 
-def build_describer(run: Callable[[str], Any]) -> DescribeError:
+def build_error_describer(run: Callable[[str], Any]) -> ErrorDescriber:
     """Return a function that runs a statement and returns the description of its error."""
 
     def describe_failure(statement: str) -> str:
@@ -40,25 +40,25 @@ def build_describer(run: Callable[[str], Any]) -> DescribeError:
 
 
 @pytest.fixture(scope="module")
-def duckdb_describer() -> Iterator[DescribeError]:
+def duckdb_describer() -> Iterator[ErrorDescriber]:
     with duckdb.connect(":memory:") as connection:
         connection.execute("create table t (id bigint primary key, email varchar unique, n integer check (n > 0))")
         connection.execute(f"insert into t values (1, '{SECRET_EMAIL}', 1)")
-        yield build_describer(lambda statement: connection.execute(statement).fetchall())
+        yield build_error_describer(lambda statement: connection.execute(statement).fetchall())
 
 
 @pytest.fixture(scope="module")
-def sqlite_describer() -> Iterator[DescribeError]:
+def sqlite_describer() -> Iterator[ErrorDescriber]:
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.execute("create table t (id integer primary key, email text unique, n integer check (n > 0))")
         connection.execute(
             "create trigger r before insert on t when new.n = 7 begin select raise(abort, 'not ada.lovelace'); end"
         )
-        yield build_describer(connection.execute)
+        yield build_error_describer(connection.execute)
 
 
 @pytest.fixture(scope="module")
-def mariadb_describer(mariadb: Database) -> Iterator[DescribeError]:
+def mariadb_describer(mariadb: Database) -> Iterator[ErrorDescriber]:
     with mariadb.begin() as connection:
         connection.exec_driver_sql("set session sql_mode = 'STRICT_ALL_TABLES'")
         connection.exec_driver_sql("create table t (id bigint primary key, email varchar(90) unique, n integer)")
@@ -67,25 +67,25 @@ def mariadb_describer(mariadb: Database) -> Iterator[DescribeError]:
             "create trigger r before insert on t for each row if new.n = 7 then "
             "signal sqlstate '45000' set message_text = 'not ada.lovelace'; end if"
         )
-        yield build_describer(lambda statement: connection.exec_driver_sql(statement.replace("%", "%%")))
+        yield build_error_describer(lambda statement: connection.exec_driver_sql(statement.replace("%", "%%")))
 
 
 @pytest.fixture(scope="module")
-def psycopg_describer(postgres: Database) -> Iterator[DescribeError]:
+def psycopg_describer(postgres: Database) -> Iterator[ErrorDescriber]:
     url = sa.make_url(postgres.url).set(drivername="postgresql+psycopg")
     with open_postgres_describer(url) as describe_failure:
         yield describe_failure
 
 
 @pytest.fixture(scope="module")
-def pg8000_describer(postgres: Database) -> Iterator[DescribeError]:
+def pg8000_describer(postgres: Database) -> Iterator[ErrorDescriber]:
     with open_postgres_describer(sa.make_url(build_url(postgres, Format.SQL))) as describe_failure:
         yield describe_failure
 
 
 @contextmanager
-def open_postgres_describer(url: sa.URL) -> Iterator[DescribeError]:
-    """Yield the function of `build_describer` for a schema of PostgreSQL with a table and functions that raise."""
+def open_postgres_describer(url: sa.URL) -> Iterator[ErrorDescriber]:
+    """Yield an ErrorDescriber for a schema of PostgreSQL with a table and functions that raise."""
     engine = sa.create_engine(url, poolclass=sa.NullPool, isolation_level="AUTOCOMMIT")
     with engine.connect() as connection:
         schema = f"words_{url.get_driver_name()}"
@@ -98,7 +98,7 @@ def open_postgres_describer(url: sa.URL) -> Iterator[DescribeError]:
                 f"create function {name}() returns int language plpgsql as "
                 f"$$ begin raise exception 'not ada.lovelace'{error_code_sql}; end $$"
             )
-        yield build_describer(connection.exec_driver_sql)
+        yield build_error_describer(connection.exec_driver_sql)
         connection.exec_driver_sql(f"drop schema {schema} cascade")
 
 
@@ -108,8 +108,8 @@ def check_message_has_no_value(message: str) -> None:
     assert "\n" not in message
 
 
-STATEMENTS_WITH_VALUES_BY_DESCRIBER = {
-    "duckdb_describer": [
+STATEMENTS_WITH_SECRETS_BY_DRIVER = {
+    "duckdb": [
         (
             f"insert into t values (2, '{SECRET_EMAIL}', 1)",
             "Constraint Error: Duplicate key '…' violates unique constraint",
@@ -121,12 +121,12 @@ STATEMENTS_WITH_VALUES_BY_DESCRIBER = {
         (f"select {SECRET_NUMBER}::tinyint", "is out of range for the destination type INT8"),
         (f"select error('{SECRET_EMAIL} +4930 1234567')", "Invalid Input Error"),
     ],
-    "sqlite_describer": [
+    "sqlite": [
         (f"select '{SECRET_EMAIL}", "unrecognized token: '…'"),
         (f"insert into t values (2, '{SECRET_EMAIL}', 7)", "such as a trigger"),
         (f"select json_extract('[]', '{SECRET_EMAIL}')", "JSON path"),
     ],
-    "mariadb_describer": [
+    "mariadb": [
         (f"insert into t values (2, '{SECRET_EMAIL}', 1)", "Duplicate entry '…' for key 'email' (error 1062)"),
         (f"insert into t values (2, 'x', '{SECRET_EMAIL}')", "Incorrect integer value: '…' for column `"),
         (f"insert into t values (2, 'x', '{TEXT_WITH_QUOTES}')", "for column `"),
@@ -135,7 +135,7 @@ STATEMENTS_WITH_VALUES_BY_DESCRIBER = {
         (f"insert into t values (2, 'x', 7) -- {SECRET_EMAIL}", "such as a trigger"),
         (f"insert into t values (2, 'x', '{SECRET_EMAIL}' '' 1)", "right syntax to use near '…'"),
     ],
-    "psycopg_describer pg8000_describer": [
+    "psycopg pg8000": [
         (
             f"insert into t values (2, '{SECRET_EMAIL}', 1)",
             'duplicate key value violates unique constraint "t_email_key"',
@@ -154,8 +154,8 @@ STATEMENTS_WITH_VALUES_BY_DESCRIBER = {
         ("select pretends()", "such as a trigger"),
     ],
 }
-STATEMENTS_WITH_NAMES_BY_DESCRIBER = {
-    "duckdb_describer": [
+STATEMENTS_WITH_SQL_NAMES_BY_DRIVER = {
+    "duckdb": [
         ("select * from nowhere", "Catalog Error: Table with name nowhere does not exist!"),
         ("select nothing from t", 'Binder Error: Referenced column "nothing" not found in FROM clause!'),
         ("selec 1", 'Parser Error: syntax error at or near "selec"'),
@@ -165,13 +165,13 @@ STATEMENTS_WITH_NAMES_BY_DESCRIBER = {
         ),
         ("attach '/nowhere/x.duckdb'", 'IO Error: Cannot open file "/nowhere/x.duckdb": No such file or directory'),
     ],
-    "sqlite_describer": [
+    "sqlite": [
         ("select * from nowhere", "no such table: nowhere"),
         ("selec 1", 'near "selec": syntax error'),
         ("insert into t values (2, 'x', 0)", "CHECK constraint failed: n > 0"),
         ("attach '/nowhere/x.db' as x", "unable to open database: /nowhere/x.db"),
     ],
-    "mariadb_describer": [
+    "mariadb": [
         ("select * from nowhere", ".nowhere' doesn't exist (error 1146)"),
         ("select nothing from t", "Unknown column 'nothing' in 'SELECT' (error 1054)"),
         (
@@ -180,7 +180,7 @@ STATEMENTS_WITH_NAMES_BY_DESCRIBER = {
         ),
         ("use nowhere_at_all", "Unknown database 'nowhere_at_all' (error 1049)"),
     ],
-    "psycopg_describer pg8000_describer": [
+    "psycopg pg8000": [
         ("select * from nowhere", 'relation "nowhere" does not exist'),
         ("select nothing from t", 'column "nothing" does not exist'),
         ("create table t (i int)", 'relation "t" already exists'),
@@ -190,39 +190,35 @@ STATEMENTS_WITH_NAMES_BY_DESCRIBER = {
 
 
 def parametrize_statements(table: dict[str, list[tuple[str, str]]]) -> pytest.MarkDecorator:
-    """Run the test with each describer and each of its statements. `expected_text` is a part of the message."""
+    """Run the test with each driver and each of its statements. `expected_text` is a part of the message."""
     return pytest.mark.parametrize(
-        ("describer_name", "statement", "expected_text"),
+        ("driver", "statement", "expected_text"),
         [
-            (name, *statement_and_text)
-            for describer_names, pairs in table.items()
-            for name in describer_names.split()
+            (driver, *statement_and_text)
+            for drivers, pairs in table.items()
+            for driver in drivers.split()
             for statement_and_text in pairs
         ],
     )
 
 
-@parametrize_statements(STATEMENTS_WITH_VALUES_BY_DESCRIBER)
+@parametrize_statements(STATEMENTS_WITH_SECRETS_BY_DRIVER)
 def test_the_message_of_a_refused_statement_shows_no_value(
-    describer_name: str, statement: str, expected_text: str, request: pytest.FixtureRequest
+    driver: str, statement: str, expected_text: str, request: pytest.FixtureRequest
 ) -> None:
-    message = request.getfixturevalue(describer_name)(statement)
+    message = request.getfixturevalue(f"{driver}_describer")(statement)
     assert expected_text in message
     check_message_has_no_value(message)
 
 
-@parametrize_statements(STATEMENTS_WITH_NAMES_BY_DESCRIBER)
+@parametrize_statements(STATEMENTS_WITH_SQL_NAMES_BY_DRIVER)
 def test_the_message_of_a_refused_statement_shows_names_in_full(
-    describer_name: str, statement: str, expected_text: str, request: pytest.FixtureRequest
+    driver: str, statement: str, expected_text: str, request: pytest.FixtureRequest
 ) -> None:
-    message = request.getfixturevalue(describer_name)(statement)
-    if describer_name == "duckdb_describer":  # DuckDB 1 writes the table of a check without quotes
+    message = request.getfixturevalue(f"{driver}_describer")(statement)
+    if driver == "duckdb":  # DuckDB 1 writes the table of a check without quotes
         message = message.replace("on table t ", 'on table "t" ')
-    assert (
-        message == expected_text
-        if describer_name in ("duckdb_describer", "sqlite_describer")
-        else expected_text in message
-    )
+    assert message == expected_text if driver in ("duckdb", "sqlite") else expected_text in message
 
 
 class IntegrityError(Exception):

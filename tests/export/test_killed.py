@@ -19,8 +19,8 @@ KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 KILL_INTERVAL = 1 if KILL_COUNT >= 50 else 4
 """Exports are killed at every fourth statement, and the first statement differs between the tests. With a KILL_COUNT of
 50 or more, exports are killed at every statement."""
-PEOPLE_BEFORE: list[list[Any]] = [[1, "Ann"], [2, "Ann"], [3, "Ann"]]
-PEOPLE_AFTER: list[list[Any]] = [[2, "Bo"], [3, "Ann"], [4, "Ann"]]
+OLD_PEOPLE: list[list[Any]] = [[1, "Ann"], [2, "Ann"], [3, "Ann"]]
+NEW_PEOPLE: list[list[Any]] = [[2, "Bo"], [3, "Ann"], [4, "Ann"]]
 
 RowTuples = list[tuple[Any, ...]]
 
@@ -62,8 +62,8 @@ def build_task(table: Destination, people: list[list[Any]], run_number: int) -> 
 
 
 def read_rows(table: Destination) -> RowTuples:
-    deleted_sql = IS_DELETED_SQL_BY_MODE.get(str(table.mode), "1 = 0")
-    rows = run_sql(table, f"select id, first_name, case when {deleted_sql} then 1 else 0 end from {{}}subscribers")
+    is_deleted_sql = IS_DELETED_SQL_BY_MODE.get(str(table.mode), "1 = 0")
+    rows = run_sql(table, f"select id, first_name, case when {is_deleted_sql} then 1 else 0 end from {{}}subscribers")
     return sorted(tuple(row) for row in rows)
 
 
@@ -101,11 +101,11 @@ def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
 ) -> None:
     rows_before, rows_after = EXPECTED_ROWS_BY_MODE[mode]
     table = open_destination(request, tmp_path, database_format, mode=mode)
-    publish_people(table, [build_person(*row) for row in PEOPLE_BEFORE], 1)
+    publish_people(table, [build_person(*row) for row in OLD_PEOPLE], 1)
     export_number, seen_rows, is_killed, statement_number = 1, set(), False, 0
     for statement_number in range(1 + len(database_format + mode) % KILL_INTERVAL, 60, KILL_INTERVAL):
         export_number += 1
-        is_killed = kill_export(**build_task(table, PEOPLE_AFTER, export_number), statement_number=statement_number)
+        is_killed = kill_export(**build_task(table, NEW_PEOPLE, export_number), statement_number=statement_number)
         rows = read_rows(table)
         assert rows in (rows_before, rows_after), (statement_number, rows)
         seen_rows.add(tuple(rows))
@@ -124,7 +124,7 @@ def test_a_killed_first_export_leaves_no_row_or_every_row(
     """If the database also removes the table in its rollback, the table does not exist afterwards."""
     table, statement_number = open_destination(request, tmp_path, database_format, mode="history"), 0
     for statement_number in range(1 + len(database_format) % KILL_INTERVAL, 60, KILL_INTERVAL):
-        is_killed = kill_export(**build_task(table, PEOPLE_BEFORE, statement_number), statement_number=statement_number)
+        is_killed = kill_export(**build_task(table, OLD_PEOPLE, statement_number), statement_number=statement_number)
         if has_table(table):
             may_be_empty = database_format is Format.MYSQL
             assert read_rows(table) == EXPECTED_ROWS_BY_MODE["history"][0] or (may_be_empty and read_rows(table) == [])

@@ -154,7 +154,7 @@ CUT_OFF_LIST: dict[str, object] = {"is_complete": False, "reason": CertificateRe
 POSSIBLY_CUT_OFF_LIST: dict[str, object] = {"reason": CertificateReason.CUT_OFF_POSSIBLE, "cut_off": CutOff.UNCHECKED}
 ACCEPTED_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.ACCEPTED}
 UNCERTAIN_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.NOT_EXCLUDED}
-LIST_WITH_CHECKED_COUNT: dict[str, object] = {
+VALUES_WITH_CHECKED_TOTAL_COUNT: dict[str, object] = {
     "reason": CertificateReason.ID_ORDER,
     "total_count": TotalCountCheck.CHECKED,
 }
@@ -167,7 +167,7 @@ LISTS_AND_CERTIFICATES: list[tuple[dict[str, object], dict[str, Any], dict[str, 
     ({"past_end": "404"}, {}, COMPLETE_LIST),
     ({"list_error": 0.3, "seed": 5}, {}, {"is_complete": True, "distinct": 5000}),
     ({}, {"query": ListQuery(limit=50)}, {"is_complete": True, "distinct": 120, "pages": 5}),
-    ({}, {"ignore_total_count": True}, LIST_WITH_CHECKED_COUNT),
+    ({}, {"ignore_total_count": True}, VALUES_WITH_CHECKED_TOTAL_COUNT),
     ({"result_window": 2000}, {}, CUT_OFF_LIST | {"total_last": 2000}),
     # Many services show at most 2000 rows, so a list of 2000 rows is whole only if there is evidence.
     ({"result_window": 2000, "filters": "ignored"}, {}, POSSIBLY_CUT_OFF_LIST),

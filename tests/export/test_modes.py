@@ -219,8 +219,8 @@ def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Dest
         target = replace(table, table=f"filtered_{index}", mode=mode)
         publish_people(target, [deleted_person, *other_people[: 2 if filters == {"base_id": 7} else 3]], 1)
         publish_people(target, [{**deleted_person, "Id": 5}], 2, filters=filters)
-        deleted_sql = "deleted_at is not null" if mode is Mode.UPSERT else "not is_current"
-        assert run_sql(target, f"select id from {{}}{target.table} where {deleted_sql}") == [(1,)], filters
+        is_deleted_sql = "deleted_at is not null" if mode is Mode.UPSERT else "not is_current"
+        assert run_sql(target, f"select id from {{}}{target.table} where {is_deleted_sql}") == [(1,)], filters
 
 
 @parametrize_table([Format.SQLITE, Format.POSTGRESQL], "upsert")
@@ -277,11 +277,11 @@ def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destina
     """A new version began an hour ago. The query for two hours ago finds the old version, and the query for now finds
     the new version."""
     query = read_documented_query()
-    change_day = (datetime.now(UTC) - timedelta(hours=1) - EXPORT_TIME) / timedelta(days=1)
-    publish_people(table, [build_person(1, "old")], change_day - 1)
-    publish_people(table, [build_person(1, "new")], change_day)
+    change_day_number = (datetime.now(UTC) - timedelta(hours=1) - EXPORT_TIME) / timedelta(days=1)
+    publish_people(table, [build_person(1, "old")], change_day_number - 1)
+    publish_people(table, [build_person(1, "new")], change_day_number)
     now_sql = NOW_SQL_BY_FORMAT.get(table.format, "now()")
-    earlier_sql = {Format.SQLITE: "datetime('now', '-2 hours')"}.get(table.format, f"{now_sql} - interval '2' hour")
+    past_time_sql = {Format.SQLITE: "datetime('now', '-2 hours')"}.get(table.format, f"{now_sql} - interval '2' hour")
     for zone in (
         ZONE_NAMES_BY_FORMAT.get(table.format, ["UTC", "Pacific/Pago_Pago", "Pacific/Apia"])
         if table.format in SET_ZONE_SQL_BY_FORMAT
@@ -290,7 +290,7 @@ def test_the_documented_query_of_a_history_works_in_any_time_zone(table: Destina
         set_zone_statements = (
             [SET_ZONE_SQL_BY_FORMAT[table.format].format(zone)] if table.format in SET_ZONE_SQL_BY_FORMAT else []
         )
-        for time_sql, name in ((now_sql, "new"), (earlier_sql, "old")):
+        for time_sql, name in ((now_sql, "new"), (past_time_sql, "old")):
             assert run_sql(table, *set_zone_statements, query.replace(":moment", time_sql)) == [(1, name)], (
                 zone,
                 time_sql,

@@ -174,7 +174,7 @@ LISTED_PEOPLE = (
 
 
 @pytest.mark.parametrize(
-    ("requested_filters", "filter_mode", "expected_control"),
+    ("requested_filters", "filter_mode", "expected_control_result"),
     [
         ({"first_name": "Ann"}, "exact", "exact"),
         ({"first_name": "Ann"}, "partial", "partial"),
@@ -196,16 +196,16 @@ LISTED_PEOPLE = (
     ],
 )
 def test_the_certificate_records_the_behaviour_of_the_filters(
-    sandbox: SandboxProcess, requested_filters: dict[str, Any], filter_mode: str, expected_control: str
+    sandbox: SandboxProcess, requested_filters: dict[str, Any], filter_mode: str, expected_control_result: str
 ) -> None:
     create_people(sandbox, *LISTED_PEOPLE)
     sandbox.switch(filters=filter_mode)
     request_count_before = sandbox.stats()["requests"].get("list", {"received": 0})["received"]
     certificate, _ = read_certified_list(sandbox, ListQuery(**requested_filters))
     assert certificate.is_complete
-    assert certificate.filters["controls"] == dict.fromkeys(requested_filters, expected_control)
+    assert certificate.filters["controls"] == dict.fromkeys(requested_filters, expected_control_result)
     assert certificate.filters["sent"] == (
-        next(iter(requested_filters)) if expected_control in ("exact", "partial") else None
+        next(iter(requested_filters)) if expected_control_result in ("exact", "partial") else None
     )
     assert (
         sandbox.stats()["requests"]["list"]["received"] - request_count_before - certificate.pages
@@ -213,7 +213,7 @@ def test_the_certificate_records_the_behaviour_of_the_filters(
     )
 
 
-def serve_filtered(build_filter: Callable[[dict[str, str]], Callable[[dict[str, Any]], bool]]) -> ServePage:
+def build_filtered_service(build_filter: Callable[[dict[str, str]], Callable[[dict[str, Any]], bool]]) -> ServePage:
     """Return a service with 250 people. `build_filter` gets the filters of a request, and returns a function that
     selects the people."""
     people = [
@@ -241,7 +241,7 @@ def read_listed_ids(serve_list: ServePage, query: ListQuery) -> tuple[Certificat
 
 
 def test_a_filter_that_misses_a_listed_subscriber_is_not_used() -> None:
-    serve_nobody_by_email = serve_filtered(lambda filters: lambda _subscriber: "Email" not in filters)
+    serve_nobody_by_email = build_filtered_service(lambda filters: lambda _subscriber: "Email" not in filters)
     certificate, listed_ids = read_listed_ids(serve_nobody_by_email, ListQuery(limit=100, email="p5@x.org"))
     assert (certificate.is_complete, listed_ids) == (True, [5])
     assert certificate.filters == {
@@ -260,18 +260,18 @@ def test_a_filter_that_works_for_plain_emails_is_not_trusted_for_emails_with_a_p
         return lambda subscriber: not requested_email or subscriber["Email"].lower() == requested_email
 
     certificate, listed_ids = read_listed_ids(
-        serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p+40@x.org")
+        build_filtered_service(filter_by_plain_email), ListQuery(limit=100, email="p+40@x.org")
     )
     assert (certificate.is_complete, listed_ids, certificate.filters["sent"]) == (True, [41], None)
     certificate, listed_ids = read_listed_ids(
-        serve_filtered(filter_by_plain_email), ListQuery(limit=100, email="p5@x.org")
+        build_filtered_service(filter_by_plain_email), ListQuery(limit=100, email="p5@x.org")
     )
     assert (certificate.is_complete, listed_ids, certificate.filters["sent"]) == (True, [5], "email")
 
 
 def test_each_value_of_a_flag_filter_is_tested_separately() -> None:
     """The service ignores the filter IsActive=0, and shows nobody for IsActive=1."""
-    serve_list = serve_filtered(lambda filters: lambda _subscriber: filters.get("IsActive") != "1")
+    serve_list = build_filtered_service(lambda filters: lambda _subscriber: filters.get("IsActive") != "1")
     certificate, listed_ids = read_listed_ids(serve_list, ListQuery(limit=100, is_active=True))
     assert (certificate.is_complete, listed_ids) == (
         True,
@@ -289,7 +289,7 @@ def test_a_filtered_list_that_lacks_a_known_subscriber_is_incomplete() -> None:
             not requested_base_id or (subscriber["Base"]["Id"] == requested_base_id and subscriber["Id"] != 9)
         )
 
-    certificate, listed_ids = read_listed_ids(serve_filtered(filter_by_base), ListQuery(limit=50, base_id=7))
+    certificate, listed_ids = read_listed_ids(build_filtered_service(filter_by_base), ListQuery(limit=50, base_id=7))
     assert (certificate.verdict, certificate.reason) == ("incomplete", CertificateReason.FILTER)
     assert (certificate.filters["missed"], 9 in listed_ids) == (1, False)
 
@@ -303,7 +303,7 @@ def test_a_request_has_at_most_one_filter() -> None:
     def serve_list(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
         if limit == 100:  # a page of the list, and not a look-up for evidence
             filter_names_by_request.append(set(filters))
-        return serve_filtered(filter_by_base)(offset, limit, filters)
+        return build_filtered_service(filter_by_base)(offset, limit, filters)
 
     certificate, listed_ids = read_listed_ids(serve_list, ListQuery(limit=100, base_id=7, is_active=False))
     assert certificate.is_complete

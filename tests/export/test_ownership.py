@@ -195,7 +195,7 @@ MERGING_PERMISSION_BY_DATABASE = {
 
 
 @contextmanager
-def open_limited_destination(
+def open_destination_with_grants(
     server: Database, schema_name: str, grants: list[str], **options: Any
 ) -> Iterator[Destination]:
     """Yield a destination in this schema (MariaDB: this database) for a user with only these permissions."""
@@ -233,7 +233,7 @@ def test_the_documented_permissions_are_enough(schema_on_server: tuple[Database,
             else []
         ),
     ]
-    with open_limited_destination(database, schema_name, grants, mode=mode) as table:
+    with open_destination_with_grants(database, schema_name, grants, mode=mode) as table:
         publish_people(table, [build_person(1), build_person(2)], 1)
         publish_people(table, [build_person(2, "Bo")], 2)
         assert (2, "Bo", 2) in read_rows(table)
@@ -254,7 +254,7 @@ def test_a_missing_permission_is_found_before_the_list_is_read(schema_on_server:
     for grants in INCOMPLETE_PERMISSIONS_BY_DATABASE[database.kind]:
         database.run(*(f"drop table if exists {schema_name}.{name}" for name in ("subscribers", "_connector_runs")))
         with (
-            open_limited_destination(database, schema_name, grants) as table,
+            open_destination_with_grants(database, schema_name, grants) as table,
             pytest.raises(ConfigurationError, match=r"denied|permission"),
         ):
             prepare_export(table)
@@ -269,7 +269,7 @@ def test_a_missing_permission_for_temporary_tables_is_found_before_the_list_is_r
         database.run(f'revoke temporary on database "{database_name}" from public')
     try:
         with (
-            open_limited_destination(
+            open_destination_with_grants(
                 database, schema_name, DOCUMENTED_PERMISSIONS_BY_DATABASE[database.kind], mode="history"
             ) as table,
             pytest.raises(ConfigurationError, match=r"denied|permission"),
@@ -286,7 +286,7 @@ def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres
     assert read_rows(destination) == [(1, "Ann", 1)]
     postgres.run("drop schema made_by_an_export cascade", "create schema rights_0")
     with (
-        open_limited_destination(postgres, "rights_0", DOCUMENTED_PERMISSIONS_BY_DATABASE["postgresql"]) as table,
+        open_destination_with_grants(postgres, "rights_0", DOCUMENTED_PERMISSIONS_BY_DATABASE["postgresql"]) as table,
         pytest.raises(ConfigurationError, match="permission denied for database"),
     ):
         prepare_export(replace(table, schema="nowhere"))

@@ -72,10 +72,10 @@ def test_an_export_that_may_not_replace_an_object_leaves_the_object_unchanged(s3
     writer.discard()
     with pytest.raises(RunAborted, match="Another program has created"):
         publish_people(target, PEOPLE[:1], 2, verdict=CertificateVerdict.INCOMPLETE)
-    assert count_last_export(target) == len(PEOPLE)
+    assert read_last_row_count(target) == len(PEOPLE)
 
 
-def count_last_export(target: Destination) -> int | None:
+def read_last_row_count(target: Destination) -> int | None:
     writer = open_writer(target)
     writer.prepare(build_start(build_run(1)))
     try:
@@ -111,16 +111,16 @@ def test_a_store_that_cannot_be_reached_ends_the_run_before_the_list_is_read(
 def test_a_writer_is_committing_while_its_object_is_uploaded(
     s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer, is_committing_values = open_writer(parse_destination(s3_bucket.url("a.csv"))), list[bool]()
+    writer, committing_flags = open_writer(parse_destination(s3_bucket.url("a.csv"))), list[bool]()
     writer.prepare(build_start(build_run(0)))
-    monkeypatch.setattr(files, "put_file", lambda *_, **__: is_committing_values.append(writer.is_committing))
-    is_committing_values.append(writer.is_committing)
+    monkeypatch.setattr(files, "put_file", lambda *_, **__: committing_flags.append(writer.is_committing))
+    committing_flags.append(writer.is_committing)
     writer.publish(build_run(0))
-    assert is_committing_values == [False, True]
+    assert committing_flags == [False, True]
 
 
-PEOPLE_BEFORE: list[list[Any]] = [[1, "Ann", 7], [2, "Ann", 7], [3, "Ann", 9]]
-PEOPLE_AFTER: list[list[Any]] = [[2, "Bo", 9], [3, "Bo", 9], [4, "Bo", 11]]
+OLD_PEOPLE: list[list[Any]] = [[1, "Ann", 7], [2, "Ann", 7], [3, "Ann", 9]]
+NEW_PEOPLE: list[list[Any]] = [[2, "Bo", 9], [3, "Bo", 9], [4, "Bo", 11]]
 
 
 def read_values_of_rows(table: pa.Table) -> list[list[Any]]:
@@ -135,20 +135,20 @@ def test_a_killed_export_leaves_the_old_object_or_the_new_object(
         return read_values_of_rows(pq.ParquetFile(s3_bucket.download(tmp_path / "bucket") / "people.parquet").read())
 
     task = {"url": s3_bucket.url("people.parquet"), "options": {}, "environ": s3_bucket.environ}
-    assert not kill_export(**task, people=PEOPLE_BEFORE, run_number=1)
+    assert not kill_export(**task, people=OLD_PEOPLE, run_number=1)
     rows_after_exports, export_number, step_number, is_killed = [read_object()], 1, 0, True
-    assert rows_after_exports == [PEOPLE_BEFORE]
+    assert rows_after_exports == [OLD_PEOPLE]
     for step_number in range(1, 100, KILL_INTERVAL):
         export_number += 1
-        is_killed = kill_export(**task, people=PEOPLE_AFTER, run_number=export_number, step_number=step_number)
+        is_killed = kill_export(**task, people=NEW_PEOPLE, run_number=export_number, step_number=step_number)
         rows_after_exports.append(read_object())
-        assert rows_after_exports[-1] in (PEOPLE_BEFORE, PEOPLE_AFTER), step_number
+        assert rows_after_exports[-1] in (OLD_PEOPLE, NEW_PEOPLE), step_number
         if not is_killed:
             break
-        if rows_after_exports[-1] == PEOPLE_AFTER:
+        if rows_after_exports[-1] == NEW_PEOPLE:
             export_number += 1
-            assert not kill_export(**task, people=PEOPLE_BEFORE, run_number=export_number)
+            assert not kill_export(**task, people=OLD_PEOPLE, run_number=export_number)
     assert not is_killed, "the last export was not killed"
     assert step_number > 3 * KILL_INTERVAL, "no export was killed"
-    assert {str(rows) for rows in rows_after_exports} == {str(PEOPLE_BEFORE), str(PEOPLE_AFTER)}
-    assert read_object() == PEOPLE_AFTER
+    assert {str(rows) for rows in rows_after_exports} == {str(OLD_PEOPLE), str(NEW_PEOPLE)}
+    assert read_object() == NEW_PEOPLE

@@ -36,12 +36,12 @@ from tests.export.warehouses import DATABASE_FILE_FORMATS, FILE_FORMATS, paramet
 _MINUTE_NUMBERS = count()  # each run begins one minute after the previous run
 
 
-def read_sorted(destination: Destination) -> pa.Table:
+def read_sorted_table(destination: Destination) -> pa.Table:
     """Return the rows in the order of their ids, because a database has no order of rows."""
     return read_exported_table(destination).sort_by("id")
 
 
-def count_last_export(destination: Destination) -> int | None:
+def read_last_row_count(destination: Destination) -> int | None:
     """Return the row count of the last export as the next export reads it, or None if there is no target."""
     writer = open_writer(destination)
     writer.prepare(build_start(build_next_run(0)))
@@ -86,12 +86,12 @@ def _set_export_time(table: pa.Table, run: ExportRun) -> pa.Table:
 
 
 def test_an_export_replaces_the_last_export(destination: Destination) -> None:
-    assert count_last_export(destination) is None
+    assert read_last_row_count(destination) is None
     written_table = export_tables(destination, MIXED_TABLE, build_test_table({**FULL_SUBSCRIBER, "Id": 4}))
-    assert read_sorted(destination).equals(written_table.sort_by("id"))
-    assert count_last_export(destination) == 4
+    assert read_sorted_table(destination).equals(written_table.sort_by("id"))
+    assert read_last_row_count(destination) == 4
     written_table = export_tables(destination, build_test_table(BARE_SUBSCRIBER))
-    assert read_sorted(destination).equals(written_table.sort_by("id"))
+    assert read_sorted_table(destination).equals(written_table.sort_by("id"))
     export_tables(destination)
     assert read_exported_table(destination).equals(SCHEMA.empty_table())
 
@@ -124,7 +124,7 @@ def test_a_discarded_export_does_not_change_the_target(destination: Destination)
         created_names = {destination.path.name} if destination.format in DATABASE_FILE_FORMATS else set()
         assert {path.name for path in destination.path.parent.iterdir()} == names_before | created_names
         if expected_table is not None:
-            assert read_sorted(destination).equals(expected_table.sort_by("id"))
+            assert read_sorted_table(destination).equals(expected_table.sort_by("id"))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_an_export_that_fails_does_not_change_the_target(destination: Destinatio
         writer.publish(build_next_run(1))
     writer.discard()
     assert sorted(entry.name for entry in destination.path.parent.iterdir()) == names_before
-    assert read_sorted(destination).equals(written_table.sort_by("id"))
+    assert read_sorted_table(destination).equals(written_table.sort_by("id"))
 
 
 class _BrokenDestination:
@@ -179,7 +179,7 @@ def test_a_disk_that_fills_up_leaves_the_last_export_unchanged(file: Destination
         resource.setrlimit(resource.RLIMIT_FSIZE, limits_before)
         writer.discard()
     assert [entry.name for entry in file.path.parent.iterdir()] == [file.path.name]
-    assert read_sorted(file).equals(written_table.sort_by("id"))
+    assert read_sorted_table(file).equals(written_table.sort_by("id"))
 
 
 def write_and_publish(writer: Writer, people: list[dict[str, Any]]) -> None:
@@ -205,7 +205,7 @@ def test_an_export_to_a_link_replaces_the_target_of_the_link(file: Destination, 
     written_table = export_tables(file, MIXED_TABLE)
     assert file.path.is_symlink()
     assert [path.name for path in real_folder.iterdir()] == [file.path.name]
-    assert read_sorted(file).equals(written_table.sort_by("id"))
+    assert read_sorted_table(file).equals(written_table.sort_by("id"))
 
 
 def test_a_missing_directory_is_refused_before_the_list_is_read(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_file_that_is_not_a_database_is_refused_before_the_list_is_read(file_f
     destination = parse_destination(build_target(tmp_path, file_format))
     destination.path.write_bytes(b"id,email\n" * 1000)
     with pytest.raises(ConfigurationError, match="Cannot open or write"):
-        count_last_export(destination)
+        read_last_row_count(destination)
 
 
 def test_other_tables_and_views_of_a_database_stay_unchanged(table: Destination) -> None:
@@ -278,4 +278,4 @@ def test_any_text_is_read_back_unchanged(
         for index, (first_name, last_name, tags) in enumerate(rows)
     ]
     written_table = export_tables(file, build_test_table(*subscriber_objects))
-    assert read_sorted(file).equals(written_table.sort_by("id"))
+    assert read_sorted_table(file).equals(written_table.sort_by("id"))
