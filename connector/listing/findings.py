@@ -347,7 +347,7 @@ def _find_unlisted_values(reading: ListReading, field_name: str, answers: Sequen
 
 def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> bool:
     """Return whether the list hides all subscribers in the answer for a class or a base. One or two unlisted
-    subscribers may be newcomers. So the answer must have three subscribers, or a subscriber with an id between listed
+    subscribers may be newcomers. So the answer must have at least three, or a subscriber with an id between listed
     ids."""
     hidden_ids, ids = find_hidden_ids(reading, answer, answers), reading.ids
     if not len(hidden_ids) or len(hidden_ids) < len(read_ids(answer)):
