@@ -2,7 +2,8 @@
 
 `python -m tests.draw_texts --seed 7` prints 300 texts, and `--names` prints 300 names. A text is a docstring, a
 comment, a message, a help text, the claim of a test's name, or a paragraph of a page. A name is an identifier that the
-code assigns, with the line that assigns it. The same seed draws the same items from the same code.
+code assigns, with the line that assigns it. Each item comes with its class and function, or with the heading of its
+page, because every reader of the item sees these lines. The same seed draws the same items from the same code.
 """
 
 import argparse
@@ -11,6 +12,7 @@ import re
 import sys
 import tokenize
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -36,7 +38,25 @@ def main() -> None:
     drawn_items = Random(arguments.seed).sample(items, min(arguments.count, len(items)))
     print(f"{len(drawn_items)} of {len(items)} items, seed {arguments.seed}")
     for item_number, (location, text) in enumerate(drawn_items, start=1):
-        print(f"\n[{item_number}] {location}\n{text}")
+        print(f"\n[{item_number}] {location}{_find_context(location)}\n{text}")
+
+
+def _find_context(location: str) -> str:
+    """Return the headers of the class and function around a line of code, or the heading above a line of a page. Each
+    is on a line of its own."""
+    file_name, _, line_text = location.rpartition(":")
+    line, source_text = int(line_text), (ROOT / file_name).read_text(encoding="utf-8")
+    if file_name.endswith(".md"):
+        headings = [text for text in source_text.splitlines()[:line] if text.startswith("#")]
+        return "".join(f"\n    {heading}" for heading in headings[-1:])
+    headers = []
+    for node in ast.walk(ast.parse(source_text)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno < line <= (
+            node.end_lineno or 0
+        ):
+            header_lines = source_text.splitlines()[node.lineno - 1 : max(node.lineno, node.body[0].lineno - 1)]
+            headers.append(" ".join(text.strip() for text in header_lines if not text.strip().startswith("#")))
+    return "".join(f"\n    {header}" for header in headers)
 
 
 def list_texts() -> list[tuple[str, str]]:
@@ -77,10 +97,17 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
     joined_part_ids = {
         id(fstring_part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for fstring_part in node.values
     }
+    first_lines = {  # the line that a docstring below an assignment describes
+        id(docstring.value): source_text.splitlines()[assignment.lineno - 1].strip() + "\n"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef)
+        for assignment, docstring in pairwise(node.body)
+        if isinstance(docstring, ast.Expr) and isinstance(assignment, ast.Assign | ast.AnnAssign)
+    }
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in joined_part_ids:
             if len(node.value.split()) >= _MIN_WORD_COUNT:
-                yield node.lineno, node.value.strip()
+                yield node.lineno, first_lines.get(id(node), "") + node.value.strip()
         elif isinstance(node, ast.JoinedStr):
             text = ast.unparse(node)
             if len(text.split()) >= _MIN_WORD_COUNT:
@@ -92,8 +119,9 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
 
 def _read_comments(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each comment of a module with its line. A comment after code comes with the code of its line. Comments on
-    consecutive lines of their own are one text."""
+    consecutive lines of their own are one text, with the line of code below."""
     text, first_line, last_line = "", 0, 0
+    lines = path.read_text(encoding="utf-8").splitlines()
     with path.open("rb") as file:
         comment_tokens = [token for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
     for token in comment_tokens:
@@ -106,10 +134,10 @@ def _read_comments(path: Path) -> Iterator[tuple[int, str]]:
             text, last_line = f"{text}\n{token.string}", line
         else:
             if text:
-                yield first_line, text
+                yield first_line, "\n".join([text, *lines[last_line : last_line + 1]])
             text, first_line, last_line = token.string, line, line
     if text:
-        yield first_line, text
+        yield first_line, "\n".join([text, *lines[last_line : last_line + 1]])
 
 
 def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
