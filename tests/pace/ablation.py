@@ -102,7 +102,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("a refusal that costs less than 0.3 s shortens the other ramps", RateController, "_MIN_REFUSAL_COST_S", 0.0),
     ("one refusal, not three, shows whether refusals are random", RateController, "_MIN_REFUSALS", 1),
     (
-        "the rate of the requests behind a refused request is not measured",
+        "the rate of the requests that left after a refused request is not measured",
         _ControllerWithoutRateBehindRefusal,
         "_MIN_REFUSALS",
         3,
