@@ -69,7 +69,7 @@ def test_a_job_without_suppress_inactive_counts_rows_that_reactivate_a_subscribe
     connector.write_people(*THREE_PEOPLE)
     write_job(connector, "guard: {max_creates: 9}")  # the survey of the guard counts no row twice
     messages = [
-        connector.run_json(command, "job.yaml").find_messages("though the list shows")
+        connector.run_json(command, "job.yaml").find_messages("created as active")
         for command in ("plan", "sync", "sync")
     ]
     assert [[message.partition(", though")[0] for message in run_messages] for run_messages in messages] == [
