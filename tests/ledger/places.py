@@ -33,7 +33,7 @@ def build_file_url(path: Path) -> str:
     return f"sqlite:///{path}"
 
 
-def check_refused(
+def check_opening_fails(
     open_context: AbstractContextManager[object], error_type: type[Exception], message_pattern: str
 ) -> str:
     """Check that opening a ledger raises this error. Return the message of the error."""

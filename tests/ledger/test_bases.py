@@ -21,7 +21,7 @@ from connector.states import State
 from tests.ledger.transitions import INTENT, RUN_KEY, add_base, bring_to_state, read_body, read_entry_state
 
 
-def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
+def test_a_base_is_found_by_its_id_and_by_its_name(ledger: Ledger) -> None:
     base_with_name = add_base(ledger, None, "News")
     with ledger.transaction() as connection:
         updated_base = record_base_id(connection, base_with_name, 7, "News")
@@ -32,18 +32,18 @@ def test_a_base_has_one_record_by_id_and_by_name(ledger: Ledger) -> None:
     assert updated_base.service_id == 7
 
 
-STATES_BY_STRENGTH = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
+STATES_FROM_STRONGEST = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
 
 
 def test_the_records_of_a_base_by_name_and_by_id_are_merged_when_the_id_is_known(ledger: Ledger) -> None:
-    for index, (state_by_name, state_by_id) in enumerate(product(STATES_BY_STRENGTH, repeat=2)):
-        expected_state = min(state_by_name, state_by_id, key=STATES_BY_STRENGTH.index)
+    for index, states in enumerate(product(STATES_FROM_STRONGEST, repeat=2)):
+        expected_state = min(states, key=STATES_FROM_STRONGEST.index)
         base_with_name, base_with_id = add_base(ledger, None, f"News {index}"), add_base(ledger, index)
-        bring_to_state(ledger, base_with_name, state_by_name)
-        bring_to_state(ledger, base_with_id, state_by_id)
+        for base, state in zip((base_with_name, base_with_id), states, strict=True):
+            bring_to_state(ledger, base, state)
         with ledger.transaction() as connection:
             updated_base = record_base_id(connection, base_with_name, index, f"News {index}")
-        assert read_entry_state(ledger, updated_base) is expected_state, (state_by_name, state_by_id)
+        assert read_entry_state(ledger, updated_base) is expected_state, states
         assert read_body(ledger, updated_base) == (
             None if expected_state in (State.CONFIRMED, State.NONE) else INTENT.body
         )

@@ -23,8 +23,8 @@ from tests.ledger.transitions import IDENTITY, INTENT, RUN_KEY, add_base, read_e
 TIMEOUT_S = 30.0
 
 
-class HeldThread(ThreadPoolExecutor):
-    """A thread that waits until `may_continue` is set. The thread replaces a slow disk or server."""
+class BlockedExecutor(ThreadPoolExecutor):
+    """An executor whose thread waits until `may_continue` is set. The wait imitates a slow disk or server."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -33,10 +33,10 @@ class HeldThread(ThreadPoolExecutor):
 
 
 @contextmanager
-def hold_thread(ledger: Ledger) -> Iterator[tuple[LedgerQueue, HeldThread]]:
-    with HeldThread() as thread:
-        yield LedgerQueue(ledger, thread), thread
-        thread.may_continue.set()
+def open_blocked_queue(ledger: Ledger) -> Iterator[tuple[LedgerQueue, BlockedExecutor]]:
+    with BlockedExecutor() as executor:
+        yield LedgerQueue(ledger, executor), executor
+        executor.may_continue.set()
 
 
 def build_intent_step(base: Base) -> Callable[[Ledger], None]:
@@ -63,18 +63,18 @@ def run_with_timeout(coroutine: Awaitable[None]) -> None:
 def test_a_step_is_not_finished_before_its_commit(ledger: Ledger) -> None:
     base = add_base(ledger)
 
-    async def request_steps() -> None:
-        with hold_thread(ledger) as (ledger_queue, thread):
+    async def execute_steps() -> None:
+        with open_blocked_queue(ledger) as (ledger_queue, executor):
             requests = [
                 asyncio.ensure_future(ledger_queue.execute(step(base)))
                 for step in (build_intent_step, build_answer_step)
             ]
             await asyncio.sleep(0.05)
             assert not any(request.done() for request in requests)
-            thread.may_continue.set()
+            executor.may_continue.set()
             await asyncio.gather(*requests)
 
-    run_with_timeout(request_steps())
+    run_with_timeout(execute_steps())
     assert read_entry_state(ledger, base) is State.CONFIRMED
 
 
@@ -127,7 +127,7 @@ def test_a_cancelled_task_waits_until_its_ledger_transaction_has_ended(ledger: L
     follow_up_calls: list[None] = []
 
     async def cancel_requests() -> None:
-        with hold_thread(ledger) as (ledger_queue, thread):
+        with open_blocked_queue(ledger) as (ledger_queue, executor):
             requests = [asyncio.ensure_future(ledger_queue.execute(step, follow_up_calls.append)) for step in steps]
             await asyncio.sleep(0)
             for _ in range(3):
@@ -135,7 +135,7 @@ def test_a_cancelled_task_waits_until_its_ledger_transaction_has_ended(ledger: L
                 await asyncio.sleep(0.01)
             assert not requests[index].done()
             assert follow_up_calls == []
-            thread.may_continue.set()
+            executor.may_continue.set()
             await requests[1 - index]
             await asyncio.wait((requests[index],))
             assert requests[index].cancelled()
@@ -150,11 +150,11 @@ def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None
     follow_up_calls: list[None] = []
 
     async def cancel_requests() -> None:
-        with hold_thread(ledger) as (ledger_queue, thread):
+        with open_blocked_queue(ledger) as (ledger_queue, executor):
             request = asyncio.ensure_future(ledger_queue.execute(make_the_commit_fail, follow_up_calls.append))
             await asyncio.sleep(0)
             request.cancel()
-            thread.may_continue.set()
+            executor.may_continue.set()
             with pytest.raises(LedgerError):
                 await request
 
@@ -166,14 +166,14 @@ def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None
 def test_the_follow_up_of_a_step_runs_before_the_next_step(ledger: Ledger) -> None:
     calls: list[str] = []
 
-    async def request_steps() -> None:
+    async def execute_steps() -> None:
         with open_ledger_queue(ledger) as ledger_queue:
             first_result = ledger_queue.execute(
                 lambda _: calls.append("first"), lambda _: calls.append("follow-up of first")
             )
             await asyncio.gather(first_result, ledger_queue.execute(lambda _: calls.append("second")))
 
-    run_with_timeout(request_steps())
+    run_with_timeout(execute_steps())
     assert calls == ["first", "follow-up of first", "second"]
 
 
@@ -210,10 +210,10 @@ def stop_garbage_collector() -> Iterator[None]:
 @ON_SQLITE
 @pytest.mark.usefixtures("stop_garbage_collector")
 def test_a_finished_step_frees_its_memory(ledger: Ledger) -> None:
-    async def request_steps() -> "weakref.ref[Digests]":
+    async def execute_steps() -> "weakref.ref[Digests]":
         digests = Digests()
         with open_ledger_queue(ledger) as ledger_queue:
             await ledger_queue.execute(lambda _ledger: digests)
         return weakref.ref(digests)
 
-    assert asyncio.run(request_steps())() is None
+    assert asyncio.run(execute_steps())() is None

@@ -14,7 +14,7 @@ import pytest
 from connector.errors import LedgerError
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import finish_run, start_run
-from tests.ledger.places import build_file_url, check_refused
+from tests.ledger.places import build_file_url, check_opening_fails
 from tests.ledger.transitions import add_base
 
 NOBODY_USER_ID = 65534
@@ -88,7 +88,7 @@ def test_a_ledger_without_write_rights_is_refused(
     with use_rights_of_ordinary_user(ledger_file.parent):
         ledger_file.chmod(file_mode)
         ledger_file.parent.chmod(folder_mode)
-        check_refused(open_ledger(build_file_url(ledger_file.with_name(file_name))), LedgerError, expected_text)
+        check_opening_fails(open_ledger(build_file_url(ledger_file.with_name(file_name))), LedgerError, expected_text)
         assert not ledger_file.with_name("other.db").exists()
 
 
@@ -101,14 +101,14 @@ def test_a_path_that_cannot_be_a_file_is_refused(tmp_path: Path) -> None:
         ("folder/ledger.db/deeper.db", "Not a directory|File exists"),
         ("circle", "links lead in a circle"),
     ):
-        check_refused(open_ledger(build_file_url(tmp_path / path_name)), LedgerError, expected_text)
+        check_opening_fails(open_ledger(build_file_url(tmp_path / path_name)), LedgerError, expected_text)
 
 
 def test_a_file_that_is_not_a_database_is_refused_and_stays_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     for content in (b"email,first_name\n" * 1000, b"SQLite format 3\0" + b"\xa5" * 9000):
         path.write_bytes(content)
-        check_refused(open_ledger(build_file_url(path)), LedgerError, "not a database")
+        check_opening_fails(open_ledger(build_file_url(path)), LedgerError, "not a database")
         assert path.read_bytes() == content
 
 
@@ -117,9 +117,9 @@ def test_a_ledger_without_its_first_or_its_last_bytes_is_refused(tmp_path: Path)
     fill_ledger(path)
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
-    check_refused(open_ledger(build_file_url(path)), LedgerError, "malformed|damaged")
+    check_opening_fails(open_ledger(build_file_url(path)), LedgerError, "malformed|damaged")
     path.write_bytes(b"\xa5" * 100 + content[100:])
-    check_refused(open_ledger(build_file_url(path)), LedgerError, "not a database")
+    check_opening_fails(open_ledger(build_file_url(path)), LedgerError, "not a database")
 
 
 def test_damage_is_noticed_at_opening_if_the_last_run_did_not_finish(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_damage_is_noticed_at_opening_if_the_last_run_did_not_finish(tmp_path: P
     with open_ledger(build_file_url(path)):
         pass
     overwrite_the_middle(path)
-    check_refused(open_ledger(build_file_url(path)), LedgerError, r"damaged \(.*restore a backup")
+    check_opening_fails(open_ledger(build_file_url(path)), LedgerError, r"damaged \(.*restore a backup")
 
 
 def test_damage_is_noticed_at_opening_if_the_last_process_was_killed(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_damage_is_noticed_at_opening_if_the_last_process_was_killed(tmp_path: P
     assert result.returncode == -9
     assert path.with_name("ledger.db-wal").stat().st_size > 0
     overwrite_the_middle(path)
-    check_refused(open_ledger(build_file_url(path)), LedgerError, "damaged")
+    check_opening_fails(open_ledger(build_file_url(path)), LedgerError, "damaged")
 
 
 KILLED_WRITER = """
@@ -176,7 +176,7 @@ def run_with_file_size_limit(path: Path, limit: int, script: str) -> subprocess.
     return subprocess.run(arguments, capture_output=True, text=True, check=False)
 
 
-OPEN_SCRIPT = """
+SCRIPT_THAT_OPENS_A_LEDGER = """
 try:
     with open_ledger(sys.argv[1]):
         print("opened")
@@ -187,7 +187,7 @@ except LedgerError as error:
 
 def test_a_full_disk_is_an_error_at_opening(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    result = run_with_file_size_limit(path, 5 * PAGE_SIZE, OPEN_SCRIPT)
+    result = run_with_file_size_limit(path, 5 * PAGE_SIZE, SCRIPT_THAT_OPENS_A_LEDGER)
     assert result.stdout.startswith("LedgerError the ledger"), result
     with open_ledger(build_file_url(path)) as ledger, ledger.transaction() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM entry").scalar_one() == 0

@@ -18,7 +18,7 @@ from connector.ledger.records import end_dead_runs, find_open_run, find_or_add_b
 from connector.ledger.store import Base
 from connector.shards import Shard
 from connector.states import State
-from tests.ledger.places import check_refused, run_sql
+from tests.ledger.places import check_opening_fails, run_sql
 from tests.ledger.transitions import add_base, begin_run
 from tests.pipelines.conftest import wait_for
 
@@ -41,20 +41,20 @@ def read_entry_state(ledger: Ledger, base: Base, identity: bytes) -> State:
 
 def test_only_shards_with_the_same_shard_count_share_the_ledger(postgres_url: str) -> None:
     with open_ledger(postgres_url, shard=FIRST_SHARD), open_ledger(postgres_url, shard=SECOND_SHARD):
-        check_refused(open_ledger(postgres_url), LockedError, "the ledger .* is held by a run of shard 1/2")
-        check_refused(
+        check_opening_fails(open_ledger(postgres_url), LockedError, "the ledger .* is held by a run of shard 1/2")
+        check_opening_fails(
             open_ledger(postgres_url, shard=FIRST_SHARD), LockedError, "shard 1/2 of the ledger .* is held by a run"
         )
-        check_refused(open_ledger(postgres_url, shard=Shard(3, 3)), LockedError, "is held by a run of shard 1/2")
+        check_opening_fails(open_ledger(postgres_url, shard=Shard(3, 3)), LockedError, "is held by a run of shard 1/2")
     with open_ledger(postgres_url):
-        check_refused(open_ledger(postgres_url, shard=FIRST_SHARD), LockedError, "is held by process")
+        check_opening_fails(open_ledger(postgres_url, shard=FIRST_SHARD), LockedError, "is held by process")
     with open_ledger(postgres_url, shard=Shard(3, 3)):
         pass
 
 
 def test_a_ledger_in_a_file_has_no_shards(tmp_path_factory: pytest.TempPathFactory) -> None:
     url = f"sqlite:///{tmp_path_factory.mktemp('ledger')}/ledger.db"
-    check_refused(open_ledger(url, shard=FIRST_SHARD), ConfigurationError, "CONNECTOR_LEDGER=postgresql://")
+    check_opening_fails(open_ledger(url, shard=FIRST_SHARD), ConfigurationError, "CONNECTOR_LEDGER=postgresql://")
 
 
 def test_a_run_writes_nothing_after_another_run_has_taken_its_lease_over(postgres_url: str) -> None:
@@ -79,14 +79,14 @@ def test_a_run_with_an_expired_lease_continues_if_no_other_run_has_the_lease(pos
         run_sql(postgres_url, EXPIRE_SQL)
         with expired_ledger.transaction():
             expired_ledger.mark_answered(base, [(IDENTITY_OF_FIRST_SHARD, 9)])
-        check_refused(open_ledger(postgres_url), LockedError, "is held by process")
+        check_opening_fails(open_ledger(postgres_url), LockedError, "is held by process")
 
 
 def test_no_lease_is_taken_over_in_the_middle_of_a_transaction(postgres_url: str) -> None:
     with open_ledger(postgres_url) as expired_ledger:
         run_sql(postgres_url, EXPIRE_SQL)
         with expired_ledger.transaction():
-            check_refused(open_ledger(postgres_url), LockedError, "is held by process")
+            check_opening_fails(open_ledger(postgres_url), LockedError, "is held by process")
         begin_run(expired_ledger)
 
 
@@ -110,7 +110,7 @@ def test_the_lease_of_a_killed_process_of_this_machine_is_free(postgres_url: str
     with subprocess.Popen(command, stdout=subprocess.PIPE, stdin=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
-        check_refused(open_ledger(postgres_url), LockedError, f"is held by process {process.pid}")
+        check_opening_fails(open_ledger(postgres_url), LockedError, f"is held by process {process.pid}")
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
         with open_ledger(postgres_url):  # the lease of the killed process would last 30 s
@@ -125,7 +125,7 @@ def test_a_process_that_the_system_hides_counts_as_alive(postgres_url: str, monk
         monkeypatch.setattr(
             postgres, "_identify_process", lambda pid: identify_process(pid) if pid == os.getpid() else ""
         )
-        check_refused(open_ledger(postgres_url), LockedError, "is held by process")
+        check_opening_fails(open_ledger(postgres_url), LockedError, "is held by process")
 
 
 def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base
-from tests.ledger.places import check_refused
+from tests.ledger.places import check_opening_fails
 from tests.ledger.transitions import begin_run
 
 
@@ -29,7 +29,9 @@ def test_the_error_of_a_second_run_shows_the_process_of_the_first_run(ledger_url
 
 
 def test_a_ledger_that_must_exist_is_not_created(ledger_url: str) -> None:
-    check_refused(open_ledger(ledger_url, may_create=False), LedgerError, r"there is no ledger at .*CONNECTOR_LEDGER")
+    check_opening_fails(
+        open_ledger(ledger_url, may_create=False), LedgerError, r"there is no ledger at .*CONNECTOR_LEDGER"
+    )
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
     # PostgreSQL notices the end of a session a moment later.
@@ -37,7 +39,7 @@ def test_a_ledger_that_must_exist_is_not_created(ledger_url: str) -> None:
         pass
 
 
-def build_is_stopped(call_number: int, callback: Callable[[], object]) -> Callable[[], bool]:
+def build_stop_check(call_number: int, callback: Callable[[], object]) -> Callable[[], bool]:
     """Return an `is_stopped` that always returns False. Call number `call_number` of the function also calls
     `callback`."""
     calls: list[bool] = []
@@ -54,7 +56,7 @@ def build_is_stopped(call_number: int, callback: Callable[[], object]) -> Callab
 def test_a_waiting_run_gets_the_ledger_when_the_ledger_is_free(ledger_url: str) -> None:
     with ExitStack() as exit_stack:
         exit_stack.enter_context(open_ledger(ledger_url))
-        with open_ledger(ledger_url, wait_s=60.0, is_stopped=build_is_stopped(2, exit_stack.close)) as ledger:
+        with open_ledger(ledger_url, wait_s=60.0, is_stopped=build_stop_check(2, exit_stack.close)) as ledger:
             begin_run(ledger)
 
 
@@ -66,8 +68,10 @@ def test_a_waiting_run_ends_at_its_time_limit_or_when_it_is_stopped(ledger_url: 
         return True
 
     with open_ledger(ledger_url):
-        check_refused(open_ledger(ledger_url, wait_s=0.2), LockedError, "held by process")
-        check_refused(open_ledger(ledger_url, wait_s=3600.0, is_stopped=is_stopped), LockedError, "held by process")
+        check_opening_fails(open_ledger(ledger_url, wait_s=0.2), LockedError, "held by process")
+        check_opening_fails(
+            open_ledger(ledger_url, wait_s=3600.0, is_stopped=is_stopped), LockedError, "held by process"
+        )
     assert calls == [1]
 
 

@@ -180,12 +180,12 @@ def test_a_ledger_that_changes_while_it_is_read_is_read_again(tmp_path: Path) ->
     fill_ledger(url)
     base_counts = list[int]()
 
-    def count_and_add_base(ledger: Ledger) -> int:
+    def count_bases_and_add_base(ledger: Ledger) -> int:
         base_counts.append(int(ledger.connection.execute(text("SELECT count(*) FROM base")).scalar_one()))
         if len(base_counts) == 1:
             with open_ledger(url) as writer, writer.transaction() as connection:
                 find_or_add_base(connection, ACCOUNT, 8, "Shop")
         return base_counts[-1]
 
-    assert read_ledger(url, count_and_add_base) == 3
+    assert read_ledger(url, count_bases_and_add_base) == 3
     assert base_counts == [2, 3]

@@ -12,7 +12,7 @@ from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.copies import back_up_ledger
 from connector.ledger.opening import open_ledger
 from connector.states import State
-from tests.ledger.places import add_schema, check_refused, run_sql
+from tests.ledger.places import add_schema, check_opening_fails, run_sql
 from tests.ledger.transitions import add_base, begin_run, bring_to_state, read_entry_state
 from tests.pipelines.conftest import wait_for
 
@@ -94,11 +94,11 @@ def test_a_read_only_ledger_is_refused_at_opening(postgres_url: str) -> None:
         pass
     options = str(make_url(postgres_url).query["options"])
     url = set_options(postgres_url, f"{options} -cdefault_transaction_read_only=on")
-    check_refused(open_ledger(url), LedgerError, "read-only transaction")
+    check_opening_fails(open_ledger(url), LedgerError, "read-only transaction")
 
 
 def test_a_missing_schema_is_refused(server_url: str) -> None:
-    check_refused(open_ledger(set_options(server_url, "-csearch_path=nowhere")), LedgerError, "has no schema")
+    check_opening_fails(open_ledger(set_options(server_url, "-csearch_path=nowhere")), LedgerError, "has no schema")
 
 
 def test_a_database_that_cannot_hold_every_text_is_refused(server_url: str) -> None:
@@ -106,7 +106,7 @@ def test_a_database_that_cannot_hold_every_text_is_refused(server_url: str) -> N
         server_url, "CREATE DATABASE ascii ENCODING 'SQL_ASCII' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
     )
     url = make_url(server_url).set(database="ascii").render_as_string(hide_password=False)
-    check_refused(open_ledger(url), LedgerError, "encoding is SQL_ASCII")
+    check_opening_fails(open_ledger(url), LedgerError, "encoding is SQL_ASCII")
 
 
 def run_sql_outside_transaction(server_url: str, statement: str) -> None:
@@ -117,7 +117,7 @@ def run_sql_outside_transaction(server_url: str, statement: str) -> None:
 
 def test_a_schema_of_another_program_is_refused_and_stays_unchanged(postgres_url: str) -> None:
     run_sql(postgres_url, "CREATE TABLE entry (note text)")
-    check_refused(open_ledger(postgres_url), LedgerError, r"tables of another program \(entry\)")
+    check_opening_fails(open_ledger(postgres_url), LedgerError, r"tables of another program \(entry\)")
     assert run_sql(postgres_url, "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()") == [("entry",)]
 
 
@@ -143,4 +143,4 @@ def test_a_ledger_is_locked_for_every_search_path_that_finds_its_tables(postgres
 @pytest.mark.parametrize("option", ["autocommit=false", "port=abc"])
 def test_an_option_that_is_not_about_the_connection_is_refused(postgres_url: str, option: str) -> None:
     """With the autocommit of psycopg, transactions would have no effect."""
-    check_refused(open_ledger(f"{postgres_url}&{option}"), ConfigurationError, option.partition("=")[0])
+    check_opening_fails(open_ledger(f"{postgres_url}&{option}"), ConfigurationError, option.partition("=")[0])

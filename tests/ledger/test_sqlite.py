@@ -9,7 +9,7 @@ from connector.errors import LedgerError, LockedError
 from connector.ledger.entries import Intent
 from connector.ledger.opening import open_ledger
 from connector.states import State
-from tests.ledger.places import build_file_url, check_refused
+from tests.ledger.places import build_file_url, check_opening_fails
 from tests.ledger.transitions import IDENTITY, RUN_KEY, add_base, begin_run
 
 INTENT_WITH_EMAIL = Intent(IDENTITY, b"f" * 8, b"somebody@example.com" * 20)
@@ -77,7 +77,7 @@ def test_a_database_of_another_program_is_refused_and_stays_unchanged(tmp_path: 
     connection.execute("CREATE TABLE people (email)")
     connection.commit()
     connection.close()
-    check_refused(open_ledger(build_file_url(path)), LedgerError, r"tables of another program \(people\)")
+    check_opening_fails(open_ledger(build_file_url(path)), LedgerError, r"tables of another program \(people\)")
     connection = sqlite3.connect(path)
     assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("people",)]
     connection.close()
@@ -88,4 +88,4 @@ def test_a_ledger_with_a_hard_link_is_refused(tmp_path: Path) -> None:
         pass
     (tmp_path / "other.db").hardlink_to(tmp_path / "ledger.db")
     for name in ("ledger.db", "other.db"):
-        check_refused(open_ledger(f"sqlite:///{tmp_path}/{name}"), LedgerError, "hard link")
+        check_opening_fails(open_ledger(f"sqlite:///{tmp_path}/{name}"), LedgerError, "hard link")

@@ -85,10 +85,10 @@ def check_changed_entry(ledger: Ledger, base: Base, transition: Transition) -> N
     """Check that the transition changes the columns of its entry, and no other entry of this base or another base."""
     other_base = add_base(ledger, None, f"Shop {transition}")
     other_intent = Intent(OTHER_IDENTITY, b"o" * 8, b"{}")
-    for changed_base in (base, other_base):
+    for base_with_other_entry in (base, other_base):
         with ledger.transaction():
-            ledger.mark_intended(changed_base, RUN_KEY, [other_intent])
-            ledger.mark_lost(changed_base, [OTHER_IDENTITY])
+            ledger.mark_intended(base_with_other_entry, RUN_KEY, [other_intent])
+            ledger.mark_lost(base_with_other_entry, [OTHER_IDENTITY])
     bring_to_state(ledger, other_base, transition[0])
     if transition[1] is Event.DIED:  # this transition changes the entries of all bases
         with ledger.transaction():
@@ -193,7 +193,7 @@ def test_a_read_of_confirmed_entries_starts_at_any_identity_and_wraps_around(led
     assert find_ids(identities[1], 0) == []
 
 
-def test_a_confirmed_entry_is_known_since_the_end_of_its_run(ledger: Ledger) -> None:
+def test_known_since_is_the_end_of_the_run_that_sent_the_create(ledger: Ledger) -> None:
     base = add_base(ledger)
     bring_to_state(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:
@@ -256,8 +256,8 @@ def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledg
             (person, b"f" * 8)
             for person in (sent_person, listed_person, refused_person, unknown_person, unrecorded_person)
         ]
-        is_recorded_by_identity = ledger.find_changed_identities(base, [*rows, (changed_person, b"g" * 8)])
-    assert is_recorded_by_identity == {
+        has_entry_by_identity = ledger.find_changed_identities(base, [*rows, (changed_person, b"g" * 8)])
+    assert has_entry_by_identity == {
         changed_person: True,
         listed_person: True,
         refused_person: True,
@@ -266,7 +266,7 @@ def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledg
     }
 
 
-def test_a_constraint_refuses_an_impossible_entry(ledger: Ledger) -> None:
+def test_the_database_refuses_an_entry_with_inconsistent_columns(ledger: Ledger) -> None:
     base = add_base(ledger)
     bring_to_state(ledger, base, State.SENDING)
     for statement in (

@@ -17,7 +17,7 @@ from connector.ledger.planned import open_planned_ledger
 from connector.ledger.problems import find_problems
 from connector.ledger.schema import EMAILS_VERSION, SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
-from tests.ledger.places import check_refused
+from tests.ledger.places import check_opening_fails
 from tests.ledger.transitions import IDENTITY, add_base, begin_run, bring_to_state, read_entry
 
 ENTRY_COUNT = 5_000
@@ -35,8 +35,8 @@ def write_meta(url: str, name: str, value: str) -> None:
 def test_a_ledger_of_another_version_is_refused_and_stays_unchanged(ledger_url: str, name: str, value: str) -> None:
     write_meta(ledger_url, name, value)
     for _ in range(2):
-        check_refused(open_ledger(ledger_url), ConfigurationError, rf"{name} {value or 'none'},.*use the version")
-    check_refused(open_planned_ledger(ledger_url, "account"), ConfigurationError, name)
+        check_opening_fails(open_ledger(ledger_url), ConfigurationError, rf"{name} {value or 'none'},.*use the version")
+    check_opening_fails(open_planned_ledger(ledger_url, "account"), ConfigurationError, name)
 
 
 def write_ledger_of_release(url: str, release: str) -> None:
@@ -82,7 +82,7 @@ def test_an_upgraded_ledger_of_a_release_has_every_state_and_column(ledger_url: 
 
 def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
     write_ledger_of_release(ledger_url, "0.2.0")
-    check_refused(open_planned_ledger(ledger_url, "account"), ConfigurationError, "run an import or a sync")
+    check_opening_fails(open_planned_ledger(ledger_url, "account"), ConfigurationError, "run an import or a sync")
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         base = add_base(ledger)

@@ -12,7 +12,7 @@ from connector.ledger.opening import open_email_log, open_existing_email_log, op
 from connector.ledger.sqlite import find_emails_file
 from connector.states import EmailState
 from tests.ledger.emails.transitions import RUN_ID, add_campaign, bring_to_state, read_email_state
-from tests.ledger.places import build_file_url, check_refused
+from tests.ledger.places import build_file_url, check_opening_fails
 
 RECIPIENT_COUNT = 3000
 
@@ -115,7 +115,7 @@ def test_a_file_with_a_hard_link_is_refused(path: Path) -> None:
     """A hard link would have its own journal and lock."""
     fill_emails(path, 10)
     path.with_name("other-emails.db").hardlink_to(find_emails_file(path))
-    check_refused(open_email_log(build_file_url(path)), LedgerError, "hard link")
+    check_opening_fails(open_email_log(build_file_url(path)), LedgerError, "hard link")
 
 
 def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
     content[middle_offset : middle_offset + 8192] = b"\xa5garbage" * 1024
     file.write_bytes(content)
     with open_email_log(build_file_url(path)) as email_log:
-        check_refused(email_log.hold_campaign("account", "welcome"), LedgerError, r"damaged \(.*restore a backup")
+        check_opening_fails(email_log.hold_campaign("account", "welcome"), LedgerError, r"damaged \(.*restore a backup")
         with pytest.raises(LedgerError, match="malformed"), email_log.transaction():
             email_log.find_emails(Campaign(1, "account", "welcome"), people)
 

@@ -15,7 +15,7 @@ from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_email_log, open_existing_email_log, open_ledger
 from connector.states import EmailState
 from tests.ledger.emails.transitions import add_campaign, bring_to_state, find_file, read_email_state
-from tests.ledger.places import check_refused
+from tests.ledger.places import check_opening_fails
 from tests.ledger.transitions import begin_run
 
 
@@ -50,10 +50,10 @@ def test_reading_emails_creates_no_file(ledger_url: str, tmp_path: Path) -> None
 
 def test_a_ledger_that_must_exist_is_refused_if_it_has_no_campaign(ledger_url: str) -> None:
     """An empty log at a wrong place would let a campaign send all its emails again."""
-    check_refused(open_email_log(ledger_url, may_create=False), LedgerError, "there is no ledger at")
+    check_opening_fails(open_email_log(ledger_url, may_create=False), LedgerError, "there is no ledger at")
     with open_email_log(ledger_url):
         pass
-    check_refused(open_email_log(ledger_url, may_create=False), LedgerError, "that has ever recorded a campaign")
+    check_opening_fails(open_email_log(ledger_url, may_create=False), LedgerError, "that has ever recorded a campaign")
     with open_email_log(ledger_url) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
     with open_email_log(ledger_url, may_create=False):
@@ -73,7 +73,9 @@ def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value
     """With another rule for addresses, a person would be a new recipient and get the email again."""
     write_meta(ledger_url, name, value)
     for open_log in (open_email_log, open_existing_email_log):
-        check_refused(open_log(ledger_url), ConfigurationError, rf"{name} {value}.*use the version of the connector")
+        check_opening_fails(
+            open_log(ledger_url), ConfigurationError, rf"{name} {value}.*use the version of the connector"
+        )
     with open_ledger(ledger_url):
         pass
 
@@ -89,7 +91,7 @@ def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_
         first_email_log.hold_campaign("one", "welcome"),
     ):
         for account in ("one", "two"):  # two names of accounts can mean one account
-            check_refused(second_email_log.hold_campaign(account, "welcome"), LockedError, error_pattern)
+            check_opening_fails(second_email_log.hold_campaign(account, "welcome"), LockedError, error_pattern)
         with second_email_log.hold_campaign("one", "farewell"):
             pass
 
@@ -113,14 +115,14 @@ def test_a_waiting_run_gets_the_campaign_when_the_campaign_is_free(ledger_url: s
     ):
         exit_stack.enter_context(first_email_log.hold_campaign("account", "welcome"))
 
-        def release_at_second_call() -> bool:
+        def release_campaign_at_second_call() -> bool:
             calls.append(True)
             if len(calls) == 2:
                 exit_stack.close()
             return False
 
         with second_email_log.hold_campaign(
-            "account", "welcome", wait_s=60.0, is_stopped=release_at_second_call
+            "account", "welcome", wait_s=60.0, is_stopped=release_campaign_at_second_call
         ) as campaign:
             bring_to_state(second_email_log, campaign, EmailState.SENT)
     assert len(calls) == 2

@@ -23,12 +23,14 @@ def set_search_path(url: str, *schemas: str) -> str:
     return make_url(url).update_query_dict(options).render_as_string(hide_password=False)
 
 
-@pytest.mark.parametrize("is_ledger_first", [True, False])
-def test_another_search_path_opens_the_same_emails(postgres_url: str, server_url: str, is_ledger_first: bool) -> None:
+@pytest.mark.parametrize("is_ledger_opened_first", [True, False])
+def test_another_search_path_opens_the_same_emails(
+    postgres_url: str, server_url: str, is_ledger_opened_first: bool
+) -> None:
     """The search path of another role may start with another schema."""
     other_schema_url = add_schema(server_url)
     url_with_other_path = set_search_path(postgres_url, find_schema(other_schema_url), find_schema(postgres_url))
-    first_open_context = open_ledger(postgres_url) if is_ledger_first else open_email_log(postgres_url)
+    first_open_context = open_ledger(postgres_url) if is_ledger_opened_first else open_email_log(postgres_url)
     with first_open_context:
         pass
     with open_email_log(url_with_other_path) as email_log:

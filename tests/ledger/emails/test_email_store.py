@@ -66,7 +66,7 @@ def check_changed_email(email_log: EmailLog, campaign: Campaign, transition: Tra
     assert [read_email_entry(email_log, *email_key) for email_key in keys_of_other_emails] == entries_before, transition
 
 
-def test_only_a_sent_or_refused_email_has_values_of_an_answer(email_log: EmailLog, campaign: Campaign) -> None:
+def test_only_a_sent_or_refused_email_has_values_of_an_answer(email_log: EmailLog) -> None:
     values_by_state = {
         EmailState.SENDING: (None, None, None, None, None),
         EmailState.SENT: (7, "<7@shop>", 2.0, None, None),
@@ -74,11 +74,11 @@ def test_only_a_sent_or_refused_email_has_values_of_an_answer(email_log: EmailLo
         EmailState.REFUSED: (None, None, None, 422, "no"),
     }
     for index, (state, values) in enumerate(values_by_state.items()):
-        state_campaign = add_campaign(email_log, f"campaign {index}")
-        bring_to_state(email_log, state_campaign, state)
-        assert read_email_entry(email_log, state_campaign) == EmailEntry(state, *values, RUN_ID)
+        campaign = add_campaign(email_log, f"campaign {index}")
+        bring_to_state(email_log, campaign, state)
+        assert read_email_entry(email_log, campaign) == EmailEntry(state, *values, RUN_ID)
         with email_log.transaction():
-            assert email_log.find_emails(state_campaign, [OTHER_RECIPIENT]) == {}
+            assert email_log.find_emails(campaign, [OTHER_RECIPIENT]) == {}
 
 
 def test_a_call_with_the_same_recipient_twice_is_refused(email_log: EmailLog, campaign: Campaign) -> None:
@@ -131,7 +131,7 @@ _REFUSAL_VALUES = {"state": "4", "status": "422", "words": "'no'"}
 _SINGLE_EMAIL_VALUES = {"campaign_key": "NULL", "recipient": "NULL", "account": "'account'"}
 
 
-def test_the_database_accepts_a_possible_email(email_log: EmailLog) -> None:
+def test_the_database_accepts_an_email_with_consistent_columns(email_log: EmailLog) -> None:
     for valid_values in (
         {},
         _ANSWER_VALUES,
@@ -143,7 +143,7 @@ def test_the_database_accepts_a_possible_email(email_log: EmailLog) -> None:
         insert_row(email_log, add_campaign(email_log, f"{valid_values}"), valid_values)
 
 
-def test_the_database_refuses_an_impossible_email(email_log: EmailLog, campaign: Campaign) -> None:
+def test_the_database_refuses_an_email_with_inconsistent_columns(email_log: EmailLog, campaign: Campaign) -> None:
     for invalid_values, constraint in (
         ({"state": "0"}, "state_is_known"),
         ({"state": "5"}, "state_is_known"),
