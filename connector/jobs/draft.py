@@ -304,7 +304,8 @@ def draft_job(
         column, start = cursor
         cursor_text = f"{{column: {quote_yaml(column)}, start: {quote_yaml(start)}, lookback: 10m}}"
         cursor_lines = [
-            f"  # The next line reads only changed rows. Use it instead if each change of a row also sets {column}:",
+            f"  # The next source reads only changed rows. Each change of a row must also set {column}.",
+            "  # To use the next source, delete the line above, and remove the # of the next line.",
             f"  # {source_text[:-1]}, cursor: {cursor_text}}}",
         ]
     job_lines = [

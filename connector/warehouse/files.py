@@ -152,7 +152,7 @@ class ObjectTarget:
 
     @contextmanager
     def _translate_store_errors(self) -> Iterator[None]:
-        """Replace errors of the store: RunAborted if the cause may be temporary, otherwise ConfigurationError."""
+        """Replace an error of the store by RunAborted if its cause may be temporary, else by ConfigurationError."""
         try:
             yield
         except FileNotFoundError:

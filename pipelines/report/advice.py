@@ -144,7 +144,8 @@ def advise_on_runs(
         if run["status"] == "usage":
             yield _advise_on_refused_run(run, f"{_name_run(run)} was refused. Correct")
         elif run["status"] in _UNFINISHED_STATUSES:
-            if (*key, True) not in seen_keys or is_without_effect:  # or a later locked or refused run has a step
+            # If a later run was locked or refused, the step of this later run is enough.
+            if (*key, True) not in seen_keys or is_without_effect:
                 yield _advise_on_unfinished(run)
         elif run["run_id"] in {problem["run_id"] for problem in invalid_problems}:
             continue  # `_advise_on_invalid` has the step for this rejects file

@@ -30,8 +30,8 @@ STYLE_BY_STATUS = {"ok": "green", "partial": "yellow", "running": "cyan"}
 _ALWAYS_SHOWN_ROWS = ("read", "created", "written", "sent")
 _PLANNED_ROW_NAMES = {"created": "would create", "sent": "would send"}
 _FURTHER_KINDS_BY_OUTCOME = {"unknown": ("held",)}
-"""Further kinds of problems. A problem has the name of the row's outcome as its kind. But a row with the outcome
-`unknown` may have the kind `held` instead."""
+"""The kind of a problem is usually the outcome of its row. A row with the outcome `unknown` may have the kind `held`
+instead."""
 
 _FILE_LABELS = {
     "rejects_file": "Rows to look at",
@@ -347,8 +347,8 @@ def _show_differences(report: Mapping[str, Any], console: PlainConsole) -> None:
             for state, state_count in report["missing_by_ledger"].items():
                 table.add_row(f"  ledger: {state}", f"{state_count:,}", "")
         if kind == "drifted":
-            for name, field_count in report["fields"].items():
-                table.add_row(f"  {name}", f"{field_count:,}", "")
+            for name, drifted_count in report["fields"].items():
+                table.add_row(f"  {name}", f"{drifted_count:,}", "")
     console.print(table)
 
 
