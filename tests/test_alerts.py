@@ -44,15 +44,15 @@ def test_a_problem_that_lasts_causes_one_alert_a_day() -> None:
 
 
 def test_a_cause_that_differs_only_in_numbers_and_ids_is_the_same_cause() -> None:
-    locked_reports = [
+    reports_with_status_locked = [
         build_report(
             "locked", f"process {process_id} holds the ledger since 02:0{process_id}, run 20261126-{process_id}ab"
         )
         for process_id in (1, 2)
     ]
-    assert decide_alerts(locked_reports, HOUR_S) == ["failure", None]
+    assert decide_alerts(reports_with_status_locked, HOUR_S) == ["failure", None]
     other_report = build_report("locked", "the export writes the same file")
-    assert decide_alerts([*locked_reports, other_report], HOUR_S)[-1] == "another_cause"
+    assert decide_alerts([*reports_with_status_locked, other_report], HOUR_S)[-1] == "another_cause"
 
 
 def test_new_problems_cause_an_alert_and_known_problems_cause_no_alert() -> None:

@@ -99,14 +99,14 @@ async def test_work_that_cleans_up_is_cancelled_only_once(
 
 
 async def test_a_time_limit_ends_a_run_unless_the_run_is_ending_already() -> None:
-    limited_run, stopped_run = Stop(), Stop()
-    stopped_run.event.set()
-    for stop in (limited_run, stopped_run):
+    limited_stop, requested_stop = Stop(), Stop()
+    requested_stop.event.set()
+    for stop in (limited_stop, requested_stop):
         stop.stop_after(0.001)
-    await asyncio.wait_for(limited_run.event.wait(), 30)
+    await asyncio.wait_for(limited_stop.event.wait(), 30)
     await asyncio.sleep(0.01)
-    assert (limited_run.reason or "").startswith("the time limit of")
-    assert stopped_run.reason is None
+    assert (limited_stop.reason or "").startswith("the time limit of")
+    assert requested_stop.reason is None
 
 
 async def test_work_is_cancelled_at_the_end_of_the_grace_period_after_a_stop() -> None:
@@ -130,18 +130,18 @@ async def test_work_is_cancelled_at_the_end_of_the_grace_period_after_a_stop() -
 
 async def test_a_second_signal_does_not_cancel_a_clean_up() -> None:
     stop = Stop()
-    is_recording_values = []
+    flags_during_clean_up = []
 
     async def do_work() -> None:
         try:
             await asyncio.sleep(60)
         finally:
-            is_recording_values.append(stop.ignores_second_signal)
+            flags_during_clean_up.append(stop.ignores_second_signal)
 
     stop.event.set()
     with pytest.raises(RunAborted):
         await stop.wait_until_stopped(do_work())
-    assert (is_recording_values, stop.ignores_second_signal) == ([True], False)
+    assert (flags_during_clean_up, stop.ignores_second_signal) == ([True], False)
 
 
 _DAY_S = 86_400

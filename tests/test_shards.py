@@ -62,7 +62,7 @@ def test_the_text_of_a_shard_is_read_as_the_same_shard() -> None:
     assert str(Shard(2, 4)) == "2/4"
 
 
-def test_a_record_is_in_one_shard_and_a_valid_record_in_the_shard_of_its_identity() -> None:
+def test_a_valid_row_is_in_the_shard_of_its_identity() -> None:
     emails = [f" Person{index}@Example.com" for index in range(60)] + ["", "no address", "person5@example.com"]
     frame = pd.DataFrame({"mail": emails, "name": [f"Ann {index}" for index in range(63)]}, dtype="str")
     malformed_rows = tuple(MalformedRow(100 + index, None, f"a,b,{index}", "ragged", "") for index in range(9))

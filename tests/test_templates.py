@@ -13,12 +13,13 @@ MAX_LENGTH = 1_000_000
 SAMPLE_ROW = {"first": "Ann", "markup": "<b> & 'x'", "count": "3", "empty": "", "tags": "a,b,c", "First Name": "Zoë"}
 
 
-def fill_template(source: str, *, is_html: bool = False, **row: str) -> str:
-    return compile_template(source, name="body", max_length=MAX_LENGTH, is_html=is_html).render(row or SAMPLE_ROW)
+def fill_template(template_text: str, *, is_html: bool = False, **row: str) -> str:
+    template = compile_template(template_text, name="body", max_length=MAX_LENGTH, is_html=is_html)
+    return template.render(row or SAMPLE_ROW)
 
 
 def test_a_template_is_filled_in_with_a_row() -> None:
-    sources_and_texts: list[tuple[str, str]] = [
+    templates_and_texts: list[tuple[str, str]] = [
         ("Hello {{ first }}\r\n", "Hello Ann\n"),
         ("{{ markup }}", "<b> & 'x'"),
         ("{{ empty }}|{{ none }}|{{ empty or 'friend' }}", "||friend"),
@@ -30,12 +31,12 @@ def test_a_template_is_filled_in_with_a_row() -> None:
         ("{{ tags.split(',')|map('upper')|reject('equalto', 'B')|join('/') }}", "A/C"),
         ("{% if count in ['1', '3'] and first is defined %}x{% endif %}{{ 'a' if nosuch is defined else 'b' }}", "xb"),
     ]  # fmt: skip
-    for source, text in sources_and_texts:
-        assert fill_template(source) == text
+    for template_text, text in templates_and_texts:
+        assert fill_template(template_text) == text
 
 
 def test_a_value_of_a_row_is_escaped_in_html() -> None:
-    sources_and_texts: list[tuple[str, str]] = [
+    templates_and_texts: list[tuple[str, str]] = [
         ("<p>{{ markup }}</p>{{ none }}", "<p>&lt;b&gt; &amp; &#39;x&#39;</p>"),
         ("{{ markup ~ '<i>' }}", "&lt;b&gt; &amp; &#39;x&#39;&lt;i&gt;"),
         ("{{ markup|safe }}", "<b> & 'x'"),
@@ -43,8 +44,8 @@ def test_a_value_of_a_row_is_escaped_in_html() -> None:
         ("{% macro m(x) %}<i>{{ x }}</i>{% endmacro %}{{ m(markup) }}", "<i>&lt;b&gt; &amp; &#39;x&#39;</i>"),
         ("{% set x %}<i>{{ markup }}</i>{% endset %}{{ x }}", "<i>&lt;b&gt; &amp; &#39;x&#39;</i>"),
     ]
-    for source, text in sources_and_texts:
-        assert fill_template(source, is_html=True) == text
+    for template_text, text in templates_and_texts:
+        assert fill_template(template_text, is_html=True) == text
 
 
 @given(st.text(), st.text())
@@ -61,15 +62,15 @@ def test_any_value_is_unchanged_in_text_and_escaped_in_html(first_value: str, se
 
 
 def test_a_template_knows_the_names_of_its_columns() -> None:
-    source = (
+    template_text = (
         "{{ b }}{{ row['First Name'] }}{% for x in a %}{{ x }}{{ loop.index }}{% endfor %}{% set y = c %}{{ y }}{{ b }}"
         "{{ row.d }}{{ range(2)|join }}{% macro m(e) %}{{ e }}{% endmacro %}"
     )
-    assert compile_template(source).columns == ("First Name", "a", "b", "c", "d")
+    assert compile_template(template_text).columns == ("First Name", "a", "b", "c", "d")
 
 
 def test_the_error_for_a_wrong_template_shows_its_name_and_the_line() -> None:
-    sources_and_errors: list[tuple[str, str]] = [
+    templates_and_errors: list[tuple[str, str]] = [
         ("a\n\n{{ b", "line 3, cannot be read"),
         ("{{ first|nosuch }}", "line 1, cannot be read: No filter named 'nosuch'"),
         ("{{ [1, 2]|random }}", "No filter named 'random'"),
@@ -82,9 +83,9 @@ def test_the_error_for_a_wrong_template_shows_its_name_and_the_line() -> None:
         ("x" * (MAX_LENGTH + 1), "has 1,000,001 characters"),
         ("{{ '\ud800' }}", "contains a lone surrogate"),
     ]  # fmt: skip
-    for source, expected_text in sources_and_errors:
+    for template_text, expected_text in templates_and_errors:
         with pytest.raises(ConfigurationError, match=expected_text) as error_info:
-            compile_template(source, name="the body", max_length=MAX_LENGTH)
+            compile_template(template_text, name="the body", max_length=MAX_LENGTH)
         assert str(error_info.value).startswith("the body")
 
 
@@ -92,7 +93,7 @@ SECRET_VALUE = "ann@example.com"
 
 
 def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
-    sources_and_errors: list[tuple[str, str]] = [
+    templates_and_errors: list[tuple[str, str]] = [
         ("\n{{ nosuch }}", "asks in line 2 for something that this row does not have"),
         ("{{ empty[0] }}", "asks in line 1 for something that this row does not have"),
         ("{{ secret + 2 }}", "fails in line 1 for this row (TypeError)"),
@@ -101,8 +102,8 @@ def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
         (r"{{ secret }}{{ '\ud800' }}", "makes a lone surrogate"),
         ("{{ [secret].append(secret) }}", "fails in line 1 for this row (SecurityError)"),
     ]
-    for source, expected_text in sources_and_errors:
-        template = compile_template(source, name="body", is_html=True)
+    for template_text, expected_text in templates_and_errors:
+        template = compile_template(template_text, name="body", is_html=True)
         with pytest.raises(TemplateError) as error_info:
             template.render({"secret": SECRET_VALUE, "empty": ""})
         assert expected_text in error_info.value.problem
@@ -111,7 +112,7 @@ def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
 
 
 def test_a_template_that_makes_too_large_a_text_is_an_error() -> None:
-    sources_and_errors: list[tuple[str, str]] = [
+    templates_and_errors: list[tuple[str, str]] = [
         ("{{ 'a' * 10**9 }}", "multiplies a text"),
         ("{{ ['a'] * many|int }}", "multiplies a text"),
         ("{{ big }}{{ big }}", "1,000,000 characters"),
@@ -122,12 +123,12 @@ def test_a_template_that_makes_too_large_a_text_is_an_error() -> None:
         ("{% for i in range(many|int) %}x{% endfor %}", "OverflowError"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
     ]
-    for source, expected_text in sources_and_errors:
+    for template_text, expected_text in templates_and_errors:
         row = {"big": "y" * MAX_LENGTH, "many": "999999999"} | (
-            {"larger": "y" * (MAX_LENGTH + 1)} if "larger" in source else {}
+            {"larger": "y" * (MAX_LENGTH + 1)} if "larger" in template_text else {}
         )
         with pytest.raises(TemplateError, match=expected_text):
-            compile_template(source, name="body", max_length=MAX_LENGTH).render(row)
+            compile_template(template_text, name="body", max_length=MAX_LENGTH).render(row)
 
 
 def test_values_at_the_limits_are_allowed() -> None:
@@ -149,9 +150,9 @@ TEMPLATE_SOURCES = st.lists(
 
 
 @given(TEMPLATE_SOURCES, st.booleans())
-def test_any_text_is_a_template_or_a_printable_error(source: str, is_html: bool) -> None:
+def test_any_text_is_a_template_or_a_printable_error(template_text: str, is_html: bool) -> None:
     try:
-        template = compile_template(source, name="body", is_html=is_html)
+        template = compile_template(template_text, name="body", is_html=is_html)
         assert isinstance(template.render(dict.fromkeys(template.columns, "v")), str)
     except (ConfigurationError, TemplateError) as error:
         assert str(error).startswith("body")  # noqa: PT017 - a template without an error is right too

@@ -132,7 +132,7 @@ async def skip_sleep(_: float) -> None:
     """Return at once, so that retries do not wait."""
 
 
-def run_with_fake(
+def run_with_fake_list(
     fake_list: FakeList,
     folder: Path,
     function: Callable[[Session], Coroutine[Any, Any, T]],

@@ -319,7 +319,7 @@ def lose_create_five_times(observed_settler: ObservedSettler) -> None:
         "creates of an earlier run",
     ],
 )
-def test_an_entry_that_is_lost_too_often_is_held(
+def test_an_entry_whose_creates_are_lost_too_often_is_held(
     observed_settler: ObservedSettler, unresolved_create: UnresolvedCreate, state: State
 ) -> None:
     """The limit is five creates of this run. Creates that were not sent, and creates of an earlier run, do not

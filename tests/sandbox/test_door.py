@@ -85,7 +85,7 @@ def test_retry_after_is_seconds_a_date_a_unix_time_or_nothing(client: SandboxCli
     assert "retry-after" not in client.create("a@example.com").headers
 
 
-def test_stats_count_requests_inside_a_retry_after_by_connection(
+def test_stats_count_the_requests_that_ignore_a_retry_after(
     client: SandboxClient,
 ) -> None:
     client.sandbox.switch(refuse=1, refuse_retry_after_s=50)

@@ -66,9 +66,9 @@ def test_a_switch_can_be_set_only_by_the_page_itself(client: SandboxClient) -> N
         "email",
         ["a.example", "b.example"],
     )
-    refused_reply = open_page(client, "/", "POST", b"rate=often&order=id", **headers)
-    assert refused_reply.status == 400
-    assert "switch &#39;rate&#39; cannot be &#39;often&#39;" in refused_reply.body.decode()
+    error_reply = open_page(client, "/", "POST", b"rate=often&order=id", **headers)
+    assert error_reply.status == 400
+    assert "switch &#39;rate&#39; cannot be &#39;often&#39;" in error_reply.body.decode()
     assert client.sandbox.switch()["order"] == "email"
 
 

@@ -164,23 +164,23 @@ async def cut_at_accept(connection: Connection) -> None:
     connection.reset()
 
 
-async def cut_in_the_head(connection: Connection) -> None:
+async def cut_answer_in_head(connection: Connection) -> None:
     await connection.read_request()
     await connection.write(b"HTTP/1.1 200 OK\r\nContent-Le")
 
 
-async def cut_in_the_body(connection: Connection) -> None:
+async def cut_answer_in_body(connection: Connection) -> None:
     await connection.read_request()
     await connection.write(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"success": true, "Subs')
 
 
-async def reset_in_the_body(connection: Connection) -> None:
-    await cut_in_the_body(connection)
+async def reset_answer_in_body(connection: Connection) -> None:
+    await cut_answer_in_body(connection)
     await asyncio.sleep(0.05)  # the first part must arrive before the RST, which discards unread bytes
     connection.reset()
 
 
-async def cut_without_length(connection: Connection) -> None:
+async def cut_answer_without_length(connection: Connection) -> None:
     """Answer without Content-Length: the client cannot know whether the answer is complete."""
     await connection.read_request()
     await connection.write(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{"success": true, "Subs')

@@ -182,8 +182,8 @@ def test_a_page_with_null_rows_is_accepted_only_after_the_end_of_the_list() -> N
         (b'"TotalCount":12', False),
         (b'"Offset":12', False),
     ]
-    for count_members, is_page in cases:
-        body = b'{"success":true,"SubscribersList":{%s,"Subscribers":null}}' % count_members
+    for counts_json, is_page in cases:
+        body = b'{"success":true,"SubscribersList":{%s,"Subscribers":null}}' % counts_json
         answer = parse_list_answer(200, {}, body, NOW)
         assert isinstance(answer, ListPage if is_page else AmbiguousResult)
 

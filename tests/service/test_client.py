@@ -133,8 +133,8 @@ FAULTS_WITH_SECRETS: list[Fault] = [
     ),
     faults.cut_before_answer,
     faults.reset_before_answer,
-    faults.cut_in_the_head,
-    faults.cut_in_the_body,
+    faults.cut_answer_in_head,
+    faults.cut_answer_in_body,
     faults.never_answer,
     faults.answer_with_garbage,
 ]

@@ -100,7 +100,7 @@ async def test_a_create_with_a_lost_answer_is_never_sent_again() -> None:
     cases: list[faults.Fault] = [
         faults.cut_before_answer,
         faults.reset_before_answer,
-        faults.cut_in_the_body,
+        faults.cut_answer_in_body,
         faults.never_answer,
         faults.answer_with_garbage,
     ]

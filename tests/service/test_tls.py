@@ -47,8 +47,8 @@ async def test_a_trusted_certificate_is_accepted_only_for_its_own_host_name(tmp_
             env={**os.environ, "SSL_CERT_FILE": str(authority_path)},
         )
         stdout, _ = await asyncio.wait_for(process.communicate(), 30)
-        trusted_line, wrong_host_line, cut_line = stdout.decode().splitlines()
+        trusted_line, wrong_host_line, cut_connection_line = stdout.decode().splitlines()
         assert trusted_line.startswith("CreatedAnswer ")
         assert wrong_host_line.startswith("NotSent the certificate of 127.0.0.1 is not trusted: IP address mismatch")
-        assert cut_line == "AmbiguousResult the connection was cut before the answer"
+        assert cut_connection_line == "AmbiguousResult the connection was cut before the answer"
         assert (len(trusted_server.requests), len(cutting_server.requests)) == (1, 1)

@@ -127,9 +127,9 @@ async def test_blanks_and_signs_of_a_filter_value_are_percent_encoded_once() -> 
         (faults.cut_before_answer, "the connection was cut before the answer"),
         (faults.reset_before_answer, "the connection was cut before the answer"),
         (faults.cut_while_reading, "the connection was cut before the answer"),
-        (faults.cut_in_the_head, "the connection was cut before the answer"),
-        (faults.cut_in_the_body, "the connection was cut in the middle of the answer"),
-        (faults.reset_in_the_body, "the connection was cut in the middle of the answer"),
+        (faults.cut_answer_in_head, "the connection was cut before the answer"),
+        (faults.cut_answer_in_body, "the connection was cut in the middle of the answer"),
+        (faults.reset_answer_in_body, "the connection was cut in the middle of the answer"),
         (faults.never_answer, "no whole answer within 0.5 s"),
         (faults.answer_byte_by_byte, "no whole answer within 0.5 s"),
         (faults.answer_with_garbage, "the answer was not valid HTTP"),
@@ -159,7 +159,7 @@ async def test_a_connection_cut_inside_the_body_makes_the_request_ambiguous() ->
 
 async def test_an_answer_without_a_length_is_read_until_the_connection_ends() -> None:
     """The transport cannot see whether the body is complete. The parser refuses an incomplete JSON object."""
-    async with serve(faults.cut_without_length) as server:
+    async with serve(faults.cut_answer_without_length) as server:
         answer = await make_attempt(server.base_url, CREATE_REQUEST)
         assert isinstance(answer, RawAnswer)
         assert answer.body == b'{"success": true, "Subs'
@@ -266,7 +266,7 @@ async def test_the_client_opens_only_the_allowed_connections() -> None:
 
 
 async def test_a_cancelled_request_leaves_no_answer_for_the_next_request() -> None:
-    async def answer_first_late(connection: Connection) -> None:
+    async def answer_first_request_late(connection: Connection) -> None:
         while await connection.read_request():
             request_count = len(connection.server.requests)
             if request_count == 1:
@@ -275,7 +275,7 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next_request() -> No
             await connection.write(build_response(f"answer {request_count}".encode()))
 
     has_arrived, may_answer = asyncio.Event(), asyncio.Event()
-    async with serve(answer_first_late) as server, open_transport(build_service(server.base_url)) as transport:
+    async with serve(answer_first_request_late) as server, open_transport(build_service(server.base_url)) as transport:
         first_task = asyncio.create_task(transport.send(CREATE_REQUEST))
         await has_arrived.wait()
         first_task.cancel()
@@ -306,7 +306,7 @@ ONE_MEBIBYTE = b"x" * 2**20
 TOO_LARGE_ANSWER = AmbiguousResult(200, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
 
 
-async def test_an_answer_beyond_the_bound_is_ambiguous() -> None:
+async def test_an_answer_that_is_too_large_is_ambiguous() -> None:
     cases: list[Fault] = [
         answer_without_end(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n", b""),
         answer_without_end(

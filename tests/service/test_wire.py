@@ -212,12 +212,12 @@ def test_query_parameters_have_the_names_and_formats_of_service_api_md() -> None
     )
 
 
-def test_only_none_is_left_out_of_the_query_parameters() -> None:
+def test_a_query_parameter_is_left_out_only_if_its_value_is_none() -> None:
     query = build_list_request(ListQuery(id=0, is_active=False, gender="")).query
     assert query[2:] == (("Id", "0"), ("IsActive", "0"), ("Gender", ""))
 
 
-def test_a_query_against_service_api_md_is_refused() -> None:
+def test_a_query_that_service_api_md_forbids_is_refused() -> None:
     cases: list[dict[str, Any]] = [
         {"offset": -1},
         {"limit": 0},

@@ -63,7 +63,7 @@ CELLS_BY_CONSENT_HEADER = {
     "Aktiv": ["nein", "ja", "ja"],
 }
 
-REFUSING_HEADERS = (
+NO_CONSENT_HEADERS = (
     "no_newsletter", "Refus newsletter", "geen nieuwsbrief", "Keine E-Mail", "Keine Werbung", "Baja", "do_not_email",
     "email_opt_out", "No quiero correo", "Kein Newsletter", "keine weiteren Werbemails", "Ohne Newsletter",
     "Nicht anschreiben", "nicht per E-Mail kontaktieren", "Newsletter abgelehnt", "Werbewiderspruch", "Mailsperre",
@@ -99,7 +99,7 @@ OTHER_HEADERS = (
 )  # fmt: skip
 
 
-def check_recognised(header: str, cells: list[str], expected_flags: list[bool]) -> None:
+def check_consent_column(header: str, cells: list[str], expected_flags: list[bool]) -> None:
     frame = pd.DataFrame({"email": [f"p{row}@x.com" for row in range(len(cells))], header: cells}, dtype="str")
     assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [header]
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": build_consent_rule(header)})
@@ -109,14 +109,14 @@ def check_recognised(header: str, cells: list[str], expected_flags: list[bool]) 
 
 
 def test_a_header_that_refuses_emails_is_recognised_and_makes_subscribers_inactive() -> None:
-    for header in REFUSING_HEADERS:
-        check_recognised(header, ["x", ""], [False, True])
+    for header in NO_CONSENT_HEADERS:
+        check_consent_column(header, ["x", ""], [False, True])
     assert [header for header in OTHER_HEADERS if is_unsubscribed_header(header)] == []
 
 
 def test_a_column_of_unsubscribed_people_is_recognised_and_makes_them_inactive() -> None:
     for header, cells in CELLS_BY_CONSENT_HEADER.items():
-        check_recognised(header, cells, [False, True, True])
+        check_consent_column(header, cells, [False, True, True])
     frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "opt-out": ["1", ""]}, dtype="str")
     assert find_consent_columns(frame, FieldMapping({"is_active": ColumnRule(value="true")}), ()) == ["opt-out"]
     assert find_consent_columns(frame, FieldMapping({"is_active": ColumnRule(value="false")}), ()) == []
@@ -129,8 +129,8 @@ def test_a_consent_column_is_recognised_if_the_job_makes_every_row_active() -> N
     for header in ("is_active", "active", "Aktiv", "opted_in", "Angemeldet", "Zapisany", "Accepts Email Marketing"):
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: ["yes", "no"]}, dtype="str")
         assert find_consent_columns(frame, mapping_with_everybody_active, ()) == [header]
-        other_column = FieldMapping({"is_active": ColumnRule(column="newsletter")})
-        assert find_consent_columns(frame, other_column, ()) == [], header
+        mapping_of_other_column = FieldMapping({"is_active": ColumnRule(column="newsletter")})
+        assert find_consent_columns(frame, mapping_of_other_column, ()) == [], header
     frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "is_active": ["yes", "yes"]}, dtype="str")
     assert find_consent_columns(frame, mapping_with_everybody_active, ()) == []
 

@@ -211,7 +211,7 @@ def build_suppression(field: str, *values: str) -> Suppression:
 
 
 def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() -> None:
-    lists_and_subscribers: list[tuple[str, str, dict[str, object], bool]] = [
+    suppression_cases: list[tuple[str, str, dict[str, object], bool]] = [
         ("email", "ann@example.com", {"email": "ann@example.com"}, True),
         ("email", " Ann@EXAMPLE.com ", {"email": "ann@example.com"}, True),
         ("email", "A1", {"client_user_id": "A1"}, False),
@@ -220,7 +220,7 @@ def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() 
         ("client_user_id", "A1", {"email": "A1"}, False),
         ("client_user_id", "7", {"client_user_id": 7}, False),
     ]
-    for field, listed_identity, values, is_suppressed in lists_and_subscribers:
+    for field, listed_identity, values, is_suppressed in suppression_cases:
         suppression = build_suppression(field, "somebody-else@example.com", listed_identity)
         assert suppression.has_subscriber(values) is is_suppressed
         frame = pd.DataFrame({name: pd.Series([value], dtype="str") for name, value in values.items() if value != 7})

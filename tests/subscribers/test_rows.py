@@ -64,13 +64,13 @@ def check_sent_values(field: str, cells: Sequence[object], sent_values: Sequence
     assert [list(value) if isinstance(value, np.ndarray) else value for value in actual_values] == list(sent_values)
 
 
-def check_refused(field: str, cells: Sequence[object], code: str) -> None:
+def check_cells_refused(field: str, cells: Sequence[object], code: str) -> None:
     assert validate_cells(field, cells)[0] == [[code]] * len(cells)
 
 
 def check_text_refused(fields: str, cells: Sequence[str], code: str) -> None:
     for field in fields.split():
-        check_refused(field, [["ok", cell] if field == "tags" else cell for cell in cells], code)
+        check_cells_refused(field, [["ok", cell] if field == "tags" else cell for cell in cells], code)
 
 
 def list_faults(faults: Sequence[Fault]) -> list[tuple[int, str, str]]:
@@ -138,8 +138,8 @@ REFUSED_CELLS_BY_FAULT = {
 def test_an_invalid_cell_has_a_fault_with_the_right_code() -> None:
     for fault, cells in REFUSED_CELLS_BY_FAULT.items():
         field, code = fault.split(": ")
-        check_refused(field, cells.split(" | "), code)
-    check_refused("tags", [["a", "b\x07"]], "control")
+        check_cells_refused(field, cells.split(" | "), code)
+    check_cells_refused("tags", [["a", "b\x07"]], "control")
 
 
 def test_a_text_that_cannot_be_converted_for_its_field_is_refused() -> None:
@@ -367,8 +367,8 @@ def test_an_unknown_region_of_phones_is_refused() -> None:
 
 def test_a_cell_of_more_than_10000_characters_is_refused() -> None:
     long_texts = ["é" * 10_001, "a@x.com\n" * 1300]
-    check_refused("custom_field1", long_texts, "length")
-    check_refused("tags", [text.split("\n") * 2 for text in long_texts], "length")
+    check_cells_refused("custom_field1", long_texts, "length")
+    check_cells_refused("tags", [text.split("\n") * 2 for text in long_texts], "length")
     assert validate_cells("custom_field1", [text[:10_000] for text in long_texts])[0] == [[], []]
 
 

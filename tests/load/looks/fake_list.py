@@ -12,7 +12,7 @@ from typing import Any
 from connector.service.retry import RequestCounts
 from connector.service.wire import AmbiguousResult, ListPage, ListQuery, NotSent, Refused
 
-EVIDENCE_LIMITS = (50, 999)
+EVIDENCE_PAGE_SIZES = (50, 999)
 """The page sizes of requests for evidence. The evidence shows whether a list is cut off."""
 
 Answer = ListPage | Refused | AmbiguousResult | NotSent
@@ -71,7 +71,7 @@ class FakeList:
         self.people.append({"Id": subscriber_id, "Base": listed_base, "Email": email, "ClientUserId": client_user_id})
 
     async def list_subscribers(self, query: ListQuery, parse: object = None) -> Answer:
-        (self.evidence_queries if query.limit in EVIDENCE_LIMITS else self.queries).append(query)
+        (self.evidence_queries if query.limit in EVIDENCE_PAGE_SIZES else self.queries).append(query)
         self.in_flight_count += 1
         self.max_in_flight_count = max(self.max_in_flight_count, self.in_flight_count)
         try:

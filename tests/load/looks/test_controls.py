@@ -18,7 +18,7 @@ from tests.load.looks.fake_list import (
     matches_in_any_case,
     matches_partially,
 )
-from tests.load.sessions import build_sentinel, run_with_fake
+from tests.load.sessions import build_sentinel, run_with_fake_list
 
 PLAIN_KIND, PLUS_KIND, CAPITALS_KIND = (
     classify_spelling("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org")
@@ -26,14 +26,14 @@ PLAIN_KIND, PLUS_KIND, CAPITALS_KIND = (
 CLIENT_USER_ID_KIND = classify_spelling("client_user_id", "c1")
 
 
-def check_filters_of(
+def check_list_filters(
     fake_list: FakeList, folder: Path, *spelling_kinds: SpellingKind, checks_case: bool = False, **options: Any
 ) -> FilterCheck:
     async def run_checks(session: Session) -> FilterCheck:
         await read_stats(session.access)
         return await check_filters(session.access, spelling_kinds, checks_case=checks_case)
 
-    return run_with_fake(fake_list, folder, run_checks, **options)
+    return run_with_fake_list(fake_list, folder, run_checks, **options)
 
 
 def build_list_with_plus() -> FakeList:
@@ -50,7 +50,7 @@ def matches_plus_as_blank(filter_text: str, stored_text: str) -> bool:
 def test_the_control_of_a_kind_of_spelling_decides_only_about_this_kind(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.text_match = matches_plus_as_blank
-    result = check_filters_of(fake_list, tmp_path, PLAIN_KIND, PLUS_KIND, CAPITALS_KIND, CLIENT_USER_ID_KIND)
+    result = check_list_filters(fake_list, tmp_path, PLAIN_KIND, PLUS_KIND, CAPITALS_KIND, CLIENT_USER_ID_KIND)
     # The list shows no email with capitals, so the kind CAPITALS_KIND was not tried.
     assert (set(result.kinds_that_passed), set(result.kinds_that_failed)) == (
         {PLAIN_KIND, CLIENT_USER_ID_KIND},
@@ -62,7 +62,7 @@ def test_a_kind_of_spelling_fails_after_three_controls_that_the_filter_does_not_
     fake_list = build_list_with_plus()
     fake_list.add(14, "p+14@x.org")
     fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
-    assert check_filters_of(fake_list, tmp_path, PLUS_KIND).kinds_that_failed == {PLUS_KIND}
+    assert check_list_filters(fake_list, tmp_path, PLUS_KIND).kinds_that_failed == {PLUS_KIND}
     assert [fake_list.count_requests(f"p+{sentinel_number}@x.org") for sentinel_number in (11, 12, 13, 14)] == [
         1,
         1,
@@ -88,17 +88,17 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
         # The filter by client_user_id is tried separately.
         assert (await check_filters(session.access, [CLIENT_USER_ID_KIND])).kinds_that_passed == {CLIENT_USER_ID_KIND}
 
-    run_with_fake(fake_list, tmp_path, run_checks)
+    run_with_fake_list(fake_list, tmp_path, run_checks)
 
 
 def test_a_filter_is_unusable_if_the_answer_to_a_made_up_value_has_no_total_count(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5), choose_total_count=lambda match_count: None)
-    assert check_filters_of(fake_list, tmp_path, PLAIN_KIND) == FilterCheck(kinds_that_failed=frozenset({PLAIN_KIND}))
+    assert check_list_filters(fake_list, tmp_path, PLAIN_KIND) == FilterCheck(kinds_that_failed=frozenset({PLAIN_KIND}))
     refusal = Refused(400, "no address")
     fake_list = FakeList(
         build_other_people(5), choose_answer=lambda query: refusal if ".invalid" in (query.email or "") else None
     )
-    assert check_filters_of(fake_list, tmp_path / "again", PLAIN_KIND) == FilterCheck(
+    assert check_list_filters(fake_list, tmp_path / "again", PLAIN_KIND) == FilterCheck(
         kinds_that_failed=frozenset({PLAIN_KIND})
     )
 
@@ -111,14 +111,14 @@ def test_a_sentinel_is_used_as_a_control_before_other_subscribers(tmp_path: Path
     fake_list = build_list_with_plus()
     fake_list.add(100, "wit+ness@x.org")
     (sentinel,) = build_sentinels("wit+ness@x.org")
-    result = check_filters_of(fake_list, tmp_path, PLUS_KIND, sentinels=(sentinel,))
+    result = check_list_filters(fake_list, tmp_path, PLUS_KIND, sentinels=(sentinel,))
     assert (set(result.kinds_that_passed), result.seen_sentinels) == ({PLUS_KIND}, (sentinel,))
     assert fake_list.count_requests("p+11@x.org") == 0
 
 
 def test_a_sentinel_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
-    result = check_filters_of(
+    result = check_list_filters(
         fake_list, tmp_path, PLUS_KIND, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")
     )
     assert (set(result.kinds_that_passed), result.seen_sentinels) == ({PLUS_KIND}, ())
@@ -128,7 +128,7 @@ def test_a_sentinel_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -
 def test_a_kind_of_spelling_fails_if_only_the_filter_by_id_finds_its_sentinel(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter is case-sensitive
-    result = check_filters_of(fake_list, tmp_path, PLUS_KIND, sentinels=build_sentinels("wit+ness@x.org"))
+    result = check_list_filters(fake_list, tmp_path, PLUS_KIND, sentinels=build_sentinels("wit+ness@x.org"))
     assert (set(result.kinds_that_passed), set(result.kinds_that_failed)) == (set(), {PLUS_KIND})
 
 
@@ -156,7 +156,7 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
         ([], matches_in_any_case, False),
     ]
     for index, (people, text_match, is_case_insensitive) in enumerate(lists_and_filters):
-        result = check_filters_of(FakeList(people, text_match), tmp_path / str(index), PLAIN_KIND, checks_case=True)
+        result = check_list_filters(FakeList(people, text_match), tmp_path / str(index), PLAIN_KIND, checks_case=True)
         assert result.is_case_insensitive is is_case_insensitive, text_match
 
 

@@ -21,14 +21,14 @@ from tests.load.looks.fake_list import (
     matches_in_any_case,
     matches_partially,
 )
-from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake
+from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake_list
 
 NO_SENTINEL = float("-inf")
 
 
 def look_up(fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
     keys = [build_key(text, ignores_case=ignores_case) for text in texts]
-    return run_with_fake(fake_list, folder, lambda session: look_up_by_filters(session.access, keys), **options)
+    return run_with_fake_list(fake_list, folder, lambda session: look_up_by_filters(session.access, keys), **options)
 
 
 def compute_identities(*texts: str) -> set[bytes]:
@@ -118,7 +118,7 @@ def test_each_look_up_checks_the_controls_again(tmp_path: Path) -> None:
         fake_list.text_match = lambda filter_text, stored_text: False
         assert not (await look_up_by_filters(session.access, [build_key("bob@x.org")])).absent_identities
 
-    run_with_fake(fake_list, tmp_path, look_up_twice)
+    run_with_fake_list(fake_list, tmp_path, look_up_twice)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_client_user_id_is_proved_absent_by_a_case_sensitive_filter(tmp_path: 
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, client_user_id="c50")
     keys = [build_key(text, "client_user_id", ignores_case=True) for text in ("c50", "c99")]
-    result = run_with_fake(fake_list, tmp_path, lambda session: look_up_by_filters(session.access, keys))
+    result = run_with_fake_list(fake_list, tmp_path, lambda session: look_up_by_filters(session.access, keys))
     assert result.found_ids == {compute_identity("c50", "client_user_id"): (50,)}
     assert result.absent_identities == {compute_identity("c99", "client_user_id")}
 
@@ -180,7 +180,7 @@ def test_absence_can_be_proved_only_for_keys_with_a_known_control(tmp_path: Path
         assert not can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))
         assert can_prove_absence(session.access, build_key("c9", "client_user_id", ignores_case=True))
 
-    run_with_fake(fake_list, tmp_path, check_proofs)
+    run_with_fake_list(fake_list, tmp_path, check_proofs)
 
 
 def test_messages_contain_no_email(tmp_path: Path) -> None:
@@ -196,13 +196,13 @@ def test_messages_contain_no_email(tmp_path: Path) -> None:
         assert "@" not in messages
         assert session.stop.activity == "looking for 1 subscriber by the list's filters"
 
-    run_with_fake(fake_list, tmp_path, check_messages, sentinels=(build_sentinel(940.0, 100, "wit@x.org"),))
+    run_with_fake_list(fake_list, tmp_path, check_messages, sentinels=(build_sentinel(940.0, 100, "wit@x.org"),))
 
 
 def test_each_request_has_at_most_one_filter(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     sentinels = (build_sentinel(940.0, 100, "wit@x.org"),)
-    run_with_fake(
+    run_with_fake_list(
         fake_list,
         tmp_path,
         lambda session: look_up_by_filters(session.access, [build_key("ann@x.org")]),

@@ -20,7 +20,7 @@ from connector.load.lookups import (
 from connector.load.session import Session
 from connector.service.wire import AmbiguousResult, Refused
 from tests.load.looks.fake_list import FakeList, build_other_people, matches_everything
-from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake
+from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake_list
 
 NO_SENTINEL = float("-inf")
 LONG_LIST_COUNT = 12_000  # a sweep of this many subscribers takes about 13 requests
@@ -30,7 +30,7 @@ def look_up_texts(
     fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any
 ) -> LookupResult:
     keys = [build_key(text, ignores_case=ignores_case) for text in texts]
-    return run_with_fake(fake_list, folder, lambda session: look_up_all(session.access, keys), **options)
+    return run_with_fake_list(fake_list, folder, lambda session: look_up_all(session.access, keys), **options)
 
 
 def has_read_whole_list(fake_list: FakeList) -> bool:
@@ -139,7 +139,7 @@ def test_the_results_of_many_keys_are_returned_in_parts(tmp_path: Path) -> None:
             lookup_parts.append((list(lookup_part.keys), lookup_part.result))
             activities.append(session.stop.activity)
 
-    run_with_fake(fake_list, tmp_path, look_up_in_parts)
+    run_with_fake_list(fake_list, tmp_path, look_up_in_parts)
     assert sorted(key.value for keys, _ in lookup_parts for key in keys) == sorted(key.value for key in all_keys)
     assert max(len(keys) for keys, _ in lookup_parts) == 300
     assert [compute_identity("q350@x.org") in result.found_ids for keys, result in lookup_parts].count(True) == 1
@@ -157,47 +157,47 @@ FILTER, SWEEP, FILTER_AS_SENT, NO_METHOD = (
     LookupMethod.FILTER_AS_SENT,
     LookupMethod.NONE,
 )
-SHORT_LIST, LONG_LIST, UNKNOWN_LIST = SweepCost(2), SweepCost(100), SweepCost(None)
-UNUSABLE_LIST = SweepCost(100, is_unusable=True)
-FEW_KEYS, MANY_KEYS = KeysCost(10), KeysCost(300)
-KEYS_WITHOUT_FILTER = KeysCost(10, unprovable_count=1)
-KEYS_IN_CAPITALS = KeysCost(10, has_other_spellings=True)
-KEYS_WITHOUT_CASE_FILTER = KeysCost(10, unprovable_count=10, has_other_spellings=True)
+SHORT_SWEEP_COST, LONG_SWEEP_COST, UNKNOWN_SWEEP_COST = SweepCost(2), SweepCost(100), SweepCost(None)
+UNUSABLE_SWEEP_COST = SweepCost(100, is_unusable=True)
+FEW_KEYS_COST, MANY_KEYS_COST = KeysCost(10), KeysCost(300)
+UNPROVABLE_KEY_COST = KeysCost(10, unprovable_count=1)
+CAPITALS_COST = KeysCost(10, has_other_spellings=True)
+UNPROVABLE_CAPITALS_COST = KeysCost(10, unprovable_count=10, has_other_spellings=True)
 
 
 def test_the_costs_and_the_tried_methods_decide_the_next_method() -> None:
     costs_and_methods: list[tuple[SweepCost, KeysCost, LookupProgress, LookupMethod]] = [
         # The cheaper method is used first.
-        (LONG_LIST, FEW_KEYS, LookupProgress(), FILTER),
-        (LONG_LIST, MANY_KEYS, LookupProgress(), SWEEP),
-        (SHORT_LIST, FEW_KEYS, LookupProgress(), SWEEP),
-        (SweepCost(10), FEW_KEYS, LookupProgress(), SWEEP),
-        (SweepCost(11), FEW_KEYS, LookupProgress(), FILTER),
-        (SweepCost(11), FEW_KEYS, LookupProgress(request_count=1), SWEEP),
-        (UNKNOWN_LIST, FEW_KEYS, LookupProgress(), SWEEP),
+        (LONG_SWEEP_COST, FEW_KEYS_COST, LookupProgress(), FILTER),
+        (LONG_SWEEP_COST, MANY_KEYS_COST, LookupProgress(), SWEEP),
+        (SHORT_SWEEP_COST, FEW_KEYS_COST, LookupProgress(), SWEEP),
+        (SweepCost(10), FEW_KEYS_COST, LookupProgress(), SWEEP),
+        (SweepCost(11), FEW_KEYS_COST, LookupProgress(), FILTER),
+        (SweepCost(11), FEW_KEYS_COST, LookupProgress(request_count=1), SWEEP),
+        (UNKNOWN_SWEEP_COST, FEW_KEYS_COST, LookupProgress(), SWEEP),
         # Only a sweep can verify the base, or find these keys.
-        (LONG_LIST, KEYS_WITHOUT_FILTER, LookupProgress(), SWEEP),
-        (LONG_LIST, FEW_KEYS, LookupProgress(needs_sweep=True), SWEEP),
-        (UNUSABLE_LIST, FEW_KEYS, LookupProgress(needs_sweep=True), SWEEP),
-        (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({SWEEP}), needs_sweep=True), FILTER),
+        (LONG_SWEEP_COST, UNPROVABLE_KEY_COST, LookupProgress(), SWEEP),
+        (LONG_SWEEP_COST, FEW_KEYS_COST, LookupProgress(needs_sweep=True), SWEEP),
+        (UNUSABLE_SWEEP_COST, FEW_KEYS_COST, LookupProgress(needs_sweep=True), SWEEP),
+        (LONG_SWEEP_COST, FEW_KEYS_COST, LookupProgress(frozenset({SWEEP}), needs_sweep=True), FILTER),
         # If a method was inconclusive, the other method follows.
-        (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER})), SWEEP),
-        (LONG_LIST, MANY_KEYS, LookupProgress(frozenset({SWEEP})), FILTER),
-        (LONG_LIST, KEYS_WITHOUT_FILTER, LookupProgress(frozenset({SWEEP})), FILTER),
-        (LONG_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER, SWEEP})), NO_METHOD),
-        (LONG_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER, SWEEP})), NO_METHOD),
+        (LONG_SWEEP_COST, FEW_KEYS_COST, LookupProgress(frozenset({FILTER})), SWEEP),
+        (LONG_SWEEP_COST, MANY_KEYS_COST, LookupProgress(frozenset({SWEEP})), FILTER),
+        (LONG_SWEEP_COST, UNPROVABLE_KEY_COST, LookupProgress(frozenset({SWEEP})), FILTER),
+        (LONG_SWEEP_COST, FEW_KEYS_COST, LookupProgress(frozenset({FILTER, SWEEP})), NO_METHOD),
+        (LONG_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({FILTER, SWEEP})), NO_METHOD),
         # No sweep of the list can be relied on.
-        (UNUSABLE_LIST, MANY_KEYS, LookupProgress(), FILTER),
-        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(), FILTER_AS_SENT),
-        (UNUSABLE_LIST, KEYS_WITHOUT_FILTER, LookupProgress(), FILTER),
-        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER})), FILTER_AS_SENT),
-        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({FILTER, FILTER_AS_SENT})), SWEEP),
-        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(frozenset({FILTER_AS_SENT})), SWEEP),
-        (UNUSABLE_LIST, KEYS_WITHOUT_CASE_FILTER, LookupProgress(frozenset({FILTER_AS_SENT, SWEEP})), NO_METHOD),
-        (UNUSABLE_LIST, FEW_KEYS, LookupProgress(frozenset({FILTER})), SWEEP),
-        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP})), FILTER),
-        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER})), FILTER_AS_SENT),
-        (UNUSABLE_LIST, KEYS_IN_CAPITALS, LookupProgress(frozenset({SWEEP, FILTER, FILTER_AS_SENT})), NO_METHOD),
+        (UNUSABLE_SWEEP_COST, MANY_KEYS_COST, LookupProgress(), FILTER),
+        (UNUSABLE_SWEEP_COST, UNPROVABLE_CAPITALS_COST, LookupProgress(), FILTER_AS_SENT),
+        (UNUSABLE_SWEEP_COST, UNPROVABLE_KEY_COST, LookupProgress(), FILTER),
+        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({FILTER})), FILTER_AS_SENT),
+        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({FILTER, FILTER_AS_SENT})), SWEEP),
+        (UNUSABLE_SWEEP_COST, UNPROVABLE_CAPITALS_COST, LookupProgress(frozenset({FILTER_AS_SENT})), SWEEP),
+        (UNUSABLE_SWEEP_COST, UNPROVABLE_CAPITALS_COST, LookupProgress(frozenset({FILTER_AS_SENT, SWEEP})), NO_METHOD),
+        (UNUSABLE_SWEEP_COST, FEW_KEYS_COST, LookupProgress(frozenset({FILTER})), SWEEP),
+        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({SWEEP})), FILTER),
+        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({SWEEP, FILTER})), FILTER_AS_SENT),
+        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({SWEEP, FILTER, FILTER_AS_SENT})), NO_METHOD),
     ]
     for sweep_cost, keys_cost, progress, method in costs_and_methods:
         lookup = choose_lookup(sweep_cost, keys_cost, progress)

@@ -13,13 +13,13 @@ from connector.listing.requests import AnswerRows, look_up, look_up_together, re
 from connector.load.session import Session
 from connector.service.wire import AmbiguousResult, ListPage, ListQuery, NotSent, Refused
 from tests.load.looks.fake_list import Answer, FakeList, build_other_people
-from tests.load.sessions import run_with_fake
+from tests.load.sessions import run_with_fake_list
 
 ANN, BOB = {"Id": 1, "Email": "ann@x.org"}, {"Id": 2, "Email": "bob@x.org"}
 
 
 def look_up_once(answer: Answer, folder: Path) -> AnswerRows:
-    return run_with_fake(
+    return run_with_fake_list(
         FakeList(choose_answer=lambda query: answer),
         folder,
         lambda session: request_rows(session.access, ListQuery(email="ann@x.org")),
@@ -87,7 +87,7 @@ def test_at_most_16_and_at_most_max_concurrency_look_ups_are_in_flight(
             session.access, [partial(look_up, session.access, "email", f"p{index}@x.org") for index in range(100)]
         )
 
-    answers = run_with_fake(fake_list, tmp_path, look_up_all, max_concurrency=max_concurrency)
+    answers = run_with_fake_list(fake_list, tmp_path, look_up_all, max_concurrency=max_concurrency)
     assert fake_list.max_in_flight_count == max_in_flight_count
     assert [row["Id"] for answer in answers for row in answer.rows] == list(range(100))
 
@@ -101,7 +101,7 @@ def test_the_first_failure_ends_all_look_ups(tmp_path: Path) -> None:
             await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 500)
         assert asyncio.all_tasks() == earlier_tasks
 
-    run_with_fake(fake_list, tmp_path, look_up_all)
+    run_with_fake_list(fake_list, tmp_path, look_up_all)
     assert len(fake_list.queries) < 60
     assert fake_list.in_flight_count == 0
 
@@ -114,13 +114,13 @@ def test_after_a_429_fewer_look_ups_are_sent_at_the_same_time(tmp_path: Path) ->
     async def look_up_all(session: Session) -> list[AnswerRows]:
         return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 40)
 
-    assert all(result.is_whole for result in run_with_fake(fake_list, tmp_path, look_up_all))
+    assert all(result.is_whole for result in run_with_fake_list(fake_list, tmp_path, look_up_all))
 
 
 def test_look_ups_fail_if_the_service_answers_even_a_single_look_up_with_429(tmp_path: Path) -> None:
     fake_list = FakeList(choose_answer=lambda query: Refused(429, "slow down"))
     with pytest.raises(ListFailed, match="429") as error_info:
-        run_with_fake(
+        run_with_fake_list(
             fake_list,
             tmp_path,
             lambda session: look_up_together(session.access, [partial(look_up, session.access, "email", "x")]),
@@ -138,7 +138,7 @@ def test_a_stopped_run_cancels_hanging_look_ups(tmp_path: Path) -> None:
             await session.stop.wait_until_stopped(look_ups_in_progress)
         assert asyncio.all_tasks() == earlier_tasks
 
-    run_with_fake(FakeList(), tmp_path, look_up_all)
+    run_with_fake_list(FakeList(), tmp_path, look_up_all)
 
 
 _CLASS_QUERY = ListQuery(is_active=False)
@@ -152,7 +152,7 @@ def _try_page(tmp_path: Path, is_failing: Callable[[FakeList, ListQuery], bool])
     async def request_page(session: Session) -> None:
         pages.append(await try_fetch_page(session.access.client, session.access.retrier, _CLASS_QUERY))
 
-    run_with_fake(fake_list, tmp_path, request_page)
+    run_with_fake_list(fake_list, tmp_path, request_page)
     return pages[0]
 
 

@@ -14,7 +14,7 @@ from connector.load.session import LoadPolicy, Session
 from connector.rows import PlannedChunk
 from connector.service.wire import ListQuery
 from tests.load.looks.fake_list import FakeList, build_other_people, matches_everything
-from tests.load.sessions import VirtualTime, build_key, open_other_base, read_recorded_ids, run_with_fake
+from tests.load.sessions import VirtualTime, build_key, open_other_base, read_recorded_ids, run_with_fake_list
 
 SHOP_BASE_ID, CLUB_BASE_ID = 8, 9
 
@@ -63,7 +63,7 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
             assert read_recorded_ids(presence.session.ledger_writer, "ann1@x.org", "ann2@x.org") == recorded_ids
         assert read_recorded_ids(club_presence.session.ledger_writer, "ann3@x.org") == [50_003]
 
-    run_with_fake(fake_list, tmp_path, check_look_ups)
+    run_with_fake_list(fake_list, tmp_path, check_look_ups)
 
 
 def add_other_texts(*texts: str) -> Sequence[str]:
@@ -100,7 +100,7 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
             [],
         )
 
-    run_with_fake(fake_list, tmp_path, check_look_ups)
+    run_with_fake_list(fake_list, tmp_path, check_look_ups)
 
 
 def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> N
         assert read_recorded_ids(shop_presence.session.ledger_writer, "new1@x.org") == [60_000]
         assert read_recorded_ids(news_presence.session.ledger_writer, "new1@x.org") == [None]
 
-    run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, max_lookup_age_s=60.0)
+    run_with_fake_list(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, max_lookup_age_s=60.0)
 
 
 def test_the_whole_list_is_read_again_if_a_new_subscriber_is_not_at_its_end(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_whole_list_is_read_again_if_a_new_subscriber_is_not_at_its_end(tmp_
         assert news_presence.covers_chunk(task.planned_chunk)
         assert read_recorded_ids(news_presence.session.ledger_writer, "new1@x.org", "new2@x.org") == [60_000, 5]
 
-    run_with_fake(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, max_lookup_age_s=60.0)
+    run_with_fake_list(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, max_lookup_age_s=60.0)
 
 
 @pytest.mark.parametrize("is_verified", [True, False])
@@ -157,7 +157,7 @@ def test_an_incomplete_listing_is_recorded_only_if_the_account_is_verified(tmp_p
             await news_presence.account.look_up([build_task(news_presence, "ann1@x.org", "bob@x.org")])
         return read_recorded_ids(session.ledger_writer, "ann1@x.org")
 
-    assert run_with_fake(fake_list, tmp_path, check_look_ups) == [50_001 if is_verified else None]
+    assert run_with_fake_list(fake_list, tmp_path, check_look_ups) == [50_001 if is_verified else None]
 
 
 def test_the_freshness_of_a_look_up_counts_from_its_beginning() -> None:

@@ -16,11 +16,11 @@ from connector.load.session import Session
 from connector.service.wire import ListQuery
 from connector.subscribers.identity import digest_identity
 from tests.load.looks.fake_list import FakeList, build_other_people
-from tests.load.sessions import build_key, build_sentinel, compute_identity, read_recorded_ids, run_with_fake
+from tests.load.sessions import build_key, build_sentinel, compute_identity, read_recorded_ids, run_with_fake_list
 
 
 def sweep_for_texts(fake_list: FakeList, folder: Path, *texts: str, **options: Any) -> LookupResult:
-    return run_with_fake(
+    return run_with_fake_list(
         fake_list, folder, lambda session: sweep_session(session, [build_key(text) for text in texts]), **options
     )
 
@@ -54,7 +54,7 @@ def test_one_sweep_looks_up_identities_of_two_fields(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, "ann@x.org", client_user_id="k50")
     keys = [build_key("k50", "client_user_id"), build_key("ann@x.org"), build_key("k9", "client_user_id")]
-    result = run_with_fake(fake_list, tmp_path, lambda session: sweep_session(session, keys))
+    result = run_with_fake_list(fake_list, tmp_path, lambda session: sweep_session(session, keys))
     assert set(result.found_ids) == {keys[0].identity, keys[1].identity}
     assert result.absent_identities == {keys[2].identity}
 
@@ -75,7 +75,7 @@ def test_a_sentinel_on_a_later_page_counts_if_the_previous_sweep_has_shown_the_s
         return [(await sweep_session(session, [build_key("bob@x.org")])).latest_sentinel_at for _ in range(2)]
 
     sentinels = (build_sentinel(900.0, 5000, "w@x.org"),)
-    assert run_with_fake(fake_list, tmp_path, sweep_twice, sentinels=sentinels) == [float("-inf"), 900.0]
+    assert run_with_fake_list(fake_list, tmp_path, sweep_twice, sentinels=sentinels) == [float("-inf"), 900.0]
 
 
 def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def list_base_once(
         listing, duplicate_count = await list_base(session)
         return listing, duplicate_count, read_recorded_ids(session.ledger_writer, *texts)
 
-    return run_with_fake(fake_list, folder, list_base_and_read_ids, **options)
+    return run_with_fake_list(fake_list, folder, list_base_and_read_ids, **options)
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
@@ -150,7 +150,7 @@ def test_a_listing_that_shows_none_of_the_unverified_entries_ends_the_run(tmp_pa
             await list_base(session)
         return read_recorded_ids(session.ledger_writer, "ann@x.org", "other@x.org")
 
-    assert run_with_fake(fake_list, tmp_path, look_up_people) == [51 if is_listed else None, None]
+    assert run_with_fake_list(fake_list, tmp_path, look_up_people) == [51 if is_listed else None, None]
 
 
 @pytest.mark.parametrize("is_sorted_by_email", [False, True])

@@ -12,11 +12,11 @@ from connector.listing.lookup import FilterCheck, find_visible_sentinels
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, Order
 from connector.subscribers.spellings import classify_spelling
 from tests.load.looks.fake_list import FakeList
-from tests.load.sessions import build_sentinel, run_with_fake
+from tests.load.sessions import build_sentinel, run_with_fake_list
 
 NO_SENTINEL = float("-inf")
-PLAIN_KINDS = frozenset({classify_spelling("email", "a@x.org")})
-PASSED_CHECK = FilterCheck(PLAIN_KINDS)
+PLAIN_SPELLING_KINDS = frozenset({classify_spelling("email", "a@x.org")})
+PASSED_CHECK = FilterCheck(PLAIN_SPELLING_KINDS)
 OLD_SENTINEL, NEW_SENTINEL = build_sentinel(100.0, 1, "old@x.org"), build_sentinel(200.0, 2, "new@x.org")
 
 
@@ -65,7 +65,7 @@ def test_a_subscriber_that_is_confirmed_during_a_sweep_is_not_a_sign_of_lag() ->
 def find_sentinels(
     fake_list: FakeList, folder: Path, *sentinels: Sentinel, filter_check: FilterCheck = PASSED_CHECK
 ) -> Visibility:
-    return run_with_fake(
+    return run_with_fake_list(
         fake_list,
         folder,
         lambda session: find_visible_sentinels(session.access, filter_check, 1000.0, ["email"]),
@@ -79,7 +79,7 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
     fake_list.add(1, "a@x.org")
 
     def find_sentinels_by_fields(fields: list[str], folder: str) -> Visibility:
-        return run_with_fake(
+        return run_with_fake_list(
             fake_list,
             tmp_path / folder,
             lambda session: find_visible_sentinels(session.access, PASSED_CHECK, 1000.0, fields),
@@ -118,7 +118,7 @@ SENTINEL_CASES: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[
         999.0, build_series(500), PASSED_CHECK, (999.0, 0.0), 1,
     ),
     "a sentinel that was a control is not looked up again": (
-        999.0, build_series(1), FilterCheck(PLAIN_KINDS, seen_sentinels=build_series(1)), (999.0, 0.0), 0,
+        999.0, build_series(1), FilterCheck(PLAIN_SPELLING_KINDS, seen_sentinels=build_series(1)), (999.0, 0.0), 0,
     ),
     "the latest of a few visible sentinels is found": (995.0, build_series(10), PASSED_CHECK, (995.0, 4.0), None),
     "if the list shows no sentinel, the lag is the age of the oldest sentinel": (

@@ -9,8 +9,8 @@ from connector.sources.inputs import open_input
 
 
 @dataclass(frozen=True)
-class ReadFile:
-    """A file that was read to its end."""
+class FileContents:
+    """The columns and the chunks of a file that was read to its end."""
 
     columns: tuple[str, ...]
     chunks: list[Chunk]
@@ -51,6 +51,6 @@ def write_file(folder: Path, content: bytes | str) -> Path:
 
 def read_file(
     path: Path, *, delimiter: str = "auto", encoding: str = "auto", chunk_size: int | None = None
-) -> ReadFile:
+) -> FileContents:
     with open_csv(path, delimiter=delimiter, encoding=encoding, chunk_size=chunk_size) as source:
-        return ReadFile(source.columns, list(source.read_chunks()))
+        return FileContents(source.columns, list(source.read_chunks()))

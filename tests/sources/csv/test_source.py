@@ -118,14 +118,14 @@ def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
     ]  # fmt: skip
     path = write_file(tmp_path, line_ending.join(lines) + line_ending)
     with open_csv(path, chunk_size=chunk_size, encoding="utf-8") as source:
-        for columns, expected_letters in (
+        for columns, letters_of_expected_emails in (
             (["email"], "abcd"), (["name"], "abd"), (["email", "junk"], "bd"), (None, "bd"), ([], "abcd"),
         ):  # fmt: skip
             chunks = list(source.read_chunks(columns))
             emails = [row for chunk in chunks for row in chunk.frame["email"].tolist()]
             record_numbers = [record_number for chunk in chunks for record_number in chunk.row_numbers.tolist()]
-            assert emails == [f"{letter}@x.org" for letter in expected_letters]
-            assert record_numbers == ["abcd".index(letter) + 2 for letter in expected_letters]
+            assert emails == [f"{letter}@x.org" for letter in letters_of_expected_emails]
+            assert record_numbers == ["abcd".index(letter) + 2 for letter in letters_of_expected_emails]
             assert [row.number for chunk in chunks for row in chunk.malformed_rows] == [
                 record_number for record_number in (2, 3, 4, 5) if record_number not in record_numbers
             ]

@@ -255,14 +255,14 @@ FORMULA_CASES: dict[str, tuple[list[tuple[str, object]], tuple[str, str, str], l
 
 
 @pytest.mark.parametrize(
-    ("formulas", "replacement", "names", "rejected_numbers"), FORMULA_CASES.values(), ids=list(FORMULA_CASES)
+    ("formulas", "replacement", "names", "rejected_row_numbers"), FORMULA_CASES.values(), ids=list(FORMULA_CASES)
 )
 def test_a_formula_has_a_value_only_if_it_was_computed(
     tmp_path: Path,
     formulas: list[tuple[str, object]],
     replacement: tuple[str, str, str],
     names: list[str],
-    rejected_numbers: list[int],
+    rejected_row_numbers: list[int],
 ) -> None:
     def write_formulas(_: xlsxwriter.Workbook, worksheet: Any) -> None:
         worksheet.write_row(0, 0, ["email", "name"])
@@ -276,7 +276,7 @@ def test_a_formula_has_a_value_only_if_it_was_computed(
     with open_file(path) as source:
         (chunk,) = source.read_chunks()
         assert chunk.frame["name"].tolist() == names
-        assert [row.number for row in chunk.malformed_rows] == rejected_numbers
+        assert [row.number for row in chunk.malformed_rows] == rejected_row_numbers
         for row in chunk.malformed_rows:
             assert f"the cell B{row.number} holds a formula that was never computed" in row.message
         (chunk,) = source.read_chunks(["email"])

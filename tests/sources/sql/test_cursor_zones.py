@@ -54,7 +54,7 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         yield Database(database_kind, url)
 
 
-def read_rows_from(
+def read_row_ids_from_cursor(
     database: Database, column: str, start: str, *, is_table: bool
 ) -> tuple[list[int], IncrementalSource]:
     source_options = {"table": "t"} if is_table else {"query": f"select * from t where {column} >= :cursor"}
@@ -72,7 +72,7 @@ def test_the_time_zone_of_the_session_does_not_change_the_moment_of_a_cursor(
         cursor_value = datetime.fromisoformat(moment)
         if has_zone:
             cursor_value = cursor_value.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=-5)))
-        row_ids, source = read_rows_from(database, column, cursor_value.isoformat(), is_table=is_table)
+        row_ids, source = read_row_ids_from_cursor(database, column, cursor_value.isoformat(), is_table=is_table)
         assert row_ids == list(range(row_id, len(MOMENT_TEXTS))), cursor_value
         largest_value = source.watch.largest_value
         assert isinstance(largest_value, datetime)
