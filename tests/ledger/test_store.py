@@ -193,7 +193,7 @@ def test_a_read_of_confirmed_entries_starts_at_any_identity_and_wraps_around(led
     assert find_ids(identities[1], 0) == []
 
 
-def test_known_since_is_the_end_of_the_run_that_sent_the_create(ledger: Ledger) -> None:
+def test_the_age_of_a_created_entry_counts_from_the_end_of_its_run(ledger: Ledger) -> None:
     base = add_base(ledger)
     bring_to_state(ledger, base, State.CONFIRMED)
     with ledger.transaction() as connection:

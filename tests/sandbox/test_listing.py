@@ -118,7 +118,7 @@ def test_total_count_can_be_capped_or_wrong(client: SandboxClient) -> None:
     assert client.read_page()["TotalCount"] == 28
 
 
-def test_switches_choose_the_smallest_and_the_largest_page(client: SandboxClient) -> None:
+def test_switches_choose_the_smallest_and_the_largest_page_size(client: SandboxClient) -> None:
     client.sandbox.switch(min_limit=5, max_limit=8)
     assert (client.read_page(limit=1)["Limit"], client.read_page(limit=100)["Limit"]) == (5, 8)
 

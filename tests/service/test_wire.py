@@ -286,7 +286,7 @@ def test_the_repr_of_a_request_shows_no_data_of_a_person() -> None:
 # Differences between a value of the source and a value of the list
 
 
-def test_explained_differences_between_source_and_list_are_ignored() -> None:
+def test_a_difference_that_a_rule_explains_is_ignored() -> None:
     cases: list[tuple[str, object, object, bool]] = [
         ("first_name", None, None, False),
         ("first_name", None, "", False),  # service-api.md does not show the value of a field that was not sent

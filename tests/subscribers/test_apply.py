@@ -270,7 +270,8 @@ def test_the_steps_of_a_rule_are_applied_in_their_order() -> None:
     ]
 
 
-def test_a_row_with_only_one_word_such_as_none_has_a_fault() -> None:
+def test_a_row_with_a_single_null_word_has_a_fault() -> None:
+    """A null word is for example "None", "NULL" or "nan". Several null words in one row are missing values."""
     frame = build_frame(
         first=["Ann", "None", "None", "Eve", "None"],
         last=["None", "Lee", "None", "NULL", "Lee"],
