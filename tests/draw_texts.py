@@ -141,16 +141,18 @@ def _read_comments(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield each paragraph and each row of a table of a Markdown page, without code blocks."""
+    """Yield each paragraph of a Markdown page, and each row of a table below the header of the table. Code blocks are
+    left out."""
     text = path.read_text(encoding="utf-8")
     text = _FENCED_BLOCK_PATTERN.sub(lambda block: re.sub(r"[^\n]", "", block[0]), text)
     line = 1
     for block in re.split(r"(\n\s*\n)", text):
         stripped_block = block.strip()
         if stripped_block.startswith("|"):
-            for index, row in enumerate(stripped_block.splitlines()):
+            header, *rows = stripped_block.splitlines()
+            for index, row in enumerate(rows, start=1):
                 if not set(row) <= set("|-: "):
-                    yield line + index, row
+                    yield line + index, f"{header}\n{row}"
         elif len(stripped_block.split()) >= _MIN_WORD_COUNT:
             yield line, stripped_block
         line += block.count("\n")
