@@ -149,7 +149,7 @@ def plan_requests(reading: ListReading, answers: Sequence[Answer]) -> list[Evide
     """
     if not answers:
         requests = _plan_count_requests(reading)
-        # If TotalCount is ignored, only the rows of the answers are evidence.
+        # The look-ups need not wait for the counts if the list does not change, or if TotalCount is ignored.
         if reading.is_list_quiet or not reading.is_total_checked:
             requests += _plan_look_ups(reading, len(requests))
         return requests

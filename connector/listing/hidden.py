@@ -129,7 +129,7 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
 
 # The largest number of rows in an answer. The rows show whether the service has applied the filter.
 _SAMPLE_ROW_COUNT = 50
-_MIN_FIRST_ID_WITH_OLDER_IDS = 2  # Ids begin with 1, so only an id of 2 or more can have an older id
+_MIN_FIRST_ID_WITH_OLDER_IDS = 2  # Ids begin with 1. If the list begins with the Id 1, no subscriber is older
 
 
 async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:

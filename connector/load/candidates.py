@@ -80,12 +80,12 @@ def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity
         return [None] * len(indexes)
     identity_texts = planned_chunk.subscribers[identity_field].iloc[list(indexes)]
     omitted_zips = planned_chunk.omitted_zips.reindex(identity_texts.index)
-    row_numbers, name = (
-        planned_chunk.chunk.row_numbers[identity_texts.index.to_numpy()].tolist(),
-        planned_chunk.chunk.name,
-    )
+    chunk = planned_chunk.chunk
+    row_numbers = chunk.row_numbers[identity_texts.index.to_numpy()].tolist()
     return [
-        None if pd.isna(omitted_zip) else Omission(Row(row_number, name, (), ()), str(identity_text), str(omitted_zip))
+        None
+        if pd.isna(omitted_zip)
+        else Omission(Row(row_number, chunk.name, (), ()), str(identity_text), str(omitted_zip))
         for omitted_zip, identity_text, row_number in zip(
             omitted_zips.tolist(), identity_texts.tolist(), row_numbers, strict=True
         )

@@ -176,7 +176,8 @@ class Settler:
         for entry in unknown_entries:
             unresolved_create = self._find_unresolved_create(entry)
             is_look_up_fresh = unresolved_create.is_of_this_run and now <= unresolved_create.valid_until
-            # After `valid_until`, another program may have created the subscriber in another spelling.
+            # The first look-up is valid until `valid_until`. Later, another program may have created the subscriber in
+            # another spelling.
             keys.append(build_entry_key(entry, ignores_case=policy.looks_up_first and not is_look_up_fresh))
         return KeyGroup(self._session.access, keys)
 

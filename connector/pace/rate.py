@@ -39,10 +39,10 @@ round trip, and the time of the refused requests. With 20, a ramp loses 1/21 of 
 would find a raised limit late."""
 
 _MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S = 2.0
-"""For the maximum length of a ramp, the cost of a refusal counts as at least this many seconds. With a smaller value,
-the service refuses more than 3 % of the requests under a limit of 5 requests/s without pauses."""
+"""Least cost of a refusal (s) when the maximum length of a ramp is computed. With a smaller value,
+the service refuses more than 3 % of the requests if its limit is 5 requests/s and it asks for no pauses."""
 
-_MIN_REFUSAL_COST_S = 0.3  # for a shorter ramp, the cost of a refusal counts as at least this many seconds
+_MIN_REFUSAL_COST_S = 0.3  # least cost of a refusal (s) when the length of a shorter ramp is computed
 _MIN_RAMP_RISE_SHARE = 0.015  # the lower end of a ramp is at least this share below its upper end
 # Above the upper end of a ramp, the excess of the rate grows by the factor e in this many seconds. If the limiter
 # counts in a longer window, the excess grows by this factor in one window.

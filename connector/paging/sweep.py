@@ -25,11 +25,11 @@ from connector.paging.overlap import (
     mark_first_occurrences,
 )
 
-CONVINCING_ROW_COUNT = 16
+MIN_ROWS_TO_PROVE_ORDER = 16
 """A page needs this many rows to be evidence of id order. By chance, 16 rows are in id order once in 16! = 2 *
 10**13."""
 
-_LAST_PAGE_ROW_COUNT = 2 * CONVINCING_ROW_COUNT
+_LAST_PAGE_ROW_COUNT = 2 * MIN_ROWS_TO_PROVE_ORDER
 """The planned number of rows of the last page of the list. Half of these rows may vanish before the page is read, and
 the page is still evidence of id order."""
 
@@ -298,7 +298,7 @@ class Sweep:
         self.next_offset = self._compute_next_offset(page)
 
     def _record_order(self, ids: IdArray) -> None:
-        self.are_pages_long_enough &= len(ids) >= CONVINCING_ROW_COUNT
+        self.are_pages_long_enough &= len(ids) >= MIN_ROWS_TO_PROVE_ORDER
         if not self.has_overlaps and self._last_page is not None:
             ids = np.concatenate([self._last_page.ids[-1:], ids])
         if len(ids) > 1:

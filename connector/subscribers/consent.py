@@ -19,7 +19,7 @@ from connector.subscribers.checks import (
     translate_cells,
 )
 from connector.subscribers.identity import Mask
-from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header, split_header
+from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header, separate_words
 
 ACTIVE_HEADERS = (
     "is_active", "Accepts Email Marketing", "Accepts Marketing",  # Shopify, new and old
@@ -50,7 +50,7 @@ _REFUSAL_PATTERN = re.compile(  # these words count only with a word for news or
 # These words count only in a header with a word for news. Next to "mail", "cancel" may have another meaning.
 _ENDED_CONSENT_PATTERN = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")
 
-# Headers as `split_header` writes them.
+# Headers as `separate_words` writes them.
 _MAIL_NOUNS = (
     rf"(\w*mail\w*|correos?|courriels?|\w*({_NEWSLETTER_WORD_PATTERN})\w*|reclame|publicidade?|publicite|pubblicita"
     r"|reklam\w*|promo\w*)\b"
@@ -100,7 +100,7 @@ def is_unsubscribed_header(column: str) -> bool:
     has_newsletter_word = re.search(_NEWSLETTER_WORD_PATTERN, header) is not None
     if (has_newsletter_word or _MAIL_PATTERN.search(header)) and _REFUSAL_PATTERN.search(header):
         return True
-    header_words = split_header(column)
+    header_words = separate_words(column)
     return (has_newsletter_word and bool(_ENDED_CONSENT_PATTERN.search(header))) or bool(
         _NEGATED_HEADER_PATTERN.search(header_words) and not _YES_WORD_PATTERN.search(header_words)
     )

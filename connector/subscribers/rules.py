@@ -129,7 +129,7 @@ def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
     if rule.format and kind is not FieldKind.DATE:
         yield f"{name}: only birthday can have a format; remove format"
     if not rule.is_trimmed and kind not in (FieldKind.TEXT, FieldKind.NULLABLE_TEXT):
-        yield f"{name}: trim: false is for texts only; remove trim"
+        yield f"{name}: only a field of texts may have `trim: false`; remove trim"
 
 
 def _find_faults(rule: ColumnRule) -> Iterator[str]:
@@ -189,7 +189,7 @@ def normalise_header(header: str) -> str:
     return "".join(character for character in folded_header if character.isalnum())
 
 
-def split_header(header: str) -> str:
+def separate_words(header: str) -> str:
     """Return the words of a header in lower case and without accents, separated by one blank. A capital letter begins
     a word (`doNotEmail`)."""
     separated_words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", header)

@@ -172,8 +172,9 @@ def _delete_job_records(ledger_url: str, job: str) -> str:
     from connector.ledger.receipts import delete_pending_receipts_of_job
 
     with open_ledger(ledger_url, may_create=False) as ledger, ledger.transaction() as connection:
-        problems, receipts = end_problems_of_job(connection, job), delete_pending_receipts_of_job(connection, job)
-    return f"{count(problems, 'open problem')} and {count(receipts, 'receipt')} of the job {job} deleted"
+        problem_count = end_problems_of_job(connection, job)
+        receipt_count = delete_pending_receipts_of_job(connection, job)
+    return f"{count(problem_count, 'open problem')} and {count(receipt_count, 'receipt')} of the job {job} deleted"
 
 
 def _show_status(status: Mapping[str, Any], state_dir: Path, console: PlainConsole, *, is_single_run: bool) -> None:

@@ -132,9 +132,9 @@ RULE_FAULTS = [  # the rule of first_name, and a part of the message
 FIELD_FAULTS = [  # the text of the fields, and a part of the message
     ("email: {column: e, default: a@x.com}", "a fixed default would give many rows the same email"),
     ("email: {value: a@x.com}", "a fixed value would give many rows the same email"),
-    ("email: {column: e, trim: false}", "email: trim: false is for texts only; remove trim"),
+    ("email: {column: e, trim: false}", "email: only a field of texts may have `trim: false`; remove trim"),
     ("email: e\n    tags: {column: t, split: ''}", "tags.split: must not be empty"),
-    ("email: e\n    tags: {column: t, trim: false}", "tags: trim: false is for texts"),
+    ("email: e\n    tags: {column: t, trim: false}", "tags: only a field of texts may have `trim: false`"),
     ("email: e\n    phone: {column: t, e164: Germany}", "phone.e164.region: must be two letters, such as DE"),
     ("email: e\n    phone: {column: t, e164: {region: DE, otherwise: drop}}", "otherwise: must be reject or keep, not"),
 ]  # fmt: skip

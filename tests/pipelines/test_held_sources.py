@@ -16,7 +16,7 @@ PEOPLE_COUNT = int(os.environ.get("CONNECTOR_TEST_HELD_PEOPLE", "200"))
 CREATES_PER_S = 250 if PEOPLE_COUNT > 10_000 else 100  # max_rate of the job
 DATABASE_TIMEOUT_S = 1  # the database closes the connection of a client that reads nothing for this long
 
-_SERIES_QUERIES = {
+_QUERIES_OF_PEOPLE = {
     "postgresql": "select 'p' || n || '@example.com', true from generate_series(1, {number}) as s(n)",
     "sqlite": (
         "with recursive s(n) as (select 1 union all select n + 1 from s where n < {number}) "
@@ -37,7 +37,7 @@ def open_impatient_database(database_kind: str) -> Iterator[Database]:
             database.run(f"alter database {name} set idle_in_transaction_session_timeout = '{DATABASE_TIMEOUT_S}s'")
         database.run(
             "create table customers (email varchar(80), is_active boolean)",
-            f"insert into customers {_SERIES_QUERIES[database_kind].format(number=PEOPLE_COUNT)}",
+            f"insert into customers {_QUERIES_OF_PEOPLE[database_kind].format(number=PEOPLE_COUNT)}",
         )
         yield database
 

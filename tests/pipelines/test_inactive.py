@@ -31,7 +31,8 @@ def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_b
     write_job(connector, SUPPRESS_INACTIVE)
     connector.run_json("plan", "job.yaml").expect_rows(read=3, suppressed=1, created=2)
     result = connector.sync().expect(0, read=3, suppressed=1, created=2)
-    # With filters, the list is read as well: a filter that shows only base 7 does not prove absence from base 9.
+    # Besides its look-ups, the run reads the whole list, because a filter that shows only base 7 does not prove
+    # absence from base 9.
     assert result.report["requests"]["list"]["sent"] < 80
     assert {(9, "bob@x.org"), (9, "eve@x.org")} <= set(count_by_base(connector.sandbox))
     assert (9, "ann@x.org") not in count_by_base(connector.sandbox)

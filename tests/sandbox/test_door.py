@@ -14,9 +14,7 @@ from tests.sandbox.client import CREATE_PATH, LIST_PATH, SEND_PATH, SandboxClien
 
 
 @pytest.mark.parametrize(("method", "path"), [("POST", CREATE_PATH), ("GET", LIST_PATH), ("POST", SEND_PATH)])
-def test_an_operation_requires_the_token_in_the_form_of_the_switch(
-    client: SandboxClient, method: str, path: str
-) -> None:
+def test_an_operation_refuses_a_request_without_its_token(client: SandboxClient, method: str, path: str) -> None:
     for template in ("", "wrong", "Bearer {token}", "{token}x"):
         reply = client.request(method, path, b"{}", Authorization=template.replace("{token}", client.sandbox.token))
         assert (reply.status, reply.json["success"]) == (401, False)

@@ -86,7 +86,7 @@ def test_an_inactive_subscriber_gets_an_email_only_if_the_job_allows_it(mailer: 
     ("switches", "seeded_people_count"),
     [({"hide": "inactive"}, 0), ({"filters": "ignored"}, 0), ({"activity": "omit_false"}, 20)],
 )  # fmt: skip
-def test_inactive_subscribers_are_found_in_each_form_of_the_list(
+def test_inactive_subscribers_get_no_email_even_if_the_list_hides_their_activity(
     mailer: Connector, switches: dict[str, str], seeded_people_count: int
 ) -> None:
     if seeded_people_count:
