@@ -86,6 +86,15 @@ def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None
     assert len(listed_ids) == len(set(listed_ids))
 
 
+def test_a_large_deletion_of_read_rows_needs_no_second_sweep() -> None:
+    certificate, pages, listed_ids = read_list(list(range(1, 501)), {2: build_deletion(0, 50)})
+
+    # The unread rows move 50 ranks up the list, so the page at 190 lacks 45 of them, and an earlier page is read.
+    assert list_offsets(pages)[:4] == [0, 95, 190, 163]
+    assert (certificate.reason, certificate.sweeps) == (CertificateReason.ID_ORDER, 1)
+    assert set(range(51, 501)) <= set(listed_ids)
+
+
 def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None:
     def move_row_to_head_and_delete_other_row(rows: Rows) -> None:
         rows.insert(0, rows.pop(450))  # each row that was read moves one rank down the list
