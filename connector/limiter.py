@@ -24,7 +24,6 @@ from connector.service.wire import (
 _SHORT_WAIT_S = 0.05  # seconds: a wait of at most this time is not interrupted if the run must stop
 _SHOWN_WAIT_S = 2.0  # seconds: a longer wait is shown to the user, with its reason
 _REQUEST_TIMEOUT_STATUS = 408
-_NOUN_BY_OPERATION = {"create": "create", "send": "email", "list": "page"}
 
 Answer = CreatedAnswer | EmailAccepted | Refused | AmbiguousResult | NotSent
 
@@ -41,7 +40,7 @@ class RequestLimiter:
         self._stop, self._client = stop, client
         self._rate, self._concurrency = pace.rate, pace.concurrency
         self._breaker = pace.breaker
-        self._noun = _NOUN_BY_OPERATION[operation]
+        self._noun = "create" if operation == "create" else "email"
         self._in_flight_count = 0
         self._may_have_room = asyncio.Event()
 
@@ -53,7 +52,7 @@ class RequestLimiter:
     async def acquire_slot(self) -> bool:
         """Wait for a slot. Return False, without a slot, if the run must stop."""
         while not self._stop.is_stopping:
-            wait_s = self._acquire_or_find_wait()
+            wait_s = self._admit_or_find_wait()
             if wait_s <= 0:
                 return True
             if wait_s < inf:
@@ -65,7 +64,7 @@ class RequestLimiter:
 
     def try_to_acquire_slot(self) -> bool:
         """Acquire a slot if a request may leave now. Return whether a slot was acquired."""
-        return not self._stop.is_stopping and self._acquire_or_find_wait() <= 0
+        return not self._stop.is_stopping and self._admit_or_find_wait() <= 0
 
     def release_slot(self) -> None:
         """Release the slot. Only `wake_waiting_caller` wakes a caller that waits for a slot."""
@@ -115,25 +114,19 @@ class RequestLimiter:
         may_continue = await stop.sleep(seconds)
         while may_continue and not self._breaker.is_open:
             now = stop.clock.monotonic()
-            if self._client.paused_until > now or now > deadline:
+            if self.is_pausing(now) or now > deadline:
                 return False
             if (wait_s := self._rate.admit_or_compute_wait(now)) <= 0:
                 return True
             may_continue = await stop.sleep(wait_s)
         return False
 
-    def _acquire_or_find_wait(self) -> float:
+    def _admit_or_find_wait(self) -> float:
         """Return 0 if a slot was acquired, so that a request must leave now. Else return the seconds to wait, or inf if
         the caller must wait for the next answer."""
         if self._in_flight_count >= self._concurrency.allowed_count:
             return inf
-        wait_s = self._admit_or_find_wait(self._stop.clock.monotonic())
-        self._in_flight_count += wait_s <= 0
-        return wait_s
-
-    def _admit_or_find_wait(self, now: float) -> float:
-        """Return 0 if a request may leave, and count the request as sent. Else return the seconds to wait, or inf if
-        the caller must wait for the next answer."""
+        now = self._stop.clock.monotonic()
         pause_s = self._client.paused_until - now
         if pause_s > MAX_PAUSE_S:
             pause_ends_at = self._stop.clock.now() + timedelta(seconds=pause_s)
@@ -145,6 +138,7 @@ class RequestLimiter:
         wait_s = self._breaker.wait(now) or self._rate.admit_or_compute_wait(now)
         if wait_s <= 0:
             self._breaker.record_departure(now)
+            self._in_flight_count += 1
         return wait_s
 
     async def _wait_for_turn(self, wait_s: float) -> None:

@@ -123,15 +123,15 @@ class Sender(Generic[Item, AnswerT, Result]):
             raise
 
     async def _send_alone(self, item: Item) -> None:
-        is_item_done = False
-        while not is_item_done:
+        while True:
             has_slot = False
             try:
                 has_slot = await self._limiter.acquire_slot()
             finally:
                 if not has_slot:
                     self._delivery.give_up(item, GiveUpReason.STOPPED)
-            is_item_done = await self._attempt_item(item) if has_slot else True
+            if not has_slot or await self._attempt_item(item):
+                return
 
     async def _send_together(self, fetch_items: FetchItems[Item]) -> None:
         queue = SendQueue[Item](self._max_in_flight_count)

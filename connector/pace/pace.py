@@ -31,17 +31,6 @@ class Breaker:
     """A circuit breaker. While the breaker is closed, every request may leave. While the breaker is open, one probe at
     a time may leave, and the waits between probes grow."""
 
-    __slots__ = (
-        "_count_of_429",
-        "_failed_at",
-        "_failing_since",
-        "_failures_in_row",
-        "_first_429_at",
-        "_probe_at",
-        "_probe_sent_at",
-        "_wait_s",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self._failures_in_row = 0
         self._failing_since = inf
@@ -111,8 +100,6 @@ class Breaker:
 
 class Pace:
     """The controllers of one run: `rate`, `concurrency` and `breaker`."""
-
-    __slots__ = ("breaker", "concurrency", "rate")
 
     def __init__(
         self,

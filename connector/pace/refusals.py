@@ -58,20 +58,6 @@ class TemporaryRefusals:
     are the kinds that an earlier run has met. All times are monotonic, in seconds.
     """
 
-    __slots__ = (
-        "_final_kinds",
-        "_has_accepted_create",
-        "_latest_kinds",
-        "_long_series_began_at",
-        "_reduced_pace_counts",
-        "_refused_retry_counts",
-        "_series_kind",
-        "_series_length",
-        "_suspect_kinds",
-        "accepted_kinds",
-        "earlier_kinds",
-    )  # fmt: skip
-
     def __init__(self) -> None:
         self.earlier_kinds: set[str] = set()
         self.accepted_kinds: set[str] = set()

@@ -29,6 +29,7 @@ from connector.service.transport import open_transport
 from connector.service.wire import (
     MAX_LIMIT,
     OPERATIONS,
+    SEND_PATH,
     AmbiguousResult,
     CreatedAnswer,
     EmailAccepted,
@@ -43,7 +44,6 @@ from connector.service.wire import (
     Rows,
     build_create_request,
     build_list_request,
-    build_send_request,
     is_rate_limit,
     is_rate_limited,
 )
@@ -87,17 +87,6 @@ class Client:
     and that may be temporary. If a request for a page gets a refusal of such a kind, the page is requested again.
     """
 
-    __slots__ = (
-        "_clock",
-        "_mask",
-        "_transport",
-        "_used_limits",
-        "counts",
-        "paused_until",
-        "rate",
-        "temporary_refusals",
-    )
-
     def __init__(
         self, transport: RequestSender, mask_message: MaskMessage, clock: Clock, rate: RateController | None = None
     ) -> None:
@@ -117,7 +106,7 @@ class Client:
 
     async def create_subscriber(self, body: bytes) -> CreatedAnswer | Refused | AmbiguousResult | NotSent:
         """Create one subscriber (service-api.md 4.2). `body` is a result of `encode_subscriber`."""
-        return await self._send_and_parse("create", build_create_request(body), parse_create_answer)
+        return await self._send_and_parse(build_create_request(body), parse_create_answer)
 
     async def list_subscribers(
         self,
@@ -134,29 +123,29 @@ class Client:
             if (not_sent_answer := await self._wait_until_pause_ends()) is not None:  # a pause may have begun meanwhile
                 return not_sent_answer
         sent_at = self._clock.monotonic()
-        raw_answer = await self._send_request(self.counts["list"], build_list_request(self._vary_limit(query)))
-        if isinstance(raw_answer, RawAnswer):
-            answered_at = self._clock.monotonic()
-            answer = await parse(
-                raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask_message=self._mask
+        raw_answer = await self._send_request(build_list_request(self._vary_limit(query)))
+        if not isinstance(raw_answer, RawAnswer):
+            return raw_answer
+        answered_at = self._clock.monotonic()
+        answer = await parse(
+            raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask_message=self._mask
+        )
+        self._count_answer("list", answer)
+        if isinstance(answer, ListPage) and logger.isEnabledFor(logging.DEBUG):
+            log_values = {"offset": query.offset, "rows": len(cast(Sized, answer.subscribers))}
+            log_format = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
+            logger.debug(log_format, log_values | {"total_count": answer.total_count})
+        if isinstance(answer, Refused):
+            is_kind_possibly_temporary = self.temporary_refusals.may_be_temporary(
+                build_refusal_kind(answer.status, answer.message)
             )
-            self._count_answer("list", answer)
-            if isinstance(answer, ListPage) and logger.isEnabledFor(logging.DEBUG):
-                log_values = {"offset": query.offset, "rows": len(cast(Sized, answer.subscribers))}
-                log_format = "page: %(rows)d rows at offset %(offset)d, TotalCount %(total_count)s"
-                logger.debug(log_format, log_values | {"total_count": answer.total_count})
-            if isinstance(answer, Refused):
-                is_kind_possibly_temporary = self.temporary_refusals.may_be_temporary(
-                    build_refusal_kind(answer.status, answer.message)
-                )
-                # A page past the end is refused with a 4xx status. So a refusal with a 2xx status may be temporary.
-                answer = replace(answer, may_be_temporary=is_kind_possibly_temporary or answer.status < 300)
-            if is_rate_limited(answer):
-                self.rate.record_refusal(sent_at, answered_at, answer.retry_after_s)
-            else:
-                self.rate.record_served_request(sent_at, answered_at)
-            return answer
-        return raw_answer
+            # A page past the end is refused with a 4xx status. So a refusal with a 2xx status may be temporary.
+            answer = replace(answer, may_be_temporary=is_kind_possibly_temporary or answer.status < 300)
+        if is_rate_limited(answer):
+            self.rate.record_refusal(sent_at, answered_at, answer.retry_after_s)
+        else:
+            self.rate.record_served_request(sent_at, answered_at)
+        return answer
 
     def _vary_limit(self, query: ListQuery) -> ListQuery:
         """Return the query with a limit that no earlier request with this query had."""
@@ -169,33 +158,29 @@ class Client:
 
     async def send_email(self, body: bytes) -> EmailAccepted | Refused | AmbiguousResult | NotSent:
         """Send one email (service-api.md 4.1). `body` is a result of `connector.mail.message.encode_email`."""
-        return await self._send_and_parse("send", build_send_request(body), parse_send_answer)
+        return await self._send_and_parse(Request("send", "POST", SEND_PATH, (), body), parse_send_answer)
 
-    async def _send_and_parse(
-        self, operation: Operation, request: Request, parse: Callable[..., T]
-    ) -> T | NotSent | AmbiguousResult:
-        raw_answer = await self._send_request(self.counts[operation], request)
+    async def _send_and_parse(self, request: Request, parse: Callable[..., T]) -> T | NotSent | AmbiguousResult:
+        raw_answer = await self._send_request(request)
         if not isinstance(raw_answer, RawAnswer):
             return raw_answer
         answer = parse(
             raw_answer.status, raw_answer.headers, raw_answer.body, self._clock.now(), mask_message=self._mask
         )
-        self._count_answer(operation, answer)
+        self._count_answer(request.operation, answer)
         return answer
 
-    async def _send_request(
-        self, request_counts: RequestCounts, request: Request
-    ) -> RawAnswer | NotSent | AmbiguousResult:
+    async def _send_request(self, request: Request) -> RawAnswer | NotSent | AmbiguousResult:
         if (not_sent_answer := await self._wait_until_pause_ends()) is not None:
             return not_sent_answer
-        request_counts.sent += 1
+        self.counts[request.operation].sent += 1
         sent_at = self._clock.monotonic()
         raw_answer = await self._transport.send(request)
         answered_at = self._clock.monotonic()
         if logger.isEnabledFor(logging.DEBUG):
             _log_request(request, raw_answer, answered_at - sent_at)
         if not isinstance(raw_answer, RawAnswer):
-            request_counts.failed += 1
+            self.counts[request.operation].failed += 1
         return raw_answer
 
     async def _wait_until_pause_ends(self) -> NotSent | None:
@@ -207,16 +192,15 @@ class Client:
         return None
 
     def _count_answer(self, operation: Operation, answer: object) -> None:
-        request_counts = self.counts[operation]
         if not isinstance(answer, Refused | AmbiguousResult):
             return
         result_name = "refused" if isinstance(answer, Refused) else "unclear"
         log_values = {"operation": operation, "status": answer.status, "result": result_name}
         logger.info("refusal: %(operation)s %(result)s, status %(status)s", log_values)
         if is_rate_limit(answer.status, answer.retry_after_s):
-            request_counts.limited += 1
+            self.counts[operation].limited += 1
         elif isinstance(answer, AmbiguousResult):
-            request_counts.failed += 1
+            self.counts[operation].failed += 1
         if answer.retry_after_s:
             logger.info("pause: the service sent Retry-After: %(seconds)g s", {"seconds": answer.retry_after_s})
             self.paused_until = max(self.paused_until, self._clock.monotonic() + answer.retry_after_s)

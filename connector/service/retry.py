@@ -50,8 +50,6 @@ class Retrier:
     attempts. If all attempts of a read have failed, the next reads get only one attempt, until a read succeeds.
     """
 
-    __slots__ = ("_budget", "_clock", "_has_given_up", "_max_attempts", "_max_span_s", "_random")
-
     def __init__(
         self,
         max_attempts: int = 6,
@@ -73,11 +71,8 @@ class Retrier:
         (architecture 4.6). `sleep` replaces the clock's sleep.
         """
         self._budget.record_request(self._clock.monotonic())
-        answer = await attempt()
-        if type(answer) is not NotSent:
-            return answer
         return await self._retry_attempts(
-            answer, attempt, lambda last_answer: isinstance(last_answer, NotSent), request_counts, sleep
+            await attempt(), attempt, lambda answer: isinstance(answer, NotSent), request_counts, sleep
         )
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], request_counts: RequestCounts) -> _Answer:
@@ -175,8 +170,6 @@ _MIN_RETRIES = 10
 class RetryBudget:
     """The number of allowed retries: 10 % of the requests of the last ten seconds, and at least 10. The time is passed
     as an argument, in seconds."""
-
-    __slots__ = ("_counts_of_seconds",)
 
     def __init__(self) -> None:
         # A list for each second: [the second, number of requests, number of retries].

@@ -40,13 +40,10 @@ class _ConnectionCutError(aiohttp.ClientError):
 class Transport:
     """Sends requests to one service over a pool of connections. `open_transport` creates the object."""
 
-    __slots__ = ("_base_url", "_headers", "_posted_headers", "_session", "_timeout_s", "_urls")
-
     def __init__(self, session: aiohttp.ClientSession, service: Service) -> None:
         self._session = session
         self._base_url = service.base_url
         self._timeout_s = service.timeout_s
-        self._urls: dict[str, URL] = {}
         # These are headers of each request. aiohttp would send headers of the session, with the token, to a proxy.
         headers = {"Authorization": service.reveal_authorization(), "Accept": "application/json"}
         self._headers = CIMultiDict({**headers, "Cache-Control": "no-cache"})  # no cache may answer (RFC 9111, 5.2.1.4)
@@ -59,10 +56,14 @@ class Transport:
         if request.body is not None and len(request.body) > 2**20:
             # aiohttp sends a file in parts, and would log a warning for more than 1 MiB of bytes.
             body = io.BytesIO(request.body)
+        url_text = self._base_url + request.path
+        if request.query:
+            # Encode the query here, because yarl would leave some characters that the service would misread.
+            url_text += f"?{urlencode(request.query, quote_via=quote)}"
         try:
             async with self._session.request(
                 request.method,
-                self._build_url(request),
+                URL(url_text, encoded=True),
                 data=body,
                 headers=self._headers if request.body is None else self._posted_headers,
                 allow_redirects=False,
@@ -78,15 +79,6 @@ class Transport:
                 return await _read_body_up_to_limit(response, content_length or 0)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return _translate_error(error, self._timeout_s)
-
-    def _build_url(self, request: Request) -> URL:
-        url = self._urls.get(request.path)
-        if url is None:
-            url = self._urls[request.path] = URL(self._base_url + request.path, encoded=True)
-        if request.query:
-            # Encode the query here, because yarl would leave some characters that the service would misread.
-            return URL(f"{url}?{urlencode(request.query, quote_via=quote)}", encoded=True)
-        return url
 
 
 @asynccontextmanager

@@ -4,7 +4,6 @@ The request goes to the address in the job, and does not contain the token of th
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 from urllib.parse import urlsplit
@@ -18,7 +17,7 @@ def read_key(secret: str) -> bytes:
     """Return the key of a secret (`whsec_` and base64). Raises ValueError if the secret has another form."""
     try:
         key = base64.b64decode(secret.removeprefix(_KEY_PREFIX), validate=True)
-    except (binascii.Error, ValueError):
+    except ValueError:
         key = b""
     if not _MIN_KEY_BYTES <= len(key) <= _MAX_KEY_BYTES:
         raise ValueError(

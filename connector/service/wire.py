@@ -35,7 +35,7 @@ MAX_LIMIT = 1000
 
 _CREATE_PATH = "/api/subscribers/create-subscriber/"
 _LIST_PATH = "/api/subscribers/subscribers-list/"
-_SEND_PATH = "/api/emails/send-instant-email/"
+SEND_PATH = "/api/emails/send-instant-email/"
 
 
 # The class is not frozen, because creating a frozen object takes three times as long, and each row needs an object.
@@ -116,12 +116,6 @@ def build_list_request(query: ListQuery) -> Request:
     )
     query_values = tuple((name, str(value)) for name, value in parameters if value is not None)
     return Request("list", "GET", _LIST_PATH, query_values)
-
-
-def build_send_request(body: bytes) -> Request:
-    """Return the request that sends one email (service-api.md 4.1). `body` is a result of
-    `connector.mail.message.encode_email`."""
-    return Request("send", "POST", _SEND_PATH, (), body)
 
 
 def _read_number(name: str, value: object) -> int:
@@ -240,15 +234,10 @@ MaskMessage = Callable[[str], str]
 """A function that removes secrets from a message of the service, before the message is cut to length."""
 
 
-_RATE_LIMIT_STATUSES_WITH_RETRY_AFTER = frozenset({403, 503})
-
-
 def is_rate_limit(status: int | None, retry_after_s: float | None) -> bool:
     """Return whether an answer means that requests come too fast (architecture 2). Such an answer has the status 429,
     or 503 or 403 with a Retry-After."""
-    return status == TOO_MANY_REQUESTS or (
-        status in _RATE_LIMIT_STATUSES_WITH_RETRY_AFTER and retry_after_s is not None
-    )
+    return status == TOO_MANY_REQUESTS or (status in (403, 503) and retry_after_s is not None)
 
 
 def is_rate_limited(answer: object) -> TypeGuard[Refused | AmbiguousResult]:
@@ -260,8 +249,6 @@ def is_rate_limited(answer: object) -> TypeGuard[Refused | AmbiguousResult]:
 
 
 # A subscriber as JSON
-
-_SENT_FIELDS: Final = tuple(field for field in FIELDS if field.is_sent)
 
 
 def _find_sent_type(kind: FieldKind) -> type:
@@ -292,7 +279,7 @@ in this object, and its type."""
 
 _PATH_BY_NAME: Final = {field.name: (field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS}
 _FULL_ENCODING_PLAN: Final[EncodingPlan] = tuple(
-    (field.name, *_PATH_BY_NAME[field.name], _find_sent_type(field.kind)) for field in _SENT_FIELDS
+    (field.name, *_PATH_BY_NAME[field.name], _find_sent_type(field.kind)) for field in FIELDS if field.is_sent
 )
 
 
