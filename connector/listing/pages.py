@@ -207,7 +207,14 @@ async def read_pages(
     """Fetch every page that `pager` asks for, with at most as many in flight as `concurrency_limit` allows, and yield
     the pages. Raises ListFailed.
     """
-    await fetcher.request_pages(_choose_pages(pager, concurrency_limit), is_list_unchanging=pager.is_list_unchanging)
+
+    async def request_pages() -> None:
+        page = pager.decide_next_page()
+        later_pages = pager.decide_pages_ahead(concurrency_limit.allowed_count - 1)
+        pages = [] if page is None else [page, *later_pages]
+        await fetcher.request_pages(pages, is_list_unchanging=pager.is_list_unchanging)
+
+    await request_pages()
     while (page := pager.decide_next_page()) is not None:
         try:
             list_page = await fetcher.receive_next_page()
@@ -215,33 +222,17 @@ async def read_pages(
             if page.expected_end is None or not failure.is_query_refused:
                 raise
             pager.add_page(NO_IDS, total_count=page.expected_end, offset=page.offset, limit=None)
-            await fetcher.request_pages(
-                _choose_pages(pager, concurrency_limit), is_list_unchanging=pager.is_list_unchanging
-            )
+            await request_pages()
             continue
-        ids = read_ids(row_form, list_page)
+        ids = row_form.read_ids(list_page.subscribers)
+        if ids is None:  # the connector compares pages by their ids
+            raise ListFailed(NO_WHOLE_ID_MESSAGE)
         new_row_mask = pager.add_page(
             ids, total_count=list_page.total_count, offset=list_page.offset, limit=list_page.limit
         )
-        await fetcher.request_pages(
-            _choose_pages(pager, concurrency_limit), is_list_unchanging=pager.is_list_unchanging
-        )
+        await request_pages()
         await asyncio.sleep(0)  # with this pause, the next request leaves before the caller works on this page
-        yield ReceivedPage(page.sweep_number, list_page.subscribers, ids, new_row_mask, pager.total_count)
-
-
-def _choose_pages(pager: Pager, concurrency_limit: ConcurrencyLimit) -> list[PageRequest]:
-    page = pager.decide_next_page()
-    return [] if page is None else [page, *pager.decide_pages_ahead(concurrency_limit.allowed_count - 1)]
-
-
-def read_ids(row_form: RowForm[Rows], list_page: ListPage[Rows]) -> IdArray:
-    """Return the ids of the subscribers. Raises ListFailed if an Id is not a whole number, because the connector
-    compares pages by their ids."""
-    ids = row_form.read_ids(list_page.subscribers)
-    if ids is None:
-        raise ListFailed(NO_WHOLE_ID_MESSAGE)
-    return ids
+        yield ReceivedPage(page.sweep_number, list_page.subscribers, ids, new_row_mask, list_page.total_count)
 
 
 class PageFetcher(Generic[Rows]):

@@ -51,11 +51,6 @@ class Pager:
         self._reason: CertificateReason | None = None
 
     @property
-    def id_count(self) -> int:
-        """The number of different ids that the current sweep has shown until now."""
-        return len(self._sweep.seen_ids)
-
-    @property
     def ids(self) -> IdArray:
         """The ids that the current sweep has shown until now, in ascending order."""
         return self._sweep.seen_ids.to_array()
@@ -64,11 +59,6 @@ class Pager:
     def page_size(self) -> int:
         """The number of rows of a full page, which may be less than the limit of a request."""
         return self._sweep.page_size
-
-    @property
-    def total_count(self) -> int | None:
-        """The latest TotalCount of the whole list."""
-        return self._last_total
 
     def decide_next_page(self) -> PageRequest | None:
         """Return the next page to ask for, or None if the reading has ended."""
@@ -125,7 +115,7 @@ class Pager:
             order=_decide_order(self._sweep),
             sweeps=self._sweep_count,
             pages=self._page_count,
-            distinct=self.id_count,
+            distinct=len(self._sweep.seen_ids),
             total_first=self._first_total,
             total_last=self._last_total,
             appeared=appeared_count,
@@ -140,12 +130,17 @@ class Pager:
         sweep, ids = self._sweep, self._sweep.seen_ids.to_array()
         is_at_end = sweep.sweep_end is SweepEnd.AT_END
         if is_at_end and self._previous_sweep is not None:
-            self._record_newcomers(ids)
+            newcomer_mask = ~mark_contained_ids(self._previous_ids, ids) & ~self._vanished_ids.mark_contained_ids(ids)
+            newcomer_mask &= ~self._newcomer_ids.mark_contained_ids(ids)
+            self._newcomer_ids.add(ids[newcomer_mask])
         self._reason = self._decide_reason(sweep, ids)
         if self._reason is not None:
             return
         if is_at_end:  # a sweep that did not reach the end does not show which subscribers were on the list
-            self._record_vanished(ids)
+            earlier_ids = self._vanished_ids.to_array()
+            self._vanished_ids = IdSet()
+            self._vanished_ids.add(earlier_ids[~mark_contained_ids(ids, earlier_ids)])
+            self._vanished_ids.add(self._previous_ids[~mark_contained_ids(ids, self._previous_ids)])
             self._previous_sweep, self._previous_ids = sweep, ids
         sweep.seen_ids = IdSet()
         self._sweep = Sweep(self._limit, has_overlaps=sweep.has_overlaps and sweep.sweep_end is not SweepEnd.MISPAGED)
@@ -190,17 +185,6 @@ class Pager:
             return CertificateReason.TOTAL_COUNT
         self._total_count_check = TotalCountCheck.IGNORED
         return reason_without_total_count
-
-    def _record_newcomers(self, ids: IdArray) -> None:
-        unknown_ids = ids[~mark_contained_ids(self._previous_ids, ids) & ~self._vanished_ids.mark_contained_ids(ids)]
-        self._newcomer_ids.add(unknown_ids[~self._newcomer_ids.mark_contained_ids(unknown_ids)])
-
-    def _record_vanished(self, ids: IdArray) -> None:
-        """Keep the ids of earlier sweeps that this sweep lacks."""
-        earlier_ids, vanished_ids = self._vanished_ids.to_array(), IdSet()
-        vanished_ids.add(earlier_ids[~mark_contained_ids(ids, earlier_ids)])
-        vanished_ids.add(self._previous_ids[~mark_contained_ids(ids, self._previous_ids)])
-        self._vanished_ids = vanished_ids
 
     def _count_changes(self) -> tuple[int, int]:
         """Return how many subscribers at least have appeared, and how many have vanished. The ranks of the last sweep

@@ -10,7 +10,6 @@ from enum import Enum
 import numpy as np
 
 from connector.paging.overlap import (
-    IdArray,
     IdSet,
     JoinedPage,
     ListChanges,
@@ -83,7 +82,7 @@ class Sweep:
         self.has_repeated_ids = False  # whether an id came twice although the two pages do not overlap
         self.direction: int | None = None
         self.are_pages_long_enough = True  # whether every page is long enough to be evidence of the order
-        self._limit = 0  # rows of a full page: the echoed limit or, without an echo, the rows of the largest page
+        self.page_size = 0  # rows of a full page: the echoed limit or, without an echo, the rows of the largest page
         self._phase = _Phase.READING
         self._last_page: JoinedPage | None = None
         self._end_page: JoinedPage | None = None
@@ -103,11 +102,6 @@ class Sweep:
         self._accepted_count = 0  # number of accepted pages, without pages of the second reading of the head
         self._largest_step = 1  # largest number of rows between the beginnings of two pages
         self._row_count_at_end = 0
-
-    @property
-    def page_size(self) -> int:
-        """Rows of a full page: the echoed limit or, without an echo, the rows of the largest page."""
-        return self._limit
 
     @property
     def is_in_id_order(self) -> bool:
@@ -156,10 +150,9 @@ class Sweep:
         """TotalCount if the sweep has read TotalCount rows and the next page begins after these rows. Otherwise
         None."""
         last_page = self._last_page
-        is_past_end = (
-            self._phase is _Phase.PAST_END and last_page is not None and last_page.total_count == last_page.end_offset
-        )
-        return last_page.total_count if is_past_end and last_page is not None else None
+        if last_page is None or self._phase is not _Phase.PAST_END or last_page.total_count != last_page.end_offset:
+            return None
+        return last_page.total_count
 
     @property
     def is_list_unchanging(self) -> bool:
@@ -177,13 +170,9 @@ class Sweep:
         two pages of the sweep did not match. The last page is the empty page at TotalCount.
         """
         last_page, pages = self._last_page, list[tuple[int, int | None]]()
-        is_reading_unchanged_list = self._phase is _Phase.READING and self._unchanged_overlap_count >= 0
-        if (
-            last_page is None
-            or last_page.total_count is None
-            or not is_reading_unchanged_list
-            or self.broken_overlap_count
-        ):
+        if last_page is None or last_page.total_count is None or self._phase is not _Phase.READING:
+            return pages
+        if self._unchanged_overlap_count < 0 or self.broken_overlap_count:
             return pages
         page = replace(last_page, offset=self.next_offset)
         while len(pages) < max_pages and page.end_offset < last_page.total_count:
@@ -202,7 +191,7 @@ class Sweep:
         self.page_count += 1
         self.totals.record(answer.total_count)
         has_limit_echo = answer.limit is not None and 1 <= answer.limit <= self.requested_limit
-        self._limit = answer.limit if has_limit_echo and answer.limit else max(self._limit, len(answer.ids))
+        self.page_size = answer.limit if has_limit_echo and answer.limit else max(self.page_size, len(answer.ids))
         new_row_mask = np.zeros(len(answer.ids), dtype=np.bool_)
         if self._has_wrong_offset(answer):
             self.sweep_end = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
@@ -260,11 +249,19 @@ class Sweep:
 
     def _accept_page(self, answer: PageAnswer, new_row_mask: Mask) -> None:
         ids = answer.ids
-        self._record_order(ids)
+        self.are_pages_long_enough &= len(ids) >= MIN_ROWS_TO_PROVE_ORDER
+        joined_ids = ids
+        if not self.has_overlaps and self._last_page is not None:
+            joined_ids = np.concatenate([self._last_page.ids[-1:], ids])
+        if len(joined_ids) > 1:
+            direction = decide_direction(joined_ids)
+            self.direction = direction if self.direction in (None, direction) else 0
         self.has_repeated_ids |= not mark_first_occurrences(ids).all()
         # The first page is full if it has as many rows as the limit. A service may make all later pages smaller.
         is_first_page = not self._accepted_count and not self._missed_end_count
-        is_partly_filled = len(ids) < (self._limit if is_first_page else min(self._limit, self._largest_page_rows))
+        is_partly_filled = len(ids) < (
+            self.page_size if is_first_page else min(self.page_size, self._largest_page_rows)
+        )
         self._last_page = page = JoinedPage(answer.requested_offset, ids, answer.total_count, is_partly_filled)
         self._largest_page_rows = max(self._largest_page_rows, len(ids))
         self._largest_step = max(self._largest_step, page.rows_to_next_page)
@@ -297,14 +294,6 @@ class Sweep:
             self.sweep_end = self.sweep_end or SweepEnd.AT_END
         self.next_offset = self._compute_next_offset(page)
 
-    def _record_order(self, ids: IdArray) -> None:
-        self.are_pages_long_enough &= len(ids) >= MIN_ROWS_TO_PROVE_ORDER
-        if not self.has_overlaps and self._last_page is not None:
-            ids = np.concatenate([self._last_page.ids[-1:], ids])
-        if len(ids) > 1:
-            direction = decide_direction(ids)
-            self.direction = direction if self.direction in (None, direction) else 0
-
     def _is_probably_last(self, page: JoinedPage) -> bool:
         """Return whether this is probably the last page. At least two of three signs must hold: the page is short, has
         no new row, or reaches TotalCount. A wrong guess costs one page, because only an empty page past the end ends
@@ -315,13 +304,13 @@ class Sweep:
 
     def _compute_next_offset(self, page: JoinedPage) -> int:
         """Return the offset of the next page: it overlaps this page, or begins past the end of this page."""
-        if not self.has_overlaps:  # the service may align pages to the limit, also the page past the end
-            return (
-                max(page.end_offset, page.offset + self._limit) if self._phase is _Phase.PAST_END else page.end_offset
-            )
+        if not self.has_overlaps:
+            if self._phase is not _Phase.PAST_END:
+                return page.end_offset
+            return max(page.end_offset, page.offset + self.page_size)  # the service may align pages to the limit
         # A growing list may have rows past the expected end, so each attempt goes further past the end.
         if self._phase is _Phase.PAST_END:
-            return page.end_offset + min((1 << self._missed_end_count) - 1, self._limit // 2)
+            return page.end_offset + min((1 << self._missed_end_count) - 1, self.page_size // 2)
         offset = page.offset + page.rows_to_next_page
         if (
             page.total_count is not None
@@ -342,7 +331,7 @@ class Sweep:
         self._missed_end_count += self._phase is _Phase.PAST_END
         self._unchanged_overlap_count = -_MIN_UNCHANGED_OVERLAPS
         self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING
-        min_overlap_rows = max(compute_overlap_rows(len(last_page.ids)), min(_LAST_PAGE_ROW_COUNT, self._limit // 2))
+        min_overlap_rows = max(compute_overlap_rows(len(last_page.ids)), min(_LAST_PAGE_ROW_COUNT, self.page_size // 2))
         self.next_offset = max(
             0, last_page.end_offset - max(2 * (last_page.end_offset - requested_offset), min_overlap_rows)
         )
