@@ -204,9 +204,8 @@ class CampaignSender:
         self.resent_count = 0  # number of emails that were sent again after a 429
         self.unreported_count = 0  # number of emails that are recorded as leaving and have no outcome
         self._stop, self._email_log, self._campaign, self._run_id = stop, email_log, campaign, run_id
-        self._client, self._on_result, self._policy = client, on_result, policy
-        self._pace = pace
-        limiter = RequestLimiter(stop, client, self._pace, "send")
+        self._client, self._on_result, self._policy, self._pace = client, on_result, policy, pace
+        limiter = RequestLimiter(stop, client, pace, "send")
         self._sender: Sender[CampaignEmail, EmailAnswer, EmailAnswer] = Sender(
             stop, limiter, retrier, self, policy.max_concurrency
         )
@@ -269,20 +268,17 @@ class CampaignSender:
         """Record the emails as leaving. If an earlier run recorded an email as rejected, the same transaction deletes
         the old record first."""
         recipient_digests = [email.recipient_digest for email in emails]
-        allowed_digests = self._allowed_digests.intersection(recipient_digests)
+        allowed_digests = [digest for digest in recipient_digests if digest in self._allowed_digests]
         intended_at = self._stop.clock.now().timestamp()
 
         def record_intents(email_log: EmailLog) -> None:
-            email_log.allow_another_attempt(
-                self._campaign,
-                [recipient_digest for recipient_digest in recipient_digests if recipient_digest in allowed_digests],
-            )
+            email_log.allow_another_attempt(self._campaign, allowed_digests)
             intents = [(email.recipient_digest, email.address) for email in emails]
             email_log.mark_intended(self._campaign, self._run_id, intents, intended_at=intended_at)
 
         self._commit_to_log(record_intents)
         self.unreported_count += len(emails)
-        self._allowed_digests -= allowed_digests
+        self._allowed_digests.difference_update(allowed_digests)
         # Let other tasks read their answers. The pause is after the commit, because the commit must not be cancelled.
         await asyncio.sleep(0)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from connector.clock import Clock
 from connector.control import Stop
 from connector.errors import ConfigurationError, RunAborted
 from connector.imports.suppression import SuppressionPlan, read_suppression
@@ -74,13 +73,14 @@ class _InactiveAddressSink:
                 self.inactive_addresses.add(digest_identity("email", row["Email"]))
 
 
-async def read_inactive_addresses(client: Client, clock: Clock, stop: Stop) -> InactiveIdentities:
+async def read_inactive_addresses(client: Client, stop: Stop) -> InactiveIdentities:
     """Return the addresses that are inactive in the service.
 
     Raises RunAborted if the list is incomplete or shows no email. Raises ConfigurationError if no row of the first page
     has an IsActive that can be read, or if the service refuses the token.
     """
-    address_sink, retrier, query = _InactiveAddressSink(), Retrier(clock=clock), ListQuery(limit=MAX_LIMIT)
+    clock, address_sink, query = stop.clock, _InactiveAddressSink(), ListQuery(limit=MAX_LIMIT)
+    retrier = Retrier(clock=clock)
     try:
         rows = (await stop.wait_until_stopped(fetch_page(client, retrier, query))).subscribers
         if rows and not any(isinstance(row.get("IsActive"), bool) for row in rows):
@@ -196,7 +196,9 @@ def check_rows(
         extra_columns=plan.texts.columns,
         ignored_columns=plan.ignored_columns,
     )
-    consent_columns = _list_activity_columns(plan)
+    activity_rule = guess_mapping(plan.source.columns).rules.get("is_active")
+    activity_columns = activity_rule.columns if activity_rule is not None else ()
+    consent_columns = dict.fromkeys(column for column in activity_columns if column not in plan.ignored_columns)
     with SpooledRows(plan.source, _EMAIL_RULES.identity) as source_rows:
         for prepared_chunk in source_rows.spool(chunks):
             if is_stopped():
@@ -261,20 +263,15 @@ def _check_chunk(
     mail_check.messages += chunk.messages
     mail_check.outcomes[MailOutcome.DUPLICATE] += len(prepared_chunk.repeated_positions)
     mail_check.outcomes[MailOutcome.SUPPRESSED] += len(prepared_chunk.suppressed_positions)
-    mail_check.outcomes[MailOutcome.INVALID] += len(invalid_problems)
-    for problem in invalid_problems:
-        on_problem(problem)
     planned_chunk = prepared_chunk.planned_chunk
     inactive_mask = inactive_recipients.build_digest_mask(planned_chunk.identities)
     positions = planned_chunk.subscribers.index.to_numpy()
     inactive_count = int(np.count_nonzero(inactive_mask))
     mail_check.inactive_count += inactive_count
     mail_check.outcomes[MailOutcome.SUPPRESSED] += inactive_count
-    positions, unclear_mask = (
-        positions[~inactive_mask],
-        unclear_recipients.build_digest_mask(planned_chunk.identities[~inactive_mask]),
-    )
-    invalid_problems = [
+    positions = positions[~inactive_mask]
+    unclear_mask = unclear_recipients.build_digest_mask(planned_chunk.identities[~inactive_mask])
+    invalid_problems += [
         Problem(row, Outcome.INVALID, "is_active", "flag", f"{_UNCLEAR_CONSENT_MESSAGE}: {', '.join(consent_columns)}")
         for row in extract_rows(chunk, positions[unclear_mask].tolist())
     ]
@@ -299,11 +296,3 @@ _UNCLEAR_CONSENT_MESSAGE = (
     "a consent column is unclear for this address: a word in this row, or in another row of the address, means "
     "neither active nor inactive"
 )
-
-
-def _list_activity_columns(plan: MailPlan) -> dict[str, None]:
-    """Return the columns whose headers mean is_active. Leave out the ignored columns."""
-    rule = guess_mapping(plan.source.columns).rules.get("is_active")
-    return dict.fromkeys(
-        column for column in (rule.columns if rule is not None else ()) if column not in plan.ignored_columns
-    )

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import assert_never
 
 from connector.atomic_file import create_private_file
-from connector.clock import Clock
 from connector.control import Stop, enter_in_thread, ignore_cancellation
 from connector.databases import format_ledger_location, parse_ledger_location
 from connector.errors import (
@@ -33,6 +32,7 @@ from connector.mail.campaign import (
     CampaignEmail,
     CampaignHistory,
     CampaignSender,
+    MailPolicy,
     SendResult,
     read_history,
     record_campaign_start,
@@ -83,13 +83,10 @@ class _Run:
     report: Report
     stop: Stop
     progress: Progress
-    clock: Clock
     rejects: RejectsFile
     mail_check: MailCheck = field(default_factory=MailCheck)
     reported_digests: set[bytes] = field(default_factory=set)  # recipients with a line in the rejects file
-    has_unknown_emails_without_row: bool = (
-        False  # whether unknown emails have a recipient that no row of the source has
-    )
+    has_unknown_emails_without_row: bool = False  # whether no row of the source has the recipient of an unknown email
     is_token_refused: bool = False  # whether the service refused the token at the first email
     unreported_count: int = 0  # number of emails that are recorded as leaving and have no outcome
 
@@ -118,7 +115,7 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
                         rejects_path, plan.source.columns, report.run_id, clock.now, workbook_path=workbook_path
                     )
                 )
-                run = _Run(plan, report, stop, progress, clock, rejects)
+                run = _Run(plan, report, stop, progress, rejects)
                 email_log = stack.enter_context(
                     open_email_log(plan.settings.ledger_url, may_create=plan.settings.may_create_ledger)
                 )
@@ -234,16 +231,19 @@ async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_
     service = build_service(plan.settings, plan.policy.max_concurrency)
     max_rate, max_concurrency = plan.policy.max_rate, limit_in_flight_count(service, plan.policy.max_concurrency)
     policy = replace(plan.policy, max_concurrency=max_concurrency)
-    pace = await start_pace(plan.settings, max_rate, run.clock, run.stop, max_concurrency=max_concurrency)
+    pace = await start_pace(plan.settings, max_rate, run.stop.clock, run.stop, max_concurrency=max_concurrency)
     async with open_client(service) as client:
         run_id = run.report.run_id
         campaign_sender = CampaignSender(
-            run.stop, email_log, campaign, run_id, client, Retrier(clock=run.clock), run.on_result, pace, policy
+            run.stop, email_log, campaign, run_id, client, Retrier(clock=run.stop.clock), run.on_result, pace, policy
         )
-        progress_meter = ProgressMeter(run.clock.monotonic)
+        progress_meter = ProgressMeter(run.stop.clock.monotonic)
 
         def describe() -> str:
-            sent_count, pause_s = run.mail_check.outcomes[MailOutcome.SENT], client.paused_until - run.clock.monotonic()
+            sent_count, pause_s = (
+                run.mail_check.outcomes[MailOutcome.SENT],
+                client.paused_until - run.stop.clock.monotonic(),
+            )
             pause_text = f" (waiting {pause_s:.0f} s: the service has asked for a pause)" if pause_s > 1 else ""
             return f"{sent_count:,} sent; {progress_meter.describe(sent_count, mail_rows.row_count)}{pause_text}"
 
@@ -251,15 +251,13 @@ async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_
             inactive_identities = InactiveIdentities()
             if plan.skips_inactive and mail_rows.row_count:
                 run.progress.set_describe_function(lambda: "reading the inactive subscribers of the service")
-                inactive_identities = await read_inactive_addresses(client, run.clock, run.stop)
+                inactive_identities = await read_inactive_addresses(client, run.stop)
             run.progress.set_describe_function(describe)
             await campaign_sender.send(_EmailStream(run, campaign_sender, mail_rows, inactive_identities).fetch)
         finally:
             run.report.copy_request_counts(client)
-            run.is_token_refused, run.unreported_count = (
-                campaign_sender.is_token_refused,
-                campaign_sender.unreported_count,
-            )
+            run.is_token_refused = campaign_sender.is_token_refused
+            run.unreported_count = campaign_sender.unreported_count
             if campaign_sender.resent_count:
                 run.report.messages.append(
                     f"The service refused emails {campaign_sender.resent_count:,} times with 429, and this run sent "
@@ -334,7 +332,7 @@ def _report_unknown_emails_without_row(run: _Run, email_log: EmailLog, campaign:
 
 
 def _end_report(run: _Run, reason: str | None) -> None:
-    report, ended_at = run.report, run.clock.now()
+    report, ended_at = run.report, run.stop.clock.now()
     run.rejects.close()
     report.rejects_file, report.causes = run.rejects.path, run.rejects.findings.causes
     try:
@@ -415,13 +413,13 @@ async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Repor
 def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck) -> Counter[MailOutcome]:
     """Return the outcomes that the checked rows would have, as far as the ledger shows. Raises LedgerError."""
     outcomes = Counter[MailOutcome]()
-    account, campaign_name, reports = plan.settings.account, plan.campaign, list_runs(plan.settings.state_dir)
+    account, reports = plan.settings.account, list_runs(plan.settings.state_dir)
     with open_existing_email_log(plan.settings.ledger_url) as email_log:
         if email_log is None:
             refuse_older_ledger(
                 format_ledger_location(parse_ledger_location(plan.settings.ledger_url)),
                 account,
-                campaign_name,
+                plan.campaign,
                 reports,
                 CampaignHistory(),
             )
@@ -429,36 +427,29 @@ def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck
         _check_suppression_size(email_log, plan, mail_check, records_size=False)
         with email_log.transaction():
             campaign = email_log.find_campaign(
-                plan.settings.account,
-                plan.campaign,
-                is_new_account=plan.is_new_account,
-                is_reopening=plan.is_reopening,
+                account, plan.campaign, is_new_account=plan.is_new_account, is_reopening=plan.is_reopening
             )
             if not plan.is_reopening:
                 history = CampaignHistory() if campaign is None else read_history(email_log, campaign)
-                refuse_older_ledger(email_log.name, account, campaign_name, reports, history)
+                refuse_older_ledger(email_log.name, account, plan.campaign, reports, history)
             for batch in mail_rows.read(_BATCH_ROWS):
                 recipient_digests = [_find_addressee(plan.texts, row).recipient_digest for row in batch]
                 entry_by_digest = email_log.find_emails(campaign, recipient_digests) if campaign is not None else {}
-                email_states = [
-                    entry_by_digest[recipient_digest].state if recipient_digest in entry_by_digest else EmailState.NONE
-                    for recipient_digest in recipient_digests
-                ]
-                outcomes.update(
-                    _predict_outcome(state, sends_rejected_again=plan.policy.sends_rejected_again)
-                    for state in email_states
-                )
+                for recipient_digest in recipient_digests:
+                    entry = entry_by_digest.get(recipient_digest)
+                    state = EmailState.NONE if entry is None else entry.state
+                    outcomes[_predict_outcome(state, plan.policy)] += 1
     return outcomes
 
 
-def _predict_outcome(state: EmailState, *, sends_rejected_again: bool) -> MailOutcome:
+def _predict_outcome(state: EmailState, policy: MailPolicy) -> MailOutcome:
     match state:
         case EmailState.NONE:
             return MailOutcome.SENT
         case EmailState.SENT:
             return MailOutcome.ALREADY_SENT
         case EmailState.REFUSED:
-            return MailOutcome.SENT if sends_rejected_again else MailOutcome.REJECTED
+            return MailOutcome.SENT if policy.sends_rejected_again else MailOutcome.REJECTED
         case EmailState.SENDING | EmailState.UNKNOWN:
             return MailOutcome.UNKNOWN
     assert_never(state)

@@ -26,7 +26,9 @@ class Recipient:
     name: str | None = None
 
     def __post_init__(self) -> None:
-        check_address("Recipient.Email", self.email)
+        local_part, _, domain = check_not_blank("Recipient.Email", self.email).rpartition("@")
+        if not local_part or not domain or _BLANK.search(self.email):
+            raise MessageError("Recipient.Email", "is not an email address; write it like name@example.com")
         if self.name is not None:
             check_text("Recipient.Name", self.name)
 
@@ -58,7 +60,8 @@ class Attachment:
         if not self.content:
             raise MessageError("Attachment.ContentBase64", "is required, but the file is empty")
         check_not_blank("Attachment.Filename", self.filename)
-        check_mime_type(self.mime_type)
+        if not _MIME_TYPE.fullmatch(check_not_blank("Attachment.Type", self.mime_type)):
+            raise MessageError("Attachment.Type", "is not a MIME type; write a type such as application/pdf")
         if self.content_id is not None:
             check_not_blank("Attachment.ContentId", self.content_id)
         elif self.disposition == "inline":
@@ -237,21 +240,6 @@ def check_not_blank(field: str, text: object) -> str:
     return str(text)
 
 
-def check_address(field: str, text: object) -> str:
-    """Return the address. Raises MessageError unless the address has a local part, an @ and a domain, and no blanks."""
-    address = check_not_blank(field, text)
-    local_part, _, domain = address.rpartition("@")
-    if not local_part or not domain or _BLANK.search(address):
-        raise MessageError(field, "is not an email address; write it like name@example.com")
-    return address
-
-
-def check_mime_type(mime_type: object) -> None:
-    """Raise MessageError unless the text is a MIME type, such as application/pdf."""
-    if not _MIME_TYPE.fullmatch(check_not_blank("Attachment.Type", mime_type)):
-        raise MessageError("Attachment.Type", "is not a MIME type; write a type such as application/pdf")
-
-
 # The .eml file of an email
 
 
@@ -263,12 +251,13 @@ def format_eml(message: Message) -> bytes:
     """Return the bytes of the .eml file, with CRLF line ends. Raises MessageError for a field that an email cannot
     contain."""
     email_message = EmailMessage(policy=policy.SMTP)
-    recipient_headers = [
+    recipient_headers: list[tuple[str, str, Sequence[Recipient]]] = [
         ("From", "Email.From", [message.sender]),
         ("To", "Email.To", message.to),
         ("Cc", "Email.Cc", message.cc),
+        ("Bcc", "Email.Bcc", message.bcc),
+        ("Reply-To", "Email.ReplyTo", message.reply_to),
     ]
-    recipient_headers += [("Bcc", "Email.Bcc", message.bcc), ("Reply-To", "Email.ReplyTo", message.reply_to)]
     for name, field, recipients in recipient_headers:
         if recipients:
             email_message[name] = [

@@ -38,7 +38,7 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
             _end_report(report, MailOutcome.UNSENT, "stopped", clock)
             report.signal = stop.signal
         else:
-            _raise_if_token_refused(await _send_message(message, settings, report, stop), report)
+            await _send_message(message, settings, report, stop)
     return report
 
 
@@ -46,14 +46,12 @@ async def send_without_record(message: Message, settings: Settings, job: str, st
     """Send one email, and report its outcome. Neither the email nor the run is recorded."""
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("mail", job, stop.clock.now(), scope)
-    _raise_if_token_refused(await _send_message(message, settings, report, stop), report)
+    await _send_message(message, settings, report, stop)
     return report
 
 
-async def _send_message(
-    message: Message, settings: Settings, report: Report, stop: Stop
-) -> EmailAccepted | Refused | AmbiguousResult | NotSent:
-    """Send the email, add its outcome to the report, and return the answer."""
+async def _send_message(message: Message, settings: Settings, report: Report, stop: Stop) -> None:
+    """Send the email, and add its outcome to the report. Raises ConfigurationError if the service refused the token."""
     clock = stop.clock
     answer: EmailAccepted | Refused | AmbiguousResult | NotSent
     async with open_client(build_service(settings, 1)) as client:
@@ -66,19 +64,6 @@ async def _send_message(
             ignore_cancellation()
             answer = _ANSWER_IF_GIVEN_UP
         report.copy_request_counts(client)
-    _report_answer(report, answer, clock)
-    if answer is _ANSWER_IF_GIVEN_UP:
-        report.status, report.signal = "stopped", stop.signal
-    return answer
-
-
-def _raise_if_token_refused(answer: EmailAccepted | Refused | AmbiguousResult | NotSent, report: Report) -> None:
-    """Raise ConfigurationError if the service refused the token."""
-    if isinstance(answer, Refused) and answer.status in UNAUTHORISED:
-        raise ConfigurationError(f"{report.messages[0]}. Check the token")
-
-
-def _report_answer(report: Report, answer: EmailAccepted | Refused | AmbiguousResult | NotSent, clock: Clock) -> None:
     match answer:
         case EmailAccepted(request_id, message_id):
             report.email = {"state": "sent", "request_id": request_id, "message_id": message_id}
@@ -92,6 +77,8 @@ def _report_answer(report: Report, answer: EmailAccepted | Refused | AmbiguousRe
                 clock,
                 f"the service refused the email ({status}): {answer_message}",
             )
+            if status in UNAUTHORISED:
+                raise ConfigurationError(f"{report.messages[0]}. Check the token")
         case AmbiguousResult(status, answer_message):
             report.email = {"state": "unknown", "http_status": status, "message": answer_message}
             answer_text = f"status {status}, {answer_message}" if status is not None else answer_message
@@ -102,6 +89,8 @@ def _report_answer(report: Report, answer: EmailAccepted | Refused | AmbiguousRe
                 clock,
                 f"no certain answer came ({answer_text}). {_POSSIBLY_SENT_MESSAGE}",
             )
+            if answer is _ANSWER_IF_GIVEN_UP:
+                report.status, report.signal = "stopped", stop.signal
         case NotSent(answer_message):
             report.email = {"state": "unsent", "message": answer_message}
             _end_report(
