@@ -13,15 +13,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 
 from connector.sandbox.store import SubscriberStore, fold_key
-from connector.sandbox.subscriber import (
-    RejectedError,
-    build_rejection,
-    cut_base_fields,
-    format_activity,
-    format_id_as_number,
-    format_uuid,
-    omit_identity_fields,
-)
+from connector.sandbox.subscriber import RejectedError, build_rejection, format_row
 from connector.sandbox.switches import SandboxSettings
 
 _MAX_STORED_QUERIES = 8  # maximum number of queries whose rows are kept in memory while nothing changes
@@ -242,12 +234,9 @@ class SubscriberList:
         listed_ids = self.find(query, settings)
         if settings.replica_lags_ms:
             lag_s = random.choice(settings.replica_lags_ms) / 1000
-            unreplicated_ids = self._store.find_unreplicated_ids(now, lag_s, max(settings.replica_lags_ms) / 1000)
-            listed_ids = (
-                [subscriber_id for subscriber_id in listed_ids if subscriber_id not in unreplicated_ids]
-                if unreplicated_ids
-                else listed_ids
-            )
+            longest_lag_s = max(settings.replica_lags_ms) / 1000
+            if unreplicated_ids := self._store.find_unreplicated_ids(now, lag_s, longest_lag_s):
+                listed_ids = [subscriber_id for subscriber_id in listed_ids if subscriber_id not in unreplicated_ids]
         if settings.lost_shard and random.random() < settings.lost_shard:
             shard = random.randrange(settings.shards)
             listed_ids = [subscriber_id for subscriber_id in listed_ids if subscriber_id % settings.shards != shard]
@@ -264,34 +253,14 @@ class SubscriberList:
             page_ids = listed_ids[max(0, len(listed_ids) - stop_offset) : max(0, len(listed_ids) - start_offset)][::-1]
         else:
             page_ids = listed_ids[start_offset:stop_offset]
-        subscriber_jsons = self._store.read_jsons(page_ids)
-        if settings.base_in_rows != "full":
-            subscriber_jsons = [
-                cut_base_fields(subscriber_json, settings.base_in_rows) for subscriber_json in subscriber_jsons
-            ]
-        if settings.rows_omit or settings.emails_in_rows == "masked":
-            is_masked = settings.emails_in_rows == "masked"
-            subscriber_jsons = [
-                omit_identity_fields(subscriber_json, settings.rows_omit, is_email_masked=is_masked)
-                for subscriber_json in subscriber_jsons
-            ]
-        if settings.activity != "boolean":
-            subscriber_jsons = [
-                format_activity(subscriber_json, settings.activity) for subscriber_json in subscriber_jsons
-            ]
-        if settings.client_user_ids == "number":
-            subscriber_jsons = [format_id_as_number(subscriber_json) for subscriber_json in subscriber_jsons]
-        if settings.uuids:
-            subscriber_jsons = [format_uuid(subscriber_json) for subscriber_json in subscriber_jsons]
+        rows = [format_row(subscriber_json, settings) for subscriber_json in self._store.read_jsons(page_ids)]
         total_count = max(0, row_count + settings.total_off)
         if settings.max_total:
             total_count = min(total_count, settings.max_total)
         body: dict[str, object] = {"TotalCount": total_count, "Offset": query.offset, "Limit": query.limit}
-        is_null_page = settings.past_end == "null" and not subscriber_jsons
+        is_null_page = settings.past_end == "null" and not rows
         body = {name: value for name, value in body.items() if name not in settings.list_omits}
-        body["Subscribers"] = (
-            None if is_null_page else [orjson.Fragment(subscriber_json) for subscriber_json in subscriber_jsons]
-        )
+        body["Subscribers"] = None if is_null_page else [orjson.Fragment(row) for row in rows]
         return orjson.dumps({"success": True, "SubscribersList": body})
 
 

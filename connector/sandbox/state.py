@@ -20,9 +20,7 @@ from connector.sandbox.subscriber import (
     RejectedError,
     alter_values,
     fill_defaults,
-    format_activity,
-    format_id_as_number,
-    format_uuid,
+    format_answer,
     parse_create,
 )
 from connector.sandbox.switches import SandboxSettings, change_settings
@@ -170,8 +168,7 @@ class Sandbox:
         requested_base_id, requested_base_name, subscriber_values = parse_create(body, settings)
         base_id, base_name = self._find_base(requested_base_id, requested_base_name)
         email = subscriber_values.get("Email")
-        if settings.alter_fields or settings.alter_identity:
-            alter_values(subscriber_values, settings)
+        alter_values(subscriber_values, settings)
         merged_ids = self._find_ids_to_overwrite(subscriber_values, base_id)
         ids_of_identity = (
             []
@@ -190,12 +187,18 @@ class Sandbox:
         is_new = subscriber_id is None
         if is_new and settings.quota and len(store) >= settings.quota:
             raise RejectedError(f"Your plan allows {settings.quota} subscribers", settings.quota_status)
-        kind = "created" if is_new else "updated"
         if subscriber_id is None:
             subscriber_id = store.create_id(settings.id_step)
         subscriber = fill_defaults(subscriber_values, settings.absent_fields)
         subscriber_json = orjson.dumps({"Id": subscriber_id, "Base": {"Id": base_id, "Name": base_name}} | subscriber)
-        self._record_change(kind, subscriber_id, base_id, email, answer_fate, subscriber_json)
+        self.event_log.append(
+            "created" if is_new else "updated",
+            id=subscriber_id,
+            base_id=base_id,
+            email=email,
+            answered=answer_fate,
+            subscriber=orjson.Fragment(subscriber_json),
+        )
         if is_new:
             store.created_ids.add(subscriber_id)
             lag_s = settings.list_lag_ms / 1000
@@ -212,10 +215,7 @@ class Sandbox:
                 store.record_shown_at(subscriber_id, self.clock() + lag_s)
         else:
             store.replace(subscriber_id, subscriber_json)
-        return Response(
-            settings.created_status,
-            b'{"success":true,"Subscriber":' + self._format_answered_subscriber(subscriber_json) + b"}",
-        )
+        return self._build_create_response(subscriber_json)
 
     def answer_without_storing(self, body: bytes) -> Response:
         """Return the answer to a create, and store nothing. Raise RejectedError if the request breaks a rule."""
@@ -224,10 +224,7 @@ class Sandbox:
         base_id, base_name = self._find_base(requested_base_id, requested_base_name)
         id_and_base = {"Id": self.store.create_id(settings.id_step), "Base": {"Id": base_id, "Name": base_name}}
         subscriber_json = orjson.dumps(id_and_base | fill_defaults(subscriber_values, settings.absent_fields))
-        return Response(
-            settings.created_status,
-            b'{"success":true,"Subscriber":' + self._format_answered_subscriber(subscriber_json) + b"}",
-        )
+        return self._build_create_response(subscriber_json)
 
     def _find_ids_to_overwrite(self, subscriber_values: Mapping[str, Any], base_id: int) -> list[int]:
         """Return the ids of the subscribers that a create overwrites by the switch `merge_by`. Subscribers of the base
@@ -241,32 +238,14 @@ class Sandbox:
             ids = [subscriber_id for subscriber_id in ids if self.store.find_base_id(subscriber_id) == base_id]
         return sorted(ids, key=lambda subscriber_id: (self.store.find_base_id(subscriber_id) != base_id, subscriber_id))
 
-    def _format_answered_subscriber(self, subscriber_json: bytes) -> bytes:
-        """Return the JSON of a subscriber in the form of an answer to a create."""
+    def _build_create_response(self, subscriber_json: bytes) -> Response:
         settings = self.settings
         if settings.provisional_ids:
             subscriber_json = orjson.dumps(
                 {**orjson.loads(subscriber_json), "Id": self.store.create_id(settings.id_step)}
             )
-        if settings.activity != "boolean":
-            subscriber_json = format_activity(subscriber_json, settings.activity)
-        if settings.client_user_ids == "number":
-            subscriber_json = format_id_as_number(subscriber_json)
-        return format_uuid(subscriber_json) if settings.uuids else subscriber_json
-
-    def _record_change(
-        self,
-        kind: str,
-        subscriber_id: int,
-        base_id: int,
-        email: str | None,
-        answer_fate: AnswerFate,
-        subscriber_json: bytes,
-    ) -> None:
-        subscriber = orjson.Fragment(subscriber_json)
-        self.event_log.append(
-            kind, id=subscriber_id, base_id=base_id, email=email, answered=answer_fate, subscriber=subscriber
-        )
+        answered_json = format_answer(subscriber_json, settings)
+        return Response(settings.created_status, b'{"success":true,"Subscriber":' + answered_json + b"}")
 
     def _find_base(self, base_id: int | None, base_name: str | None) -> tuple[int, str]:
         """Return the Id and the Name of the base in which a create is stored: the named base, or its target in the
@@ -316,7 +295,14 @@ class Sandbox:
             subscriber_json = orjson.dumps(
                 {"Id": subscriber_id, "Base": base, "IsActive": True, "Email": email, "Gender": ""}
             )
-            self._record_change("churn_inserted", subscriber_id, base_id, None, AnswerFate.NO_REQUEST, subscriber_json)
+            self.event_log.append(
+                "churn_inserted",
+                id=subscriber_id,
+                base_id=base_id,
+                email=None,
+                answered=AnswerFate.NO_REQUEST,
+                subscriber=orjson.Fragment(subscriber_json),
+            )
             store.add(subscriber_id, base_id, email, "", subscriber_json)
 
     def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:

@@ -5,7 +5,6 @@ The rules do not depend on stored subscribers. A message has the full name of th
 """
 
 import re
-from collections.abc import Collection
 from datetime import date
 from typing import Annotated, Any, Literal, cast
 from uuid import NAMESPACE_OID, uuid5
@@ -172,52 +171,48 @@ def fill_defaults(subscriber_values: dict[str, Any], absent_field_style: str) ->
     return {name: subscriber[name] for name in _FIELDS if name in subscriber}
 
 
-def cut_base_fields(subscriber_json: bytes, shown_fields: str) -> bytes:
-    """Return the JSON of a subscriber with a part of its base. `shown_fields` is id (only the Id of the base), name
-    (only the Name of the base) or none (no base)."""
-    subscriber = orjson.loads(subscriber_json)
-    base = subscriber.pop("Base", {})
-    key = {"id": "Id", "name": "Name"}.get(shown_fields)
-    return orjson.dumps(subscriber | ({} if key is None else {"Base": {key: base.get(key)}}))
-
-
-def omit_identity_fields(subscriber_json: bytes, omitted_fields: Collection[str], *, is_email_masked: bool) -> bytes:
-    """Return the JSON of a subscriber without the `omitted_fields`. If `is_email_masked`, the email is masked."""
-    subscriber = {name: value for name, value in orjson.loads(subscriber_json).items() if name not in omitted_fields}
-    if is_email_masked and (email := subscriber.get("Email")):
+def format_row(subscriber_json: bytes, settings: SandboxSettings) -> bytes:
+    """Return the JSON of a subscriber as a row of the list shows the subscriber (the switches `base_in_rows`,
+    `rows_omit` and `emails_in_rows`, and the switches of `format_answer`)."""
+    is_masked = settings.emails_in_rows == "masked"
+    if settings.base_in_rows == "full" and not settings.rows_omit and not is_masked:
+        return format_answer(subscriber_json, settings)
+    subscriber = {
+        name: value for name, value in orjson.loads(subscriber_json).items() if name not in settings.rows_omit
+    }
+    if settings.base_in_rows != "full":
+        base = subscriber.pop("Base", {})
+        if settings.base_in_rows != "none":
+            key = settings.base_in_rows.capitalize()
+            subscriber["Base"] = {key: base.get(key)}
+    if is_masked and (email := subscriber.get("Email")):
         local_part, _, domain = email.partition("@")
         subscriber["Email"] = f"{local_part[:1]}***@{domain}"
-    return orjson.dumps(subscriber)
+    return format_answer(orjson.dumps(subscriber), settings)
 
 
-def format_id_as_number(subscriber_json: bytes) -> bytes:
-    """Return the JSON of a subscriber with a ClientUserId of digits as a number."""
+def format_answer(subscriber_json: bytes, settings: SandboxSettings) -> bytes:
+    """Return the JSON of a subscriber as answers show the subscriber (the switches `activity`, `client_user_ids` and
+    `uuids`). The same number always gives the same UUID."""
+    if settings.activity == "boolean" and settings.client_user_ids == "text" and not settings.uuids:
+        return subscriber_json
     subscriber = orjson.loads(subscriber_json)
+    if settings.activity != "boolean":
+        is_active = subscriber.pop("IsActive", False)
+        match settings.activity:
+            case "number":
+                subscriber["IsActive"] = int(is_active)
+            case "text":
+                subscriber["IsActive"] = str(is_active).lower()
+            case "letter":
+                subscriber["IsActive"] = "Y" if is_active else "N"
+            case "omit_false" if is_active:
+                subscriber["IsActive"] = True
+            case "omit_some" if subscriber["Id"] % 3:
+                subscriber["IsActive"] = is_active
     text = subscriber.get("ClientUserId")
-    if isinstance(text, str) and text.isascii() and text.isdigit():
+    if settings.client_user_ids == "number" and isinstance(text, str) and text.isascii() and text.isdigit():
         subscriber["ClientUserId"] = int(text)
+    if settings.uuids:
+        subscriber["Id"] = str(uuid5(NAMESPACE_OID, str(subscriber["Id"])))
     return orjson.dumps(subscriber)
-
-
-def format_activity(subscriber_json: bytes, is_active_form: str) -> bytes:
-    """Return the JSON of a subscriber with IsActive in the form `is_active_form` of the switch `activity`."""
-    subscriber = orjson.loads(subscriber_json)
-    is_active = subscriber.pop("IsActive", False)
-    match is_active_form:
-        case "number":
-            subscriber["IsActive"] = int(is_active)
-        case "text":
-            subscriber["IsActive"] = str(is_active).lower()
-        case "letter":
-            subscriber["IsActive"] = "Y" if is_active else "N"
-        case "omit_false" if is_active:
-            subscriber["IsActive"] = True
-        case "omit_some" if subscriber["Id"] % 3:
-            subscriber["IsActive"] = is_active
-    return orjson.dumps(subscriber)
-
-
-def format_uuid(subscriber_json: bytes) -> bytes:
-    """Return the JSON of a subscriber with a UUID as its Id. The same number always gives the same UUID."""
-    subscriber = orjson.loads(subscriber_json)
-    return orjson.dumps(subscriber | {"Id": str(uuid5(NAMESPACE_OID, str(subscriber["Id"])))})
