@@ -32,6 +32,7 @@ from urllib.parse import parse_qs, parse_qsl, urlencode
 import orjson
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from uvloop import new_event_loop
 
 from connector.sandbox.connection import Connection, Request, Response
 from connector.sandbox.service import OPERATION_AND_METHOD_BY_PATH, Service, is_authorised
@@ -191,9 +192,8 @@ def _open_email(sandbox: Sandbox, email_number: str) -> dict[str, Any] | None:
     message = message_from_bytes(eml, policy=policy.default)
     page, text = message.get_body(("html",)), message.get_body(("plain",))
     html = page.get_content() if page is not None else ""
-    for (
-        message_part
-    ) in message.walk():  # the images of the email become a part of the page, because the page may not fetch anything
+    for message_part in message.walk():
+        # The images of the email become a part of the page, because the page may not fetch anything.
         content_id = str(message_part.get("Content-ID", "")).strip("<>")
         if content_id and message_part.get_content_maintype() == "image":
             encoded_image = base64.b64encode(message_part.get_payload(decode=True) or b"").decode()  # type: ignore[arg-type]  # a leaf
@@ -207,16 +207,8 @@ def _open_email(sandbox: Sandbox, email_number: str) -> dict[str, Any] | None:
     }
 
 
-if sys.platform != "win32":
-    from uvloop import new_event_loop
-else:
-    from asyncio import new_event_loop
-
 _BACKLOG = 1024
 _KEEPALIVE_S = 1e9  # seconds for which an idle connection stays open; 0 would close the connection at once
-# With the default of CPython (700 or 2,000), the garbage collector searches the growing store too often.
-# The objects of the store have no cycles, so the garbage collector finds nothing in the store.
-_GC_THRESHOLD = 50_000
 _CONTROL_PATH = "/_sandbox/"
 _SWITCHES_ADAPTER = TypeAdapter(dict[str, object])
 _HOST_PATTERN = re.compile(
@@ -245,7 +237,9 @@ def serve(
         raise ValueError(f"the sandbox serves loopback only, not {host!r}: give 127.0.0.1, ::1 or localhost")
     if not 0 <= port <= 65535:  # uvloop would use port 4464 for 70000
         raise ValueError(f"the port must be 0 (a free port) to 65535, not {port}")
-    gc.set_threshold(_GC_THRESHOLD, 20, 50)
+    # With the default of CPython (700 or 2,000), the garbage collector searches the growing store too often.
+    # The objects of the store have no cycles, so the garbage collector finds nothing in the store.
+    gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(
             _serve_sandbox(port, token, data, parsed_settings, host, stops_at_end_of_stdin=stops_at_end_of_stdin)
@@ -313,9 +307,9 @@ def is_loopback_header(host: str) -> bool:
     if host_match is None:
         return False
     ipv6_address = host_match["v6"]
-    return (
-        _is_loopback(host_match["name"]) if ipv6_address is None else ":" in ipv6_address and _is_loopback(ipv6_address)
-    )
+    if ipv6_address is None:
+        return _is_loopback(host_match["name"])
+    return ":" in ipv6_address and _is_loopback(ipv6_address)
 
 
 # Requests that read or change the sandbox itself

@@ -91,9 +91,7 @@ class Service:
         sandbox.stats.count_received_request(operation, now, peer.paused_until)
         fault, refusal = self._admit_request(request, operation, method, now)
         if refusal is not None:
-            self._call_after(
-                self._draw_latency_s(), lambda: self._finish_request(operation, peer, refusal, Delivery.WHOLE_RESPONSE)
-            )
+            self._call_after(self._draw_latency_s(), lambda: self._finish_request(operation, peer, refusal))
         elif sandbox.settings.capacity and self._served_count >= sandbox.settings.capacity:
             self._waiting_requests.append(lambda: self._serve_request(operation, request, peer, fault))
         else:
@@ -191,22 +189,17 @@ class Service:
             is_error = sandbox.random.random() < settings.list_error
             sandbox.stats.faults.update(["list_error"] if is_error else [])
         if is_error:
-            self._finish_request(operation, peer, self._build_server_error(), Delivery.WHOLE_RESPONSE)
+            self._finish_request(operation, peer, self._build_server_error())
             return
         if fault is Fault.STRAY_REFUSAL:
             status = int(sandbox.random.choice(settings.stray_statuses))
-            self._finish_request(
-                operation, peer, self._build_error(status, "This is not possible"), Delivery.WHOLE_RESPONSE
-            )
-            return
-        if fault is Fault.DISCARD and operation == "create":
-            self._finish_request(operation, peer, self._answer_without_storing(request), Delivery.WHOLE_RESPONSE)
+            self._finish_request(operation, peer, self._build_error(status, "This is not possible"))
             return
         if fault is Fault.REPEAT and operation == "create":
             self._execute_request(operation, request, AnswerFate.REPEATED)
-        response, is_executed = self._execute_request(
-            operation, request, AnswerFate.CLIENT_GONE if peer.is_client_gone else ANSWER_FATE_BY_FAULT[fault]
-        )
+        answer_fate = AnswerFate.CLIENT_GONE if peer.is_client_gone else ANSWER_FATE_BY_FAULT[fault]
+        is_discarded = fault is Fault.DISCARD and operation == "create"
+        response, is_executed = self._execute_request(operation, request, answer_fate, is_discarded=is_discarded)
         delivery = Delivery.WHOLE_RESPONSE
         is_state_changed = is_executed and operation != "list"
         match fault:
@@ -225,9 +218,8 @@ class Service:
             case Fault.CREATED_429 if is_state_changed:
                 response = self._build_refusal(429, _CREATED_429_WAIT_S, "Too many requests, come back later")
             case Fault.EXECUTED_STATUS if is_state_changed:
-                response = self._build_error(
-                    int(sandbox.random.choice(settings.executed_statuses)), "This is not possible"
-                )
+                status = int(sandbox.random.choice(settings.executed_statuses))
+                response = self._build_error(status, "This is not possible")
             case Fault.WRONG_ANSWER if is_state_changed and operation == "create":
                 # The answer shows another email, as if the service mixed up two requests.
                 root = orjson.loads(response.body)
@@ -235,23 +227,19 @@ class Service:
                 response = Response(response.status, orjson.dumps(root))
         self._finish_request(operation, peer, response, delivery)
 
-    def _execute_request(self, operation: str, request: Request, answer_fate: AnswerFate) -> tuple[Response, bool]:
-        """Return the response, and whether the request was executed."""
+    def _execute_request(
+        self, operation: str, request: Request, answer_fate: AnswerFate, *, is_discarded: bool = False
+    ) -> tuple[Response, bool]:
+        """Return the response, and whether the request was executed. A create that is discarded is only answered."""
         try:
+            if is_discarded:
+                return self._sandbox.answer_without_storing(request.body), False
             return self._sandbox.execute(operation, request, answer_fate), True
         except RejectedError as error:
             status = self._sandbox.settings.error_status if error.status is None else error.status
             return self._build_error(status, error.message), False
         except OSError:  # the disk is full and nothing was stored; the answer is a server error, as from a real service
             return self._build_server_error(), False
-
-    def _answer_without_storing(self, request: Request) -> Response:
-        """Return the answer to a create that is not executed."""
-        try:
-            return self._sandbox.answer_without_storing(request.body)
-        except RejectedError as error:
-            status = self._sandbox.settings.error_status if error.status is None else error.status
-            return self._build_error(status, error.message)
 
     def _build_error(self, status: int, message: str, *headers: tuple[str, str]) -> Response:
         """Return an error. Its shape is a switch (`error_shape`), because service-api.md does not show the shape."""
@@ -275,26 +263,21 @@ class Service:
         """Return a refusal. Its Retry-After is rounded up to a whole second, and has the form of the switch
         `retry_after`."""
         self._sandbox.stats.limited += 1
-        match self._sandbox.settings.retry_after:
-            case "seconds":
-                seconds = math.ceil(wait_s)
-                error = self._build_error(status, message, ("Retry-After", str(seconds)))
-                return replace(error, wait_s=float(seconds))
-            case "date":
-                retry_at = math.ceil(self._sandbox.wall_clock() + wait_s)
-                retry_date = format_datetime(datetime.fromtimestamp(retry_at, UTC), usegmt=True)
-                return replace(
-                    self._build_error(status, message, ("Retry-After", retry_date)), wait_until=float(retry_at)
-                )
-            case "unix":
-                retry_at = math.ceil(self._sandbox.wall_clock() + wait_s)
-                return replace(
-                    self._build_error(status, message, ("Retry-After", str(retry_at))), wait_until=float(retry_at)
-                )
-            case "none":
-                return self._build_error(status, message)
+        form = self._sandbox.settings.retry_after
+        if form == "none":
+            return self._build_error(status, message)
+        if form == "seconds":
+            seconds = math.ceil(wait_s)
+            error = self._build_error(status, message, ("Retry-After", str(seconds)))
+            return replace(error, wait_s=float(seconds))
+        retry_at = math.ceil(self._sandbox.wall_clock() + wait_s)
+        retry_date = format_datetime(datetime.fromtimestamp(retry_at, UTC), usegmt=True)
+        error = self._build_error(status, message, ("Retry-After", retry_date if form == "date" else str(retry_at)))
+        return replace(error, wait_until=float(retry_at))
 
-    def _finish_request(self, operation: str, peer: Peer, response: Response, delivery: Delivery) -> None:
+    def _finish_request(
+        self, operation: str, peer: Peer, response: Response, delivery: Delivery = Delivery.WHOLE_RESPONSE
+    ) -> None:
         """Answer a request, and count the answer as the client sees it."""
         sandbox = self._sandbox
         answer_label = str(response.status) if delivery is Delivery.WHOLE_RESPONSE else delivery.value

@@ -17,11 +17,8 @@ import orjson
 from connector.sandbox.people import SyntheticSubscribers
 
 FIRST_ID = 100_001  # not 1, because subscribers that appear at the head of the list need lower ids
-_MAX_SEARCHED_SUBSCRIBERS = (
-    100_000  # the maximum number of subscribers whose JSON a search reads; this takes a tenth of a second
-)
-
-
+# The maximum number of subscribers whose JSON a search reads. This takes a tenth of a second.
+_MAX_SEARCHED_SUBSCRIBERS = 100_000
 _MAX_BASE_NAME_LENGTH = 20  # the length of names with the switch base_names=cut
 
 
@@ -127,10 +124,7 @@ class SubscriberStore:
         self._json_by_id: dict[int, bytes] = {}
         self._removed_ids: set[int] = set()  # ids that were removed from blocks
         # The index has only created subscribers.
-        self._ids_by_key: dict[str, dict[str, list[int]]] = {
-            "Email": {},
-            "ClientUserId": {},
-        }
+        self._ids_by_key: dict[str, dict[str, list[int]]] = {"Email": {}, "ClientUserId": {}}
         self._visible_ids: dict[int | None, list[int]] = {None: []}  # sorted ids of each base (None: of all bases)
         self._hidden_ids: set[int] = set()
         # A heap of (time, id). At this time, the list begins to show the hidden subscriber.

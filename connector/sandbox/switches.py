@@ -335,14 +335,9 @@ def _describe_values(schema: Mapping[str, Any]) -> str:
         case {"type": "string"}:
             return "a text"
         case _:
-            return _describe_number(schema)
-
-
-def _describe_number(schema: Mapping[str, Any]) -> str:
-    """Return a text about the numbers that a JSON Schema allows."""
-    noun = "a whole number" if schema["type"] == "integer" else "a number"
-    minimum, maximum = schema["minimum"], schema.get("maximum")
-    return f"{noun} from {minimum:g}" if maximum is None else f"{noun}, {minimum:g} to {maximum:g}"
+            noun = "a whole number" if schema["type"] == "integer" else "a number"
+            minimum, maximum = schema["minimum"], schema.get("maximum")
+            return f"{noun} from {minimum:g}" if maximum is None else f"{noun}, {minimum:g} to {maximum:g}"
 
 
 def format_value(value: object) -> str:

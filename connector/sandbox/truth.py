@@ -8,8 +8,8 @@ An event is a JSON object with `sequence` (from 1), `at` (Unix seconds) and `kin
   sent                   request_id, message_id, answered, email (an outbox entry)
 """
 
+import fcntl
 import os
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from enum import StrEnum
@@ -18,9 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import orjson
-
-if sys.platform != "win32":
-    import fcntl
 
 
 class AnswerFate(StrEnum):
@@ -59,11 +56,10 @@ class EventLog:
         if path is None:
             return
         self._file = FileIO(path, "a+", opener=lambda name, flags: os.open(name, flags, 0o600))
-        if sys.platform != "win32":  # Windows has no flock, so the user must not start two sandboxes on one directory
-            try:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ValueError(f"{path} is in use by another sandbox: end it, or give another directory") from None
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(f"{path} is in use by another sandbox: end it, or give another directory") from None
         self._file.seek(0)
         content = self._file.readall()
         self._file.truncate(content.rfind(b"\n") + 1)
