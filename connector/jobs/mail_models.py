@@ -118,16 +118,13 @@ class Tracking(BaseModel):
     model_config = STRICT_CONFIG
 
     track_links: bool | None = Field(
-        default=False,
-        description="Track clicks on links of the HTML body. With null, the service decides.",
+        default=False, description="Track clicks on links of the HTML body. With null, the service decides."
     )
     track_plain_text_links: bool | None = Field(
-        default=False,
-        description="Track clicks on links of the plain-text body. With null, the service decides.",
+        default=False, description="Track clicks on links of the plain-text body. With null, the service decides."
     )
     track_open: bool | None = Field(
-        default=False,
-        description="Track whether the email is opened. With null, the service decides.",
+        default=False, description="Track whether the email is opened. With null, the service decides."
     )
     track_unsubscribe: bool | None = Field(
         default=False, description="Track unsubscribes. With null, the service decides."
@@ -229,10 +226,7 @@ class Mail(BaseModel):
     to: Annotated[RecipientColumns, accept_short_form("email")] = Field(
         description="Column of the recipient's address, or the keys email and name."
     )
-    from_: Person = Field(
-        alias="from",
-        description="Sender, as hello@example.com or News <hello@example.com>.",
-    )
+    from_: Person = Field(alias="from", description="Sender, as hello@example.com or News <hello@example.com>.")
     reply_to: People = Field(default=(), description=_REPLY_TO_DESCRIPTION)
     subject: str = Field(description="Subject line, a template such as Hello {{ first_name }}.")
     html: EmailTextKey | None = Field(
@@ -287,8 +281,7 @@ class Webhook(BaseModel):
     model_config = STRICT_CONFIG
 
     url: Annotated[str, AfterValidator(_check_url)] = Field(
-        repr=False,
-        description="URL that receives each alert. Keep the URL in the environment, and write ${NAME} here.",
+        repr=False, description="URL that receives each alert. Keep the URL in the environment, and write ${NAME} here."
     )
     secret: Annotated[str, AfterValidator(_check_secret)] | None = Field(
         default=None,

@@ -114,8 +114,7 @@ class JobSubscriber(BaseModel):
 
     base: BaseKeys = Field(description="Base that the subscribers are created in.")
     identity: Identity = Field(
-        default="email",
-        description="Field that identifies a subscriber: email or client_user_id.",
+        default="email", description="Field that identifies a subscriber: email or client_user_id."
     )
     fields_: dict[FieldName, MappedField | None] | None = Field(
         default=None,
@@ -201,8 +200,7 @@ class Load(BaseModel):
         description="Accept the list even if the service may have cut it off, for example at 10,000 subscribers.",
     )
     ignore_total_count: bool = Field(
-        default=False,
-        description="Accept the list even if its TotalCount is missing or wrong.",
+        default=False, description="Accept the list even if its TotalCount is missing or wrong."
     )
 
 
@@ -303,8 +301,7 @@ class Export(BaseModel):
         "each version of a row. A file allows only replace.",
     )
     max_shrink: Share = Field(
-        default=0.5,
-        description="Largest share by which the list may shrink since the last certified export.",
+        default=0.5, description="Largest share by which the list may shrink since the last certified export."
     )
     max_rate: float | None = Field(
         default=None,
@@ -319,16 +316,14 @@ class Export(BaseModel):
         "destination must be new or empty.",
     )
     ignore_total_count: bool = Field(
-        default=False,
-        description="Accept the list even if its TotalCount is missing or wrong.",
+        default=False, description="Accept the list even if its TotalCount is missing or wrong."
     )
     allow_truncated: bool = Field(
         default=False,
         description="Accept the list even if the service may have cut it off, for example at 10,000 subscribers.",
     )
     guard_formulas: bool = Field(
-        default=False,
-        description="For CSV: put an apostrophe before cells that a spreadsheet would run as a formula.",
+        default=False, description="For CSV: put an apostrophe before cells that a spreadsheet would run as a formula."
     )
     csv_dialect: CsvDialect = Field(
         default="standard",
@@ -349,8 +344,7 @@ class Export(BaseModel):
         "this key, the table is not divided.",
     )
     columns: list[Name] | None = Field(
-        default=None,
-        description="Fields to export. The id is always exported. Without this key, all fields.",
+        default=None, description="Fields to export. The id is always exported. Without this key, all fields."
     )
     overwrite: bool = Field(default=False, description="Overwrite a table or file that the connector did not create.")
     format: ExportFormat | None = Field(
@@ -412,8 +406,7 @@ class Job(BaseModel):
         "not use these columns. Without this key, no columns.",
     )
     skip_inactive: bool = Field(
-        default=True,
-        description="For mail: send nothing to an address that the service lists as inactive.",
+        default=True, description="For mail: send nothing to an address that the service lists as inactive."
     )
     load: Load = Field(
         default_factory=Load,

@@ -96,8 +96,7 @@ class FileSource(BaseModel):
         "pattern for several files, such as inbox/*.csv."
     )
     format: Literal["auto", FileFormat] = Field(
-        default="auto",
-        description=f"Format of the file: {format_choices(FILE_FORMATS)}. auto: detect the format.",
+        default="auto", description=f"Format of the file: {format_choices(FILE_FORMATS)}. auto: detect the format."
     )
     encoding: str = Field(default="auto", description="Encoding of the file's text, such as utf-8 or cp1252.")
     delimiter: str = Field(

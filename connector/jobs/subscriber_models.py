@@ -188,8 +188,7 @@ class BaseKeys(BaseModel):
     id: int | None = Field(default=None, ge=1, description="Id of the base. Set one of id, name and column.")
     name: Name | None = Field(default=None, description="Name of the base. Set one of id, name and column.")
     column: ColumnName | None = Field(
-        default=None,
-        description="Column that holds the base of each row. Set one of id, name and column.",
+        default=None, description="Column that holds the base of each row. Set one of id, name and column."
     )
     values: dict[str, BaseText] | None = Field(
         default=None,

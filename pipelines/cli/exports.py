@@ -34,6 +34,9 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
     return None if names is None else tuple(name.strip() for name in names.split(","))
 
 
+_filter_option = partial(option, group="Filters", default_text="all")
+_text_filter_option = partial(_filter_option, callback=refuse_empty_text)
+
 _JOB_OPTIONS = (
     "table", "schema", "mode", "guard_formulas", "columns", "group_readable", "file_format", "subscriber_id", "base_id",
     "client_user_id", "email", "is_active", "first_name", "last_name", "gender", "csv_dialect", "delimiter",
@@ -159,39 +162,18 @@ _FILE_OPTIONS = (
     group="File",
     help="Allow the group of the file to read the file (mode 0640). Otherwise only the owner can read the file.",
 )
-@option(
-    "--id",
-    "subscriber_id",
-    type=click.IntRange(min=1),
-    metavar="ID",
-    group="Filters",
-    default_text="all",
-    help="Export only the subscriber with this id.",
+@_filter_option(
+    "--id", "subscriber_id", type=click.IntRange(min=1), metavar="ID", help="Export only the subscriber with this id."
 )
-@option(
-    "--base-id",
-    type=click.IntRange(min=1),
-    metavar="ID",
-    group="Filters",
-    default_text="all",
-    help="Export only subscribers of the base with this id.",
+@_filter_option(
+    "--base-id", type=click.IntRange(min=1), metavar="ID", help="Export only subscribers of the base with this id."
 )
-@option(
+@_text_filter_option(
     "--client-user-id",
     metavar="ID",
-    callback=refuse_empty_text,
-    group="Filters",
-    default_text="all",
     help="Export only subscribers with this client_user_id, the key in your own system.",
 )
-@option(
-    "--email",
-    metavar="ADDRESS",
-    callback=refuse_empty_text,
-    group="Filters",
-    default_text="all",
-    help="Export only subscribers with this email address.",
-)
+@_text_filter_option("--email", metavar="ADDRESS", help="Export only subscribers with this email address.")
 @option(
     "--active/--inactive",
     "is_active",
@@ -200,28 +182,12 @@ _FILE_OPTIONS = (
     default_text="both",
     help="Export only active subscribers, or only inactive subscribers.",
 )
-@option(
-    "--first-name",
-    metavar="NAME",
-    callback=refuse_empty_text,
-    group="Filters",
-    default_text="all",
-    help="Export only subscribers with this first name.",
-)
-@option(
-    "--last-name",
-    metavar="NAME",
-    callback=refuse_empty_text,
-    group="Filters",
-    default_text="all",
-    help="Export only subscribers with this last name.",
-)
-@option(
+@_text_filter_option("--first-name", metavar="NAME", help="Export only subscribers with this first name.")
+@_text_filter_option("--last-name", metavar="NAME", help="Export only subscribers with this last name.")
+@_filter_option(
     "--gender",
     type=click.Choice(GENDERS),
     metavar="GENDER",
-    group="Filters",
-    default_text="all",
     help=f"Export only subscribers of this gender: {format_choices(GENDERS)}.",
 )
 @option(

@@ -113,13 +113,7 @@ limit_option = option(
 def job_option(help_text: str, default_text: str) -> Callable[[CommandFunction], CommandFunction]:
     """Return the option `--job` of a command that can use a job file in addition to its argument."""
     return option(
-        "--job",
-        "job_path",
-        type=PATH,
-        metavar="JOB",
-        group=MAPPING_GROUP,
-        default_text=default_text,
-        help=help_text,
+        "--job", "job_path", type=PATH, metavar="JOB", group=MAPPING_GROUP, default_text=default_text, help=help_text
     )
 
 

@@ -53,12 +53,7 @@ def run_forget(
 
 
 def forget_entries(
-    ledger: Ledger,
-    account: str,
-    identity: str,
-    fields: Sequence[str],
-    base_id: int | None,
-    base_name: str | None,
+    ledger: Ledger, account: str, identity: str, fields: Sequence[str], base_id: int | None, base_name: str | None
 ) -> ForgetReport:
     """Delete the entries of an identity in one base, or in all bases, and return the report. `fields` are the fields
     that may contain the identity. If the answer to one of its creates is not known, nothing is deleted.
