@@ -38,6 +38,7 @@ from connector.listing.findings import (
     list_unshown_classes,
     read_rounds,
     read_totals,
+    select_answers,
 )
 from connector.paging.certificate import HiddenClass, Order
 from connector.paging.overlap import IdArray
@@ -80,14 +81,7 @@ async def look_up_unlisted_entries(
 ) -> list[Answer]:
     """Look up ledger entries that the reading still lacks after the hidden classes were read separately. `answers` are
     the answers to the earlier requests for evidence. All requests together are at most MAX_REQUESTS."""
-    requested_ids = {
-        answer.request.value for answer in answers if answer.request.target is RequestTarget.UNLISTED_ENTRY
-    }
-    requests = [
-        _build_id_request(RequestTarget.UNLISTED_ENTRY, subscriber_id)
-        for subscriber_id in unlisted_entry_ids
-        if subscriber_id not in requested_ids
-    ]
+    requests = _build_entry_requests(unlisted_entry_ids, answers)
     return await send_requests_together(request_page, requests[: max(0, MAX_REQUESTS - len(answers))], concurrency)
 
 
@@ -154,8 +148,7 @@ def plan_requests(reading: ListReading, answers: Sequence[Answer]) -> list[Evide
             requests += _plan_look_ups(reading, len(requests))
         return requests
     requests = _plan_recount_requests(reading, answers)
-    has_id_look_up = any(answer.request.target in ID_LOOK_UP_TARGETS for answer in answers)
-    if not requests and not has_id_look_up and not contradicts_reading(reading, answers):
+    if not requests and not select_answers(answers, *ID_LOOK_UP_TARGETS) and not contradicts_reading(reading, answers):
         requests = _plan_look_ups(reading, len(answers))
     if not requests:
         requests = _plan_second_look_ups(reading, answers)
@@ -222,8 +215,7 @@ def _plan_combination_requests(reading: ListReading, answers: Sequence[Answer]) 
     A subscriber may belong to two hidden classes, for example if it is inactive and has no gender. Only a request for
     both classes shows this subscriber. A class that a request has shown is combined only with bases that no row
     shows."""
-    has_requested_combinations = any(answer.request.target is RequestTarget.COMBINATION for answer in answers)
-    if has_requested_combinations or contradicts_reading(reading, answers):
+    if select_answers(answers, RequestTarget.COMBINATION) or contradicts_reading(reading, answers):
         return []
     base_ids = () if "base_id" in reading.filters else reading.base_ids or ()
     unshown_classes = list_unshown_classes(reading, answers)
@@ -275,10 +267,7 @@ def _plan_look_ups(reading: ListReading, request_count: int) -> list[EvidenceReq
     requests = _plan_id_look_ups(reading)[: MAX_REQUESTS - request_count]
     remaining_count = max(0, MAX_REQUESTS - _RESERVED_REQUEST_COUNT - request_count - len(requests))
     unlisted_entry_ids = reading.unlisted_entry_ids[: min(remaining_count, _FIRST_ENTRY_COUNT)]
-    return [
-        *(_build_id_request(RequestTarget.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids),
-        *requests,
-    ]
+    return [*_build_entry_requests(unlisted_entry_ids, ()), *requests]
 
 
 def _plan_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:
@@ -286,13 +275,7 @@ def _plan_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) -> lis
     contradict the list."""
     if contradicts_reading(reading, answers) or find_hidden_classes(reading, answers):
         return []
-    requested_ids = {
-        answer.request.value for answer in answers if answer.request.target is RequestTarget.UNLISTED_ENTRY
-    }
-    unlisted_entry_ids = [
-        subscriber_id for subscriber_id in reading.unlisted_entry_ids if subscriber_id not in requested_ids
-    ]
-    return [_build_id_request(RequestTarget.UNLISTED_ENTRY, subscriber_id) for subscriber_id in unlisted_entry_ids]
+    return _build_entry_requests(reading.unlisted_entry_ids, answers)
 
 
 def _plan_id_look_ups(reading: ListReading) -> list[EvidenceRequest]:
@@ -402,6 +385,16 @@ def _build_id_request(target: RequestTarget, subscriber_id: int, round_index: in
     return EvidenceRequest(
         target, ListQuery(limit=_SAMPLE_ROW_COUNT, id=subscriber_id), "id", subscriber_id, round_index
     )
+
+
+def _build_entry_requests(entry_ids: Sequence[int], answers: Sequence[Answer]) -> list[EvidenceRequest]:
+    """Return look-ups of these ledger entries. Leave out the entries whose look-ups have an answer in `answers`."""
+    looked_up_ids = {answer.request.value for answer in select_answers(answers, RequestTarget.UNLISTED_ENTRY)}
+    return [
+        _build_id_request(RequestTarget.UNLISTED_ENTRY, entry_id)
+        for entry_id in entry_ids
+        if entry_id not in looked_up_ids
+    ]
 
 
 def _build_part_query(reading: ListReading, values: Mapping[str, object]) -> ListQuery:

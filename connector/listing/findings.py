@@ -23,7 +23,7 @@ from connector.paging.certificate import (
     compare_counts,
     is_window_size,
 )
-from connector.paging.overlap import IdArray, mark_contained_ids
+from connector.paging.overlap import NO_IDS, IdArray, mark_contained_ids
 from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
 PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
@@ -131,6 +131,16 @@ class ListReading:
         return is_total_unchanged and not (certificate.appeared or certificate.vanished)
 
 
+def select_answers(answers: Sequence[Answer], *targets: RequestTarget, field_name: str | None = None) -> list[Answer]:
+    """Return the answers to requests with one of these targets. With `field_name`, the requests must also have this
+    field name."""
+    return [
+        answer
+        for answer in answers
+        if answer.request.target in targets and field_name in (None, answer.request.field_name)
+    ]
+
+
 def read_ids(answer: Answer) -> list[int]:
     """Return the whole-number ids in the rows of the answer."""
     rows = [] if answer.page is None else answer.page.subscribers
@@ -144,28 +154,25 @@ def read_unlisted_ids(reading: ListReading, answer: Answer) -> IdArray:
     return unlisted_ids
 
 
-def find_newcomer_ids(reading: ListReading, answers: Sequence[Answer]) -> IdArray:
-    """Return the ids of newcomers, in ascending order. A newcomer has a larger id than all subscribers of the reading,
-    and a later request for the first or the last rows of the list shows the newcomer."""
-    unfiltered_answers = [
-        answer for answer in answers if answer.request.target in (RequestTarget.WHOLE_LIST, RequestTarget.END)
-    ]
-    unlisted_ids = [read_unlisted_ids(reading, answer) for answer in unfiltered_answers]
-    ids: IdArray = np.unique(np.concatenate([np.empty(0, np.int64), *unlisted_ids]))
-    return ids[ids > reading.ids[-1]] if len(reading.ids) else ids
-
-
 def find_hidden_ids(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> IdArray:
     """Return the ids of hidden subscribers in `answer`, in ascending order. A subscriber is hidden if the reading lacks
-    the subscriber, and `answers` do not show the subscriber as a newcomer."""
-    unlisted_ids, newcomer_ids = read_unlisted_ids(reading, answer), find_newcomer_ids(reading, answers)
+    the subscriber, and `answers` do not show the subscriber as a newcomer.
+
+    A newcomer has a larger id than all subscribers of the reading, and a later request for the first or the last rows
+    of the list shows the newcomer."""
+    unlisted_ids = read_unlisted_ids(reading, answer)
+    unfiltered_answers = select_answers(answers, RequestTarget.WHOLE_LIST, RequestTarget.END)
+    unfiltered_ids = [read_unlisted_ids(reading, unfiltered_answer) for unfiltered_answer in unfiltered_answers]
+    newcomer_ids = np.unique(np.concatenate([NO_IDS, *unfiltered_ids]))
+    if len(reading.ids):
+        newcomer_ids = newcomer_ids[newcomer_ids > reading.ids[-1]]
     hidden_ids: IdArray = unlisted_ids[~mark_contained_ids(newcomer_ids, unlisted_ids)]
     return hidden_ids
 
 
 def read_totals(answers: Sequence[Answer]) -> list[int]:
     """Return the TotalCounts of the whole list in these answers."""
-    whole_list_answers = [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
+    whole_list_answers = select_answers(answers, RequestTarget.WHOLE_LIST)
     return [answer.total_count for answer in whole_list_answers if answer.total_count is not None]
 
 
@@ -218,15 +225,14 @@ def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Fin
             message = f"requests for {len(unlisted_values)} classes show only unlisted subscribers"
             hidden_classes = tuple((field_name, value) for value in unlisted_values)
             findings.append(Finding(field_name, EvidenceResult.CONTRADICTS, message, hidden_classes))
-    for finding in (
+    other_findings = (
         _evaluate_class_combinations(reading, answers),
         _evaluate_total_counts(reading, answers),
         _evaluate_rows(reading, answers),
         _evaluate_entry_look_ups(reading, answers),
         _evaluate_id_look_ups(reading, answers),
-    ):
-        findings += [finding] if finding is not None else []
-    return findings
+    )
+    return [*findings, *(finding for finding in other_findings if finding is not None)]
 
 
 def find_hidden_classes(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenClass]:
@@ -302,10 +308,8 @@ def _find_underlisted_values(reading: ListReading, field_name: str, answers: Seq
     hidden, and no value is returned. This rule does not apply after a class was read separately."""
     if unlisted_values := _find_unlisted_values(reading, field_name, answers):
         return unlisted_values
-    count_by_value, listed_count_by_value = (
-        _read_part_counts(reading, field_name, answers)[-1],
-        reading.class_counts.get(field_name, {}),
-    )
+    count_by_value = _read_part_counts(reading, field_name, answers)[-1]
+    listed_count_by_value = reading.class_counts.get(field_name, {})
     tolerated_difference = (
         _compute_growth_limit_between_requests(reading.certificate.distinct)
         if reading.hidden_classes or not reading.is_list_quiet
@@ -329,11 +333,7 @@ def _find_unlisted_values(reading: ListReading, field_name: str, answers: Sequen
     Missing answers for other values do not matter, because one answer is enough to show that the list hides a class.
     """
     listed_count_by_value = reading.class_counts.get(field_name, {})
-    part_answers = [
-        answer
-        for answer in answers
-        if answer.request.target is RequestTarget.PART and answer.request.field_name == field_name
-    ]
+    part_answers = select_answers(answers, RequestTarget.PART, field_name=field_name)
     unlisted_values = list[object]()
     for value in dict.fromkeys(answer.request.value for answer in part_answers):
         answers_for_value = [answer for answer in part_answers if answer.request.value == value]
@@ -359,11 +359,7 @@ def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Se
 def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
     """Return the counts of a partition, one `RoundCounts` for each round of requests. Return an empty list if any
     answer is missing or does not match its request."""
-    whole_list_answers = (
-        [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
-        if reading.is_total_checked
-        else []
-    )
+    whole_list_answers = select_answers(answers, RequestTarget.WHOLE_LIST) if reading.is_total_checked else []
     rounds: list[RoundCounts] = []
     for round_index, count_by_value in enumerate(_read_part_counts(reading, field_name, answers)):
         answered_totals = [
@@ -388,18 +384,12 @@ def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]
 def _read_part_counts(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
     """Return the counts of a partition by value, one mapping for each round of requests. Return an empty list if any
     answer is missing or does not match its request."""
-    pair_answers = [
-        answer
-        for answer in answers
-        if answer.request.target is RequestTarget.FILTER_PAIR and answer.request.field_name == field_name
-    ]
-    if len(pair_answers) < len(reading.absent_values) or not all(_is_empty_answer(answer) for answer in pair_answers):
+    pair_answers = select_answers(answers, RequestTarget.FILTER_PAIR, field_name=field_name)
+    if len(pair_answers) < len(reading.absent_values) or any(
+        answer.page is None or answer.page.subscribers or answer.page.total_count for answer in pair_answers
+    ):
         return []
-    part_answers = [
-        answer
-        for answer in answers
-        if answer.request.target is RequestTarget.PART and answer.request.field_name == field_name
-    ]
+    part_answers = select_answers(answers, RequestTarget.PART, field_name=field_name)
     rounds = list[dict[object, int]]()
     for round_index in sorted({answer.request.round_index for answer in part_answers}):
         answers_of_round = [answer for answer in part_answers if answer.request.round_index == round_index]
@@ -420,10 +410,6 @@ def _read_count(reading: ListReading, answer: Answer) -> int | None:
         return None
     requested_values = {**reading.filters, answer.request.field_name: answer.request.value}
     return total_count if have_requested_values(requested_values, page.subscribers) else None
-
-
-def _is_empty_answer(answer: Answer) -> bool:
-    return answer.page is not None and not answer.page.subscribers and not answer.page.total_count
 
 
 def _evaluate_class_combinations(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
@@ -455,7 +441,6 @@ def _evaluate_total_counts(reading: ListReading, answers: Sequence[Answer]) -> F
     """
     certificate = reading.certificate
     last_total = certificate.total_last
-    whole_list_answers = [answer for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST]
     totals = read_totals(answers)
     if last_total is None or not reading.is_total_checked:
         return None
@@ -469,7 +454,8 @@ def _evaluate_total_counts(reading: ListReading, answers: Sequence[Answer]) -> F
         )
     largest_id = int(reading.ids[-1]) if len(reading.ids) else math.inf  # newcomers have larger ids
     unlisted_counts = [
-        int(np.count_nonzero(read_unlisted_ids(reading, answer) < largest_id)) for answer in whole_list_answers
+        int(np.count_nonzero(read_unlisted_ids(reading, answer) < largest_id))
+        for answer in select_answers(answers, RequestTarget.WHOLE_LIST)
     ]
     unlisted_count = max(unlisted_counts, default=0)
     growth_limit = _compute_growth_limit_between_requests(last_total)
@@ -479,30 +465,28 @@ def _evaluate_total_counts(reading: ListReading, answers: Sequence[Answer]) -> F
             f"TotalCount of a second reading is {totals[0]:,}, and the second reading shows {unlisted_count:,} "
             "unlisted ids between the listed ids"
         )
-        return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if (
+    elif (
         reading.is_list_quiet
         and reading.earlier_total is not None
         and reading.earlier_total - last_total >= growth_limit
     ):
         message = f"TotalCount was {reading.earlier_total:,} shortly before the reading, and then {last_total:,}"
-        return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if reading.is_list_quiet and largest_total - last_total >= max(
+    elif reading.is_list_quiet and largest_total - last_total >= max(
         _NEW_ROW_LIMIT_DURING_EVIDENCE, _NEW_SHARE_LIMIT_DURING_EVIDENCE * last_total
     ):
         message = f"TotalCount was {last_total:,} at the end of the reading, and {largest_total:,} in another answer"
-        return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if largest_total - certificate.distinct >= max(
+    elif largest_total - certificate.distinct >= max(
         2 * _NEW_ROW_LIMIT_DURING_EVIDENCE, _NEW_SHARE_LIMIT_DURING_EVIDENCE * largest_total
     ):
         message = (
             f"the largest TotalCount was {largest_total:,}, and the reading shows {certificate.distinct:,} subscribers"
         )
-        return Finding("total_count", EvidenceResult.CONTRADICTS, message)
-    if largest_total > last_total:
+    elif largest_total > last_total:
         message = f"TotalCount was {largest_total:,} in another answer, and {last_total:,} at the end of the reading"
         return Finding("total_count", EvidenceResult.AGREES, message)
-    return None
+    else:
+        return None
+    return Finding("total_count", EvidenceResult.CONTRADICTS, message)
 
 
 def _has_grown_at_end(reading: ListReading, answers: Sequence[Answer]) -> bool:
@@ -544,12 +528,8 @@ def _evaluate_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding |
         for field_name in CLASS_FIELDS
         for value in _find_unlisted_values(reading, field_name, answers)
     }
-    for answer in answers:
-        request = answer.request
-        if (
-            request.target not in (RequestTarget.WHOLE_LIST, RequestTarget.PART)
-            or (request.field_name, request.value) in hidden_classes
-        ):
+    for answer in select_answers(answers, RequestTarget.WHOLE_LIST, RequestTarget.PART):
+        if (answer.request.field_name, answer.request.value) in hidden_classes:
             continue
         if answer.page is None or not have_requested_values(reading.filters, answer.page.subscribers):
             continue
@@ -573,7 +553,7 @@ def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) ->
 
     One existing subscriber contradicts the list. If the query has a filter besides the base, two subscribers must
     exist, because the values of one subscriber may have changed."""
-    lookup_answers = [answer for answer in answers if answer.request.target is RequestTarget.UNLISTED_ENTRY]
+    lookup_answers = select_answers(answers, RequestTarget.UNLISTED_ENTRY)
     if not lookup_answers:
         return None
     present_ids = find_present_ids(reading, answers, RequestTarget.UNLISTED_ENTRY)
@@ -588,9 +568,7 @@ def _evaluate_id_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Fi
 
     If an id exists, the list leaves a subscriber out, or the subscriber is a newcomer. If the last listed ids have few
     gaps, and the next ids do not exist, the list is not cut off."""
-    lookup_answers = [
-        answer for answer in answers if answer.request.target in (RequestTarget.MISSING_ID, RequestTarget.BEYOND_ID)
-    ]
+    lookup_answers = select_answers(answers, RequestTarget.MISSING_ID, RequestTarget.BEYOND_ID)
     if not lookup_answers:
         return None
     found_ids_in_gaps = find_present_ids(reading, answers, RequestTarget.MISSING_ID)
@@ -601,13 +579,12 @@ def _evaluate_id_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Fi
     )
     for subscriber_id in found_ids_beyond_ends:
         end_name = find_end_name(reading, subscriber_id)
-        answers_for_end = [
-            answer
-            for answer in answers
-            if answer.request.target is RequestTarget.END and answer.request.value == end_name
+        ids_at_end = [
+            read_ids(answer)
+            for answer in select_answers(answers, RequestTarget.END)
+            if answer.request.value == end_name and answer.page is not None
         ]
-        id_sets_at_end = [set(read_ids(answer)) for answer in answers_for_end if answer.page is not None]
-        if id_sets_at_end and not any(subscriber_id in ids_at_end for ids_at_end in id_sets_at_end):
+        if ids_at_end and not any(subscriber_id in ids_of_answer for ids_of_answer in ids_at_end):
             unlisted_ids.add(subscriber_id)
     total_count = max(read_totals(answers), default=0)
     is_list_cut_off = (
@@ -622,9 +599,8 @@ def _evaluate_id_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Fi
     message = f"look-ups by Id find {found_count or 'none'} of {requested_count} ids that the list lacks"
     if unlisted_ids:
         return Finding("ids", EvidenceResult.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
-    has_control = any(
-        answer.request.target is RequestTarget.KNOWN_SUBSCRIBER and _is_present(reading, answer) for answer in answers
-    )
+    control_answers = select_answers(answers, RequestTarget.KNOWN_SUBSCRIBER)
+    has_control = any(_is_present(reading, answer) for answer in control_answers)
     is_proof = (
         has_control
         and not found_ids_in_gaps
@@ -651,12 +627,10 @@ def _compute_coincidence_probability(reading: ListReading) -> float:
 
 def find_present_ids(reading: ListReading, answers: Sequence[Answer], target: RequestTarget) -> set[int]:
     """Return the ids that requests with this target have found, and that the reading lacks."""
-    answers_with_subscriber = [
-        answer for answer in answers if answer.request.target is target and _is_present(reading, answer)
-    ]
     return {
         subscriber_id
-        for answer in answers_with_subscriber
+        for answer in select_answers(answers, target)
+        if _is_present(reading, answer)
         for subscriber_id in read_unlisted_ids(reading, answer).tolist()
     }
 

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic
@@ -36,6 +36,7 @@ from connector.listing.findings import (
     decide_evidence,
     find_hidden_classes,
     list_unshown_classes,
+    select_answers,
 )
 from connector.listing.pages import (
     WIRE_FORM,
@@ -63,9 +64,6 @@ from connector.paging.pager import Pager
 from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery, Rows
-
-_PAGING_FIELDS = frozenset({"offset", "limit"})
-_NO_IDS: frozenset[int] = frozenset()
 
 MAX_IN_FLIGHT = 32
 """The largest number of pages in flight. Each page takes about a megabyte, as bytes and as columns."""
@@ -140,7 +138,7 @@ async def read_list(
     filter_trials = await try_filters(request_page, filters, draw_bytes) if filters else None
     if filter_trials is not None:
         query = replace(query, **{name: None for name in filters if name != filter_trials.sent_filter_name})  # type: ignore[arg-type]
-    expected_ids = filter_trials.expected_ids if filter_trials is not None else _NO_IDS
+    expected_ids = filter_trials.expected_ids if filter_trials is not None else frozenset()
     row_matcher = build_row_matcher(filters)
     concurrency_limit = ConcurrencyLimit(
         min(max_concurrency, MAX_IN_FLIGHT),
@@ -211,7 +209,7 @@ async def _has_same_total(request_page: RequestPage, reading: ListReading, answe
     """Request TotalCount once more. Return whether it is still the TotalCount of the reading and of the `answers` for
     the whole list."""
     page = await request_page(replace(reading.query, limit=1))
-    totals = {answer.total_count for answer in answers if answer.request.target is RequestTarget.WHOLE_LIST}
+    totals = {answer.total_count for answer in select_answers(answers, RequestTarget.WHOLE_LIST)}
     totals |= {reading.certificate.total_first, None if page is None else page.total_count}
     return totals == {reading.certificate.total_last}
 
@@ -360,16 +358,13 @@ async def _record_filters(
     still_listed_ids = (
         await find_still_listed_ids(request_page, filters, dispatcher.missing_ids)
         if filter_trials.sent_filter_name is not None
-        else _NO_IDS
+        else ()
     )
     return filter_record | ({"missed": len(still_listed_ids)} if still_listed_ids else {})
 
 
 def list_filters(query: ListQuery) -> dict[str, object]:
     """Return the values of the query's filters, by field name (connector/fields.py)."""
-    values = {
-        query_field.name: getattr(query, query_field.name)
-        for query_field in fields(query)
-        if query_field.name not in _PAGING_FIELDS
+    return {
+        name: value for name, value in asdict(query).items() if value is not None and name not in ("offset", "limit")
     }
-    return {name: value for name, value in values.items() if value is not None}
