@@ -75,39 +75,29 @@ class StateTraits:
     """
 
     rank: int
-    may_exist: bool
-    is_unsettled: bool
-    waits_for_retry: bool
-    is_confirmed_by_list: bool
+    may_exist: bool = False
+    is_unsettled: bool = False
+    waits_for_retry: bool = False
+    is_confirmed_by_list: bool = False
 
 
 def find_traits(state: State) -> StateTraits:
     """Return the properties of a state."""
     match state:
         case State.CONFIRMED:
-            return StateTraits(
-                rank=0, may_exist=True, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=False
-            )
+            return StateTraits(rank=0, may_exist=True)
         case State.SENDING:
-            return StateTraits(
-                rank=1, may_exist=True, is_unsettled=True, waits_for_retry=False, is_confirmed_by_list=False
-            )
+            return StateTraits(rank=1, may_exist=True, is_unsettled=True)
         case State.UNKNOWN:
-            return StateTraits(
-                rank=2, may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=False
-            )
+            return StateTraits(rank=2, may_exist=True, is_unsettled=True, waits_for_retry=True)
         case State.HELD:
             return StateTraits(
                 rank=3, may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=True
             )
         case State.REJECTED:
-            return StateTraits(
-                rank=4, may_exist=False, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=True
-            )
+            return StateTraits(rank=4, is_confirmed_by_list=True)
         case State.NONE:
-            return StateTraits(
-                rank=5, may_exist=False, is_unsettled=False, waits_for_retry=False, is_confirmed_by_list=True
-            )
+            return StateTraits(rank=5, is_confirmed_by_list=True)
     assert_never(state)
 
 

@@ -176,10 +176,7 @@ class LedgerWriter:
         """Write the recorded state transitions and run one function, inside one transaction. Return the result of
         `LedgerQueue.execute`."""
         # Replace both collections before the transaction begins, so that a transition recorded meanwhile is not lost.
-        transitions, self._transitions = (
-            self._transitions,
-            defaultdict(list),
-        )
+        transitions, self._transitions = self._transitions, defaultdict(list)
         receipts, self._receipts = self._receipts, []
 
         def write_and_call(ledger: Ledger) -> T:

@@ -14,17 +14,20 @@ The rules:
   needs a decision, because emails of the campaign may be missing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Literal
 
 from sqlalchemy import text
 
 from connector.errors import ConfigurationError
 from connector.ledger.store import BatchStatement, CampaignLock, Rows, Store, make_storable
 from connector.states import EMAIL_STATE_MACHINE, EmailEvent, EmailState
+
+CampaignEvent = Literal["run", "open"]
+"""The kinds of recorded starts: "run" for every run, and "open" for a run that has reopened the campaign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,35 +151,16 @@ class EmailLog:
         rows = self.connection.execute(_COUNT_SENT_EMAILS, {"campaign": campaign.key, "sent": EmailState.SENT})
         return {run_id: int(email_count) for run_id, email_count in rows}
 
-    def find_last_start(self, campaign: Campaign) -> str:
-        """Return the start of the campaign's latest run, or "" if no run is recorded."""
-        return self._read_last_start("run", campaign)
+    def read_last_start(self, campaign: Campaign, event: CampaignEvent) -> str:
+        """Return the start of the campaign's latest run with this event, or "" if there is no such run."""
+        parameters = {"name": _format_last_start_key(event, campaign)}
+        return self.connection.execute(_READ_EMAIL_META, parameters).scalar_one_or_none() or ""
 
-    def record_start(self, campaign: Campaign, started_at: str) -> None:
-        """Record the start of the campaign's latest run. Call this method before the run sends anything."""
-        self._write_last_start("run", campaign, started_at)
-
-    def find_last_reopening(self, campaign: Campaign) -> str:
-        """Return the start of the last run that has reopened the campaign, or "" if no run has reopened the
-        campaign."""
-        return self._read_last_start("open", campaign)
-
-    def record_reopening(self, campaign: Campaign, started_at: str) -> None:
-        """Record the start of a run that has reopened the campaign."""
-        self._write_last_start("open", campaign, started_at)
-
-    def _read_last_start(self, event_name: str, campaign: Campaign) -> str:
-        return (
-            self.connection.execute(
-                _READ_EMAIL_META, {"name": _format_last_start_key(event_name, campaign)}
-            ).scalar_one_or_none()
-            or ""
-        )
-
-    def _write_last_start(self, event_name: str, campaign: Campaign, started_at: str) -> None:
-        self.connection.execute(
-            _WRITE_EMAIL_META, {"name": _format_last_start_key(event_name, campaign), "value": started_at}
-        )
+    def record_start(self, campaign: Campaign, event: CampaignEvent, started_at: str) -> None:
+        """Record the start of the campaign's latest run with this event. Call this method before the run sends
+        anything."""
+        parameters = {"name": _format_last_start_key(event, campaign), "value": started_at}
+        self.connection.execute(_WRITE_EMAIL_META, parameters)
 
     # Methods that read emails
 
@@ -240,23 +224,18 @@ class EmailLog:
     def _change_state(
         self, statement: BatchStatement, rows: Rows, old_state: EmailState, event: EmailEvent, **shared_values: object
     ) -> None:
-        parameters: Mapping[str, Any] = {
-            "old_state": old_state,
-            "new_state": EMAIL_STATE_MACHINE.decide(old_state, event),
-            **shared_values,
-        }
-        self.store.change(statement, parameters, rows)
+        new_state = EMAIL_STATE_MACHINE.decide(old_state, event)
+        self.store.change(statement, {"old_state": old_state, "new_state": new_state, **shared_values}, rows)
 
 
 def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[int, bytes]]:
     return [(campaign.key, recipient) for recipient in recipients]
 
 
-def _format_last_start_key(event_name: str, campaign: Campaign) -> str:
-    """Return the key (at most 40 characters) of a row in the table `email_meta`. The row has the start of the
-    campaign's last run (event "run"), or of its last reopening (event "open")."""
+def _format_last_start_key(event: CampaignEvent, campaign: Campaign) -> str:
+    """Return the key (at most 40 characters) of a row in the table `email_meta`."""
     key = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
-    return f"{event_name} {blake2b(key, digest_size=16).hexdigest()}"
+    return f"{event} {blake2b(key, digest_size=16).hexdigest()}"
 
 
 def _build_storable_names(account: str, name: str) -> dict[str, str]:
@@ -280,9 +259,8 @@ _INSERT_INTENT = BatchStatement(
     "integer bytea text",
 )
 _SET_EMAILS_SENT = BatchStatement(
-    "UPDATE email SET state = :new_state, request_id = item.column3, message_id = item.column4, sent_at = "
-    "item.column5, "
-    f"address = NULL {_FROM_OLD_STATE_SQL}",
+    "UPDATE email SET state = :new_state, request_id = item.column3, message_id = item.column4, "
+    f"sent_at = item.column5, address = NULL {_FROM_OLD_STATE_SQL}",
     "integer bytea bigint text float8",
 )
 _SET_EMAILS_REFUSED = BatchStatement(

@@ -229,12 +229,10 @@ class Ledger:
         early run has confirmed these entries. An early run has a smaller key than `before_run_key`, and ended at
         `latest_end` (Unix seconds) or earlier.
         """
-        parameters: dict[str, object] = {
+        parameters = {
             "base": base.key,
             "state": State.CONFIRMED,
             "field": IDENTITY_FIELD_NUMBERS[field],
-        }
-        parameters |= {
             "before": before_run_key,
             "accepted": CONFIRMATION_NUMBERS["accepted"],
             "ended_by": latest_end,
@@ -278,10 +276,8 @@ class Ledger:
             "after": after_identity,
             "number": max_count,
         }
-        return [
-            (bytes(identity), *other_values)
-            for identity, *other_values in self.connection.execute(_LIST_ENTRIES, parameters)
-        ]
+        rows = self.connection.execute(_LIST_ENTRIES, parameters)
+        return [(bytes(identity), *other_values) for identity, *other_values in rows]
 
     def find_end_of_last_confirming_run(self, earliest_end: float, now: float) -> float | None:
         """Find the latest run that has sent an entry which is now CONFIRMED. Return the end of this run (Unix seconds),
@@ -295,11 +291,9 @@ class Ledger:
 
     def find_entries_with_ids(self, account: str, subscriber_ids: Sequence[int]) -> list[EntryWithId]:
         """Return the entries of the account, in any base, that have one of these subscriber ids."""
+        shared_values = {"account": make_storable(account)}
         rows = [(subscriber_id,) for subscriber_id in subscriber_ids]
-        return [
-            EntryWithId(*row)
-            for row in self.store.select(_FIND_ENTRIES_WITH_IDS, {"account": make_storable(account)}, rows)
-        ]
+        return [EntryWithId(*row) for row in self.store.select(_FIND_ENTRIES_WITH_IDS, shared_values, rows)]
 
     def read_largest_id(self) -> int:
         """Return the largest subscriber id of all entries in all accounts, or 0 if no entry has a subscriber id."""
@@ -314,9 +308,8 @@ class Ledger:
 
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """Add entries in the state SENDING for identities that have no entry."""
-        key = base.key
         rows = [
-            (key, intent.identity, IDENTITY_FIELD_NUMBERS[intent.field], intent.fingerprint, intent.body)
+            (base.key, intent.identity, IDENTITY_FIELD_NUMBERS[intent.field], intent.fingerprint, intent.body)
             for intent in intents
         ]
         self._change_state(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
@@ -385,21 +378,11 @@ class Ledger:
         All other entries lose their fingerprints, because another program may have created the subscribers. So the next
         run compares their rows with the subscribers.
         """
-        confirmation_number = (
-            CONFIRMATION_NUMBERS["found"] if old_state is State.REJECTED else CONFIRMATION_NUMBERS["settled"]
-        )
-        statement = (
-            _SET_ENTRIES_CONFIRMED
-            if old_state is State.UNKNOWN and is_own_create
-            else _SET_ENTRIES_CONFIRMED_WITHOUT_FINGERPRINT
-        )
-        self._change_state(
-            statement,
-            [(base.key, *subscriber) for subscriber in found_subscribers],
-            old_state,
-            Event.FOUND,
-            how=confirmation_number,
-        )
+        confirmation_number = CONFIRMATION_NUMBERS["found" if old_state is State.REJECTED else "settled"]
+        keeps_fingerprints = old_state is State.UNKNOWN and is_own_create
+        statement = _SET_ENTRIES_CONFIRMED if keeps_fingerprints else _SET_ENTRIES_CONFIRMED_WITHOUT_FINGERPRINT
+        rows = [(base.key, *subscriber) for subscriber in found_subscribers]
+        self._change_state(statement, rows, old_state, Event.FOUND, how=confirmation_number)
 
     def mark_held(self, base: Base, held_entries: Sequence[tuple[bytes, str | None]]) -> None:
         """Move entries from UNKNOWN to HELD, so that a person decides. `held_entries` are (identity, message). The
@@ -465,11 +448,8 @@ class Ledger:
         ]
         # PostgreSQL refuses to change one entry twice in one statement.
         id_by_identity = dict(reversed(shard_subscribers))
-        self.store.write(
-            _INSERT_LISTED_ENTRIES,
-            shared_values,
-            [(base.key, *identity_and_id) for identity_and_id in id_by_identity.items()],
-        )
+        rows = [(base.key, *identity_and_id) for identity_and_id in id_by_identity.items()]
+        self.store.write(_INSERT_LISTED_ENTRIES, shared_values, rows)
 
     def record_shown_identities(self, base: Base, identities: Sequence[bytes]) -> None:
         """Record in CONFIRMED entries that the list has shown their subscribers. Do not change entries that a person
@@ -484,13 +464,10 @@ class Ledger:
     # Records of the comparison of rows with the service
 
     def record_rows_equal_to_service(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> None:
-        """Record in CONFIRMED entries the fingerprints of rows that equal the service's values.
-
-        `digest_pairs` are (identity, fingerprint).
-        """
-        self.store.change(
-            _SET_FINGERPRINT, {"old_state": State.CONFIRMED}, [(base.key, *digest_pair) for digest_pair in digest_pairs]
-        )
+        """Record in CONFIRMED entries the fingerprints of rows that equal the service's values. `digest_pairs` are
+        (identity, fingerprint)."""
+        rows = [(base.key, *digest_pair) for digest_pair in digest_pairs]
+        self.store.change(_SET_FINGERPRINT, {"old_state": State.CONFIRMED}, rows)
 
     def record_reported_rows(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]], reported_at: float) -> None:
         """Record in CONFIRMED entries that a difference from these rows was reported at `reported_at` (Unix seconds).
@@ -501,9 +478,8 @@ class Ledger:
     def record_opt_outs(self, base: Base, job: str, identities: Sequence[bytes]) -> None:
         """Record in CONFIRMED entries that a row of the job says inactive while the service shows the subscriber as
         active."""
-        self.store.change(
-            _SET_OPT_OUTS, {"old_state": State.CONFIRMED, "job": make_storable(job)}, _build_rows(base, identities)
-        )
+        shared_values = {"old_state": State.CONFIRMED, "job": make_storable(job)}
+        self.store.change(_SET_OPT_OUTS, shared_values, _build_rows(base, identities))
 
     def clear_opt_outs(self, base: Base, identities: Sequence[bytes]) -> None:
         """Record that these entries are no longer opt-outs. Also forget earlier reports of changed rows, so that the
@@ -536,11 +512,8 @@ class Ledger:
     ) -> None:
         """Change the entry of each row from the state `old_state` to the new state that the state machine has for the
         event."""
-        self.store.change(
-            statement,
-            {"old_state": old_state, "new_state": ENTRY_STATE_MACHINE.decide(old_state, event), **shared_values},
-            rows,
-        )
+        new_state = ENTRY_STATE_MACHINE.decide(old_state, event)
+        self.store.change(statement, {"old_state": old_state, "new_state": new_state, **shared_values}, rows)
 
 
 _FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELD_NUMBERS.items()}
@@ -599,9 +572,8 @@ _INSERT_LISTED_ENTRIES = BatchStatement(
     "integer bytea bigint",
 )
 _SET_ENTRIES_SENDING_AGAIN = BatchStatement(
-    "UPDATE entry SET state = :new_state, fingerprint = item.column3, body = item.column4, status = NULL, message = "
-    "NULL, "
-    f"attempts = attempts + 1, run_key = :run, reported = NULL, reported_at = NULL "
+    "UPDATE entry SET state = :new_state, fingerprint = item.column3, body = item.column4, status = NULL, "
+    "message = NULL, attempts = attempts + 1, run_key = :run, reported = NULL, reported_at = NULL "
     f"FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bytea bytea",
 )
@@ -674,8 +646,7 @@ _SET_STATE_OF_ALL_ENTRIES = text(
 )
 _FIND_UNFINISHED_ENTRIES = text(
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
-    "is_holding, subscriber_id, run_key "
-    "FROM entry JOIN run USING (run_key) "
+    "is_holding, subscriber_id, run_key FROM entry JOIN run USING (run_key) "
     f"WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL "
     "ORDER BY identity"
 )

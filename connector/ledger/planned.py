@@ -28,8 +28,6 @@ from connector.states import ENTRY_STATE_MACHINE, Event, State
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# 16 MB of memory; SQLite writes further pages of the database to a temporary file without a name.
-_CACHE_PRAGMA = "PRAGMA cache_size = -16000"
 _ENTRY_COLUMNS = [column.name for column in schema.entry.c]
 _READ_ENTRIES = BatchStatement(
     f"SELECT {', '.join(f'entry.{name}' for name in _ENTRY_COLUMNS)} FROM {{item}} "  # noqa: S608 - constants only
@@ -85,10 +83,9 @@ class PlannedLedger(Ledger):
 
     def find_shown_entries(self, base: Base, first_identity: bytes, max_count: int) -> list[ConfirmedEntry]:
         """Return entries of the real ledger that the list has shown, as `Ledger.find_shown_entries` does."""
-        real_bases = self._find_real_bases(base)
         return [
             entry
-            for real_base in real_bases
+            for real_base in self._find_real_bases(base)
             for entry in self._read_real_ledger(Ledger.find_shown_entries, real_base, first_identity, max_count)
         ][:max_count]
 
@@ -99,10 +96,11 @@ class PlannedLedger(Ledger):
         does."""
         identities, subscriber_ids = b"", array("q")
         for real_base in self._find_real_bases(base):
-            identities_and_ids = self._read_real_ledger(
+            identities_of_base, ids_of_base = self._read_real_ledger(
                 Ledger.list_confirmed_ids, real_base, field, before_run_key, latest_end
             )
-            identities, subscriber_ids = identities + identities_and_ids[0], subscriber_ids + identities_and_ids[1]
+            identities += identities_of_base
+            subscriber_ids += ids_of_base
         return identities, subscriber_ids
 
     def find_end_of_last_confirming_run(self, earliest_end: float, now: float) -> float | None:
@@ -165,11 +163,7 @@ class PlannedLedger(Ledger):
             for row in rows:
                 row[0] = base.key
                 state = State(row[_STATE_INDEX])
-                row[_STATE_INDEX] = (
-                    ENTRY_STATE_MACHINE.decide(state, Event.DIED)
-                    if ENTRY_STATE_MACHINE.allows(state, Event.DIED)
-                    else state
-                )
+                row[_STATE_INDEX] = ENTRY_STATE_MACHINE.transitions.get((state, Event.DIED), state)
             if rows:
                 self.connection.exec_driver_sql(_INSERT_ENTRY_SQL, [tuple(row) for row in rows])
 
@@ -188,11 +182,11 @@ def open_planned_ledger(url: str, account: str) -> Iterator[PlannedLedger]:
     URL is invalid, or its driver is missing.
     """
     with closing(sqlite3.connect("", check_same_thread=False, isolation_level=None)) as memory_database:
-        memory_database.execute(_CACHE_PRAGMA)
+        # 16 MB of memory; SQLite writes further pages of the database to a temporary file without a name.
+        memory_database.execute("PRAGMA cache_size = -16000")
         with closing(connect_file(memory_database)) as connection:
-            store = wrap_connection(
-                connection, f"{format_ledger_location(parse_ledger_location(url))}, as planned"
-            ).store
+            ledger_name = format_ledger_location(parse_ledger_location(url))
+            store = wrap_connection(connection, f"{ledger_name}, as planned").store
             rows_by_table = read_ledger(url, partial(_read_rows_to_copy, account=make_storable(account))) or {}
             with store.transaction():
                 for table, rows in rows_by_table.items():

@@ -4,7 +4,7 @@ Call every function inside a transaction of `Ledger.transaction`.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import blake2b
 
 from sqlalchemy import Connection, Table, bindparam, select, text
@@ -59,7 +59,7 @@ def count_unsettled_entries_of_possible_duplicate_bases(connection: Connection, 
     """Return the number of unsettled entries in other bases of the ledger that may be this base in the service. If this
     base has only an id, each base without an id may be this base. If this base has only a name, each base without a
     name may be this base."""
-    if base.has_id_and_name:
+    if base.service_id is not None and base.name is not None:
         return 0
     parameters = {"account": base.account, "key": base.key}
     query = _COUNT_UNSETTLED_WITHOUT_ID if base.service_id is not None else _COUNT_UNSETTLED_WITHOUT_NAME
@@ -119,13 +119,8 @@ def read_last_rate_limit(connection: Connection, account: str) -> tuple[FoundLim
 
 def record_rate_limit(connection: Connection, account: str, found_limit: FoundLimit, measured_at: float) -> None:
     """Record the rate limit of the account that a run has found. `measured_at` is the end of the run (Unix seconds)."""
-    column_values = {
-        "low": found_limit.low_rate,
-        "high": found_limit.high_rate,
-        "pause_s": found_limit.pause_s,
-        "window_s": found_limit.window_s,
-    }
-    connection.execute(_SET_RATE_LIMIT, {"account": make_storable(account), **column_values, "at": measured_at})
+    parameters = {"account": make_storable(account), **asdict(found_limit), "at": measured_at}
+    connection.execute(_SET_RATE_LIMIT, parameters)
 
 
 def _fold_name(name: str | None) -> dict[str, str | None]:
@@ -155,11 +150,9 @@ def start_run(
     again, this list must be read again. `is_holding` means that an unknown create of this run is sent again only if a
     person decides so (on_unknown: hold). `account` is the account of the run.
     """
-    required_texts = {"run_id": run_id, "job": job, "command": command}
-    optional_texts = {"suppressed_by": suppressing_job, "account": account}
-    required_values = {name: make_storable(value) for name, value in required_texts.items()}
-    parameters = required_values | {name: make_storable_or_none(value) for name, value in optional_texts.items()}
-    return int(connection.execute(_START_RUN, parameters | {"at": started_at, "is_holding": is_holding}).scalar_one())
+    texts = {"run_id": run_id, "job": job, "command": command, "suppressed_by": suppressing_job, "account": account}
+    parameters = {name: make_storable_or_none(value) for name, value in texts.items()}
+    return int(connection.execute(_START_RUN, {**parameters, "at": started_at, "is_holding": is_holding}).scalar_one())
 
 
 def finish_run(
@@ -301,8 +294,8 @@ _READ_LAST_RATE_LIMIT = text(
 _SET_RATE_LIMIT = text(
     "INSERT INTO account "
     "(account, largest_lag_s, limit_low, limit_high, limit_pause_s, limit_window_s, limit_found_at) "
-    "VALUES (:account, 0, :low, :high, :pause_s, :window_s, :at) ON CONFLICT (account) DO UPDATE "
-    "SET limit_low = :low, limit_high = :high, limit_pause_s = :pause_s, limit_window_s = :window_s, "
+    "VALUES (:account, 0, :low_rate, :high_rate, :pause_s, :window_s, :at) ON CONFLICT (account) DO UPDATE "
+    "SET limit_low = :low_rate, limit_high = :high_rate, limit_pause_s = :pause_s, limit_window_s = :window_s, "
     "limit_found_at = :at"
 )
 _FIND_BASES_WITHOUT_ID = text(

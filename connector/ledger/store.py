@@ -75,16 +75,10 @@ class Base:
         """Whether the answer to a create in this base had another base."""
         return self.answered_id is not None or self.answered_name is not None
 
-    @property
-    def has_id_and_name(self) -> bool:
-        """Whether Id and name are known. If both are known, no other row of the ledger can be the same base."""
-        return self.service_id is not None and self.name is not None
-
 
 class StaleTransitionError(LedgerError):
     """An entry was not in the old state of a state transition. Either another process has changed the ledger, or the
-    code has a bug.
-    """
+    code has a bug."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +119,7 @@ class Lease:
 
     def set_valid_until(self, requested_at: float) -> None:
         """Set `valid_until` for a lease that was taken or renewed by a request to the server at `requested_at`
-        (monotonic).
-        """
+        (monotonic)."""
         self.valid_until = requested_at + LEASE_S - _LEASE_MARGIN_S
 
     def record_run(self, connection: Connection, run_key: int) -> None:
@@ -166,11 +159,11 @@ class Store:
         """
         if self.connection.invalidated:
             raise build_error(self.name, "the connection to the ledger was lost")
-        with translate_errors(self.name), self._begin_transaction():  # `begin` may also fail in the database
+        with (
+            translate_errors(self.name),  # `begin` may also fail in the database
+            self.connection.begin() if self.lease is None else self.lease.renew_in_transaction(self.connection),
+        ):
             yield self.connection
-
-    def _begin_transaction(self) -> AbstractContextManager[object]:
-        return self.connection.begin() if self.lease is None else self.lease.renew_in_transaction(self.connection)
 
     def select(
         self, statement: BatchStatement, shared_values: Mapping[str, Any], rows: Rows
@@ -189,17 +182,13 @@ class Store:
     def change(self, statement: BatchStatement, shared_values: Mapping[str, Any], rows: Rows) -> None:
         """Execute the statement for every row, and expect one changed row of the database for each. Otherwise raise
         StaleTransitionError, which rolls back the transaction."""
-        refuse_stale_transition(self.write(statement, shared_values, rows), len(rows))
-
-
-def refuse_stale_transition(changed_count: int, expected_count: int) -> None:
-    """Raise StaleTransitionError if the number of changed rows is not the expected number."""
-    if changed_count != expected_count:
-        raise StaleTransitionError(
-            f"another program changed the ledger during this run: {expected_count - changed_count} of "
-            f"{expected_count} entries were not in the expected state. This change was not recorded. Run again, and "
-            "report the error if it recurs"
-        )
+        changed_count = self.write(statement, shared_values, rows)
+        if changed_count != len(rows):
+            raise StaleTransitionError(
+                f"another program changed the ledger during this run: {len(rows) - changed_count} of {len(rows)} "
+                "entries were not in the expected state. This change was not recorded. Run again, and report the error "
+                "if it recurs"
+            )
 
 
 @contextmanager
@@ -294,7 +283,6 @@ def _build_database_calls(
 
 
 def _floor_to_power_of_two(number: int) -> int:
-    """Return the largest power of two that is not larger than the number."""
     return 1 << (number.bit_length() - 1)
 
 

@@ -61,17 +61,17 @@ def record_campaign_start(
     reported as sent. With `is_reopening`, neither this run nor a later run checks the reports of earlier runs."""
     with email_log.transaction():
         if is_reopening:
-            email_log.record_reopening(campaign, started_at.isoformat())
+            email_log.record_start(campaign, "open", started_at.isoformat())
         refuse_older_ledger(email_log.name, campaign.account, campaign.name, reports, read_history(email_log, campaign))
-        email_log.record_start(campaign, started_at.isoformat())
+        email_log.record_start(campaign, "run", started_at.isoformat())
 
 
 def read_history(email_log: EmailLog, campaign: Campaign) -> CampaignHistory:
     """Return the ledger's records of the campaign. Call this function inside a transaction of the log."""
     return CampaignHistory(
         email_log.count_sent_emails(campaign),
-        email_log.find_last_start(campaign),
-        email_log.find_last_reopening(campaign),
+        email_log.read_last_start(campaign, "run"),
+        email_log.read_last_start(campaign, "open"),
     )
 
 

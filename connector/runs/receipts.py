@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from connector.errors import ConnectorError
 from connector.ledger.commits import LedgerQueue
-from connector.ledger.entries import Ledger
 from connector.ledger.receipts import (
     FIRST_POSITION,
     PendingRun,
@@ -30,7 +29,7 @@ from connector.warehouse.database import open_stage
 from connector.warehouse.destination import Destination
 from connector.warehouse.receipts import RECEIPT_ROW_SCHEMA, write_receipts
 
-_RECEIPTS_READ_TOGETHER = 5_000
+_PAGE_SIZE = 5_000  # receipts that are read from the ledger together
 
 
 @dataclass(slots=True)
@@ -78,15 +77,14 @@ async def _deliver_run(
     receipt_count = 0
     receipt_stage = open_stage(RECEIPT_ROW_SCHEMA)
     try:
-        receipts, next_position = await ledger_queue.execute(
-            partial(_read_receipts, pending_run.run_key, FIRST_POSITION)
-        )
-        while next_position is not None:
-            receipt_stage.add(_build_table(receipts))
-            receipt_count += len(receipts)
-            receipts, next_position = await ledger_queue.execute(
-                partial(_read_receipts, pending_run.run_key, next_position)
+        position: ReceiptPosition | None = FIRST_POSITION
+        while position is not None:
+            receipts, position = await ledger_queue.execute(
+                partial(read_receipts, run_key=pending_run.run_key, after_position=position, max_count=_PAGE_SIZE)
             )
+            if receipts:
+                receipt_stage.add(_build_table(receipts))
+                receipt_count += len(receipts)
         if receipt_count:
             await asyncio.to_thread(
                 write_receipts, destination, pending_run.run_id, job, delivered_at, receipt_stage.finish_staging()
@@ -95,12 +93,6 @@ async def _deliver_run(
         receipt_stage.discard()
     await ledger_queue.execute(lambda ledger: delete_pending_receipts(ledger.connection, pending_run.run_key))
     return receipt_count
-
-
-def _read_receipts(
-    run_key: int, last_position: ReceiptPosition, ledger: Ledger
-) -> tuple[list[Receipt], ReceiptPosition | None]:
-    return read_receipts(ledger.connection, run_key, last_position, _RECEIPTS_READ_TOGETHER)
 
 
 def _build_table(receipts: list[Receipt]) -> pa.Table:

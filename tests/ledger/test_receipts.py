@@ -61,12 +61,12 @@ def check_receipt(ledger: Ledger, entry_case: str, base_id: int) -> None:
             ledger.record_listed_subscribers(base, "email", [(IDENTITY, 9)])
         if entry_case == "checked by a later run":
             ledger.record_checked_identities(base, start_receipt_run(ledger, "a later run"), [IDENTITY], 2.0)
-        receipts, next_position = read_receipts(connection, run_key, FIRST_POSITION, 10)
+        receipts, next_position = read_receipts(ledger, run_key, FIRST_POSITION, 10)
         assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [
             EXPECTED_RECEIPT_BY_CASE[entry_case]
         ], entry_case
         assert next_position is not None
-        assert read_receipts(connection, run_key, next_position, 10) == ([], None)
+        assert read_receipts(ledger, run_key, next_position, 10) == ([], None)
 
 
 def test_only_the_run_that_sent_a_create_last_has_the_receipt(ledger: Ledger) -> None:
@@ -78,13 +78,13 @@ def test_only_the_run_that_sent_a_create_last_has_the_receipt(ledger: Ledger) ->
             record_pending_receipts(
                 ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")]
             )
-        assert read_receipts(connection, first_run_key, FIRST_POSITION, 10)[0] == []
+        assert read_receipts(ledger, first_run_key, FIRST_POSITION, 10)[0] == []
         ledger.mark_intended(base, first_run_key, [intent])
         ledger.mark_lost(base, [IDENTITY])
         ledger.mark_absent(base, second_run_key, [intent])
         ledger.mark_answered(base, [(IDENTITY, 9)])
-        assert read_receipts(connection, first_run_key, FIRST_POSITION, 10)[0] == []
-        assert [receipt.outcome for receipt in read_receipts(connection, second_run_key, FIRST_POSITION, 10)[0]] == [
+        assert read_receipts(ledger, first_run_key, FIRST_POSITION, 10)[0] == []
+        assert [receipt.outcome for receipt in read_receipts(ledger, second_run_key, FIRST_POSITION, 10)[0]] == [
             "created"
         ]
 
@@ -97,7 +97,7 @@ def test_the_receipts_of_a_base_name_move_to_the_base_with_the_id(ledger: Ledger
         record_pending_receipts(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
         merged_base = record_base_id(connection, base, 7, "News")
         ledger.mark_answered(merged_base, [(IDENTITY, 9)])
-        assert [receipt.service_id for receipt in read_receipts(connection, run_key, FIRST_POSITION, 10)[0]] == [9]
+        assert [receipt.service_id for receipt in read_receipts(ledger, run_key, FIRST_POSITION, 10)[0]] == [9]
 
 
 def test_a_run_delivers_its_own_receipts_and_the_receipts_of_finished_runs(ledger: Ledger) -> None:
