@@ -7,10 +7,11 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from secrets import token_hex
 from tempfile import TemporaryDirectory
-from typing import Annotated, Literal, TypedDict, TypeGuard
+from typing import Annotated, Literal, TypedDict
 
 from connector.clock import system_clock
 from connector.errors import ConfigurationError, ConnectorError, SourceError
@@ -36,8 +37,6 @@ from pipelines.flows.validate import run_validation
 
 _MAX_ROWS = 100  # rows of the source that are checked; these are enough to show a wrong mapping
 _ATTEMPT_COUNT, _MAX_RETRY_S = 2, 5.0  # few attempts and short waits, because a person waits for the result
-
-
 _TRIED_FILTERS = ("email", "client_user_id")
 _CLASS_NAMES_BY_FIELD = {"is_active": "active and inactive", "gender": "male, female and other"}
 _MIN_VALUE_LENGTH = 5  # characters; a filter is also tried with the value without its first and last character
@@ -155,9 +154,8 @@ async def _check_service(settings: Settings) -> AsyncGenerator[CheckResult]:
         async with open_client(build_service(settings, 1)) as client:
             retrier = Retrier(_ATTEMPT_COUNT, _MAX_RETRY_S)
             page = await fetch_page(client, retrier, ListQuery(limit=1))
-            yield CheckResult(
-                "service", f"{settings.service.base_url} accepts the token; TotalCount is {page.total_count}"
-            )
+            message = f"{settings.service.base_url} accepts the token; TotalCount is {page.total_count}"
+            yield CheckResult("service", message)
             async for list_property, message in _describe_list(client, retrier):
                 yield CheckResult(list_property, message)
     except ConnectorError as error:
@@ -167,9 +165,8 @@ async def _check_service(settings: Settings) -> AsyncGenerator[CheckResult]:
 def _read_ledger(job: Job | None, settings: Settings) -> str:
     check_ledger_rights(settings.ledger_url)
     may_be_new = settings.may_create_ledger or job is None or job.subscriber is None
-    entry_count = sum(
-        open_entry.entry_count for open_entry in count_open_entries(settings.ledger_url, may_be_new=may_be_new)
-    )
+    open_entries = count_open_entries(settings.ledger_url, may_be_new=may_be_new)
+    entry_count = sum(open_entry.entry_count for open_entry in open_entries)
     entries_text = "no entry is unresolved"
     if entry_count:
         entries_text = f"{count(entry_count, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
@@ -204,15 +201,11 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
     total_text = f" of {page.total_count:,}" if page.total_count is not None else ""
     limit_text = f"; the limit of a page is {page.limit:,}" if page.limit is not None else ""
     yield "page size", f"a page held {len(page.subscribers):,}{total_text} subscribers{limit_text}"
-
-    async def request_page(query: ListQuery) -> ListPage | None:
-        return await try_fetch_page(client, retrier, query)
-
+    request_page = partial(try_fetch_page, client, retrier)
     ids, second_page = _read_ids(page), await request_page(ListQuery())
     second_ids = [] if second_page is None else _read_ids(second_page)
-    shared_length = min(
-        len(ids), len(second_ids)
-    )  # the client varies the limit of a repeated request, so one page may be longer
+    # The client varies the limit of a repeated request, so one page may be longer.
+    shared_length = min(len(ids), len(second_ids))
     order_text = "not by id. Two requests for one page returned the same order"
     if len(ids) < 3:
         order_text = "not known: the list has fewer than three subscribers"
@@ -231,23 +224,19 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
 async def _try_filter(request_page: RequestPage, name: str, page: ListPage) -> str:
     """Try the filter with a made-up value, then with the value of a listed subscriber, then with a part of this value.
     Return a description of the filter."""
-    samples = ((row.get("Id"), read_field(row, name)) for row in page.subscribers)
-    listed_value = next(
-        (
-            (subscriber_id, value)
-            for subscriber_id, value in samples
-            if type(subscriber_id) is int and _is_lower_ascii_text(value)
-        ),
-        None,
-    )
-    if listed_value is None:
+    for row in page.subscribers:
+        subscriber_id, value = row.get("Id"), read_field(row, name)
+        if not isinstance(value, str) or len(value) < _MIN_VALUE_LENGTH:
+            continue
+        if type(subscriber_id) is int and value.isascii() and value.islower():
+            break
+    else:
         return "not tried: no listed subscriber has a suitable value"
     made_up_value_result = await try_made_up_value(request_page, name, os.urandom)
     if made_up_value_result is ControlResult.INCONCLUSIVE:
         return "refused by the service"
     if made_up_value_result is ControlResult.IGNORED:
         return "ignored: the service returned subscribers for a made-up value"
-    subscriber_id, value = listed_value
     filter_trial = await try_sample(request_page, name, (subscriber_id, value))
     if filter_trial.control_result not in (ControlResult.EXACT, ControlResult.PARTIAL):
         return "broken: the filter did not find a subscriber by its listed value"
@@ -257,10 +246,6 @@ async def _try_filter(request_page: RequestPage, name: str, page: ListPage) -> s
     if partial_value_trial.control_result is ControlResult.PARTIAL:
         return "partial: a part of a value found the subscriber"
     return "exact"
-
-
-def _is_lower_ascii_text(value: object) -> TypeGuard[str]:
-    return isinstance(value, str) and value.isascii() and value.islower() and len(value) >= _MIN_VALUE_LENGTH
 
 
 async def _describe_cut_off(request_page: RequestPage, total_count: int | None) -> str:

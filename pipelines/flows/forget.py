@@ -5,7 +5,6 @@ from typing import Annotated, Literal, TypedDict
 
 from connector.errors import LedgerError, LockedError
 from connector.imports.base_loads import choose_bases, describe_bases
-from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.problems import end_identity_problems
 from connector.ledger.store import Base
@@ -38,55 +37,43 @@ def run_forget(
     base_name: str | None,
     wait_s: float,
 ) -> ForgetReport:
-    """Delete the entries of an identity from the ledger, and return the report. If another run holds the ledger, wait
-    at most `wait_s` seconds."""
-    try:
-        with open_ledger(ledger_url, wait_s=wait_s, may_create=False) as ledger:
-            return forget_entries(ledger, account, identity, fields, base_id, base_name)
-    except (LockedError, LedgerError) as error:
-        return {
-            "status": "locked" if isinstance(error, LockedError) else "aborted",
-            "forgotten": 0,
-            "bases": [],
-            "messages": [str(error)],
-        }
-
-
-def forget_entries(
-    ledger: Ledger, account: str, identity: str, fields: Sequence[str], base_id: int | None, base_name: str | None
-) -> ForgetReport:
     """Delete the entries of an identity in one base, or in all bases, and return the report. `fields` are the fields
-    that may contain the identity. If the answer to one of its creates is not known, nothing is deleted.
+    that may contain the identity. If the answer to one of its creates is not known, nothing is deleted. If another run
+    holds the ledger, wait at most `wait_s` seconds.
 
     Raises ConfigurationError when the ledger does not know the base.
     """
-    with ledger.transaction():
-        bases = choose_bases(ledger, account, base_id, base_name)
-        digests = [digest_identity(name, identity) for name in fields]
-        entries = [
-            (base, digest, entry) for base in bases for digest, entry in ledger.find_entries(base, digests).items()
-        ]
-        unresolved_bases = [
-            base for base, _, entry in entries if not ENTRY_STATE_MACHINE.allows(entry.state, Event.FORGOTTEN)
-        ]
-        forgotten_bases: list[Base] = []
-        if not entries:
-            message = f"The ledger has no entry of this identity in the account {account}"
-        elif unresolved_bases:
-            message = (
-                "Nothing was deleted. A create of this identity may be in the service "
-                f"({describe_bases(unresolved_bases)}), and its answer is not known. Run `connector retry` first"
-            )
-        else:
-            for base, digest, entry in entries:
-                ledger.mark_forgotten(base, entry.state, [digest])
-            end_identity_problems(ledger, account, digests)
-            forgotten_bases = [base for base, _, _ in entries]
-            message = (
-                f"Deleted from the ledger in {describe_bases(list(dict.fromkeys(forgotten_bases)))}. The next run that "
-                "reads a row of this subscriber creates the subscriber again, unless the service's list shows the "
-                "subscriber. A job with a cursor needs sync --full"
-            )
+    forgotten_bases: list[Base] = []
+    try:
+        with open_ledger(ledger_url, wait_s=wait_s, may_create=False) as ledger, ledger.transaction():
+            bases = choose_bases(ledger, account, base_id, base_name)
+            digests = [digest_identity(name, identity) for name in fields]
+            entries = [
+                (base, digest, entry) for base in bases for digest, entry in ledger.find_entries(base, digests).items()
+            ]
+            unresolved_bases = [
+                base for base, _, entry in entries if not ENTRY_STATE_MACHINE.allows(entry.state, Event.FORGOTTEN)
+            ]
+            if not entries:
+                message = f"The ledger has no entry of this identity in the account {account}"
+            elif unresolved_bases:
+                message = (
+                    "Nothing was deleted. A create of this identity may be in the service "
+                    f"({describe_bases(unresolved_bases)}), and its answer is not known. Run `connector retry` first"
+                )
+            else:
+                for base, digest, entry in entries:
+                    ledger.mark_forgotten(base, entry.state, [digest])
+                end_identity_problems(ledger, account, digests)
+                forgotten_bases = [base for base, _, _ in entries]
+                message = (
+                    f"Deleted from the ledger in {describe_bases(list(dict.fromkeys(forgotten_bases)))}. The next run "
+                    "that reads a row of this subscriber creates the subscriber again, unless the service's list shows "
+                    "the subscriber. A job with a cursor needs sync --full"
+                )
+    except (LockedError, LedgerError) as error:
+        status: Literal["aborted", "locked"] = "locked" if isinstance(error, LockedError) else "aborted"
+        return {"status": status, "forgotten": 0, "bases": [], "messages": [str(error)]}
     return {
         "status": "ok" if forgotten_bases else "partial",
         "forgotten": len(forgotten_bases),
