@@ -37,25 +37,18 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
 _filter_option = partial(option, group="Filters", default_text="all")
 _text_filter_option = partial(_filter_option, callback=refuse_empty_text)
 
+_FILE_OPTIONS = (
+    "guard_formulas", "columns", "group_readable", "file_format", "csv_dialect", "delimiter", "run_columns",
+    "partition_by",
+)  # fmt: skip
+"""Options that the command passes to `parse_destination` as arguments with the same names."""
+
 _JOB_OPTIONS = (
-    "table", "schema", "mode", "guard_formulas", "columns", "group_readable", "file_format", "subscriber_id", "base_id",
-    "client_user_id", "email", "is_active", "first_name", "last_name", "gender", "csv_dialect", "delimiter",
-    "run_columns", "partition_by",
+    *_FILE_OPTIONS, "table", "schema", "mode", "subscriber_id", "base_id", "client_user_id", "email", "is_active",
+    "first_name", "last_name", "gender",
 )  # fmt: skip
 """Options that have a key in the export section of a job. If the argument is a job file, the command refuses these
 options."""
-
-_FILE_OPTIONS = (
-    "guard_formulas",
-    "columns",
-    "group_readable",
-    "file_format",
-    "csv_dialect",
-    "delimiter",
-    "run_columns",
-    "partition_by",
-)
-"""Options that the command passes to `parse_destination` as arguments with the same names."""
 
 
 @click.command("export", cls=Command)
@@ -320,17 +313,18 @@ def reconcile_command(
     `connector forget IDENTITY`, which deletes the ledger entries of the subscriber. Then the next sync that reads a row
     of the subscriber creates the subscriber again, unless the service's list shows the subscriber.
     """
+    from connector.jobs.load_planner import RunRequest, plan_sync
     from connector.jobs.reader import load_job, read_settings
-    from pipelines.flows.reconciles import plan_reconcile, run_reconcile
+    from pipelines.flows.reconciles import ReconcilePlan, run_reconcile
     from pipelines.report.differences import check_difference_path
 
     check_difference_path(differences_path, output.report_path)
     with handle_job_start_errors(job_path):
         job = load_job(job_path, os.environ)
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=False)
-        plan = replace(
-            plan_reconcile(job, settings),
-            differences_path=differences_path,
+        plan = ReconcilePlan(
+            plan_sync(job, settings, RunRequest(is_full=True)),
+            differences_path,
             is_total_count_ignored=bool(ignore_total_count) or job.load.ignore_total_count,
             allow_truncated=bool(allow_truncated) or job.load.allow_truncated,
         )

@@ -171,7 +171,12 @@ async def _run_shards(
             shard_results += [
                 _ShardResult(Shard(index, len(thread_counts))) for index in range(1, len(thread_counts) + 1)
             ]
-            progress.set_describe_function(lambda: _describe_progress(shard_results))
+
+            def describe_progress() -> str:
+                ended_count = sum(result.report is not None or result.error is not None for result in shard_results)
+                return f"{ended_count} of {count(len(shard_results), 'shard')} ended"
+
+            progress.set_describe_function(describe_progress)
             async with run_in_background(_stop_tasks(client, task_key_prefix, stop)):
                 await asyncio.gather(
                     *(
@@ -184,13 +189,6 @@ async def _run_shards(
             raise
         ignore_cancellation()
     return shard_results
-
-
-def _describe_progress(shard_results: Sequence[_ShardResult]) -> str:
-    ended_shard_count = sum(
-        shard_result.report is not None or shard_result.error is not None for shard_result in shard_results
-    )
-    return f"{ended_shard_count} of {count(len(shard_results), 'shard')} ended"
 
 
 async def _run_shard(shard_result: _ShardResult, sharded_sync: ShardedSync, client: Client, task_key: str) -> None:
@@ -357,23 +355,16 @@ def _merge_messages(shard_results: Sequence[_ShardResult]) -> Iterator[str]:
     """Yield each message of the shards once, with the numbers of its shards, and then the files of each shard."""
     indexes_by_message: dict[str, list[str]] = {}
     for shard_result in shard_results:
-        messages = (
-            [str(shard_result.error)]
-            if shard_result.error is not None
-            else shard_result.report.messages
-            if shard_result.report
-            else []
-        )
+        messages = [] if shard_result.report is None else shard_result.report.messages
+        if shard_result.error is not None:
+            messages = [str(shard_result.error)]
         for message in dict.fromkeys(messages):
             indexes_by_message.setdefault(message, []).append(str(shard_result.shard.index))
     for message, indexes in indexes_by_message.items():
         yield f"{agree(len(indexes), 'shard', 'shards')} {', '.join(indexes)}: {message}"
     for shard_result in shard_results:
-        files = (
-            (shard_result.report.rejects_file, shard_result.report.drift_file)
-            if shard_result.report is not None
-            else ()
-        )
+        report = shard_result.report
+        files = () if report is None else (report.rejects_file, report.drift_file)
         if paths := [path for path in files if path is not None]:
             yield f"shard {shard_result.shard.index}: see {' and '.join(paths)} on the machine of its worker"
 

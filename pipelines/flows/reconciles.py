@@ -13,8 +13,6 @@ from connector.imports.base_loads import describe_base
 from connector.imports.flow import describe_load
 from connector.imports.plan import LoadPlan
 from connector.imports.suppression import read_suppression
-from connector.jobs.load_planner import RunRequest, plan_sync
-from connector.jobs.models import Job
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import start_pace
 from connector.ledger.planned import open_planned_ledger
@@ -28,7 +26,7 @@ from connector.runs.report import Report, end_report, end_run, record_report, st
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
-from connector.settings import Settings, build_service
+from connector.settings import build_service
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.rules import FieldMapping, ValidationRules
 from connector.texts import agree, count
@@ -48,17 +46,12 @@ _CONNECTION_COUNT = 4  # few connections are enough, because the pages of a list
 
 @dataclass(frozen=True, slots=True)
 class ReconcilePlan:
-    """The load whose source is compared, and the path of the file of differences (None: no file)."""
+    """The load whose complete source is compared, and the path of the file of differences (None: no file)."""
 
     load: LoadPlan
-    differences_path: Path | None = None
-    is_total_count_ignored: bool = False
-    allow_truncated: bool = False
-
-
-def plan_reconcile(job: Job, settings: Settings) -> ReconcilePlan:
-    """Open the complete source of the job, and return the plan. Raises ConfigurationError and SourceError."""
-    return ReconcilePlan(plan_sync(job, settings, RunRequest(is_full=True)))
+    differences_path: Path | None
+    is_total_count_ignored: bool
+    allow_truncated: bool
 
 
 async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> Report:
@@ -172,8 +165,7 @@ class _Reconciliation:
         if run_id is not None:
             self._report.messages.append(
                 f"the run {run_id} is active, or was killed. Subscribers that this run creates during the comparison "
-                "may be "
-                "counted as missing or extra"
+                "may be counted as missing or extra"
             )
         if last_run_ended_at is not None:
             self._progress.set_describe_function(lambda: "waiting until the list shows the latest subscribers")

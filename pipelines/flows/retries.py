@@ -136,10 +136,9 @@ class _Retry:
 
         async def retry() -> None:
             session.suppression = await run.read_suppression()
-            session.ledger_writer.base = (
-                await run.ledger_queue.execute(  # an earlier base of this run may have the same id
-                    lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
-                )
+            # An earlier base of this run may have the same id.
+            session.ledger_writer.base = await run.ledger_queue.execute(
+                lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )
             await loader.begin(refuses_misanswered_base=selection.refuses_misanswered_base)
             await retry_entries(session, loader.settler, selection)
@@ -168,8 +167,7 @@ class _Retry:
         for job, entry_count in sorted(self._entry_count_by_owner_job.items()):
             yield (
                 f"{count(entry_count, 'entry', 'entries')} of the job {job} cannot be sent again without the "
-                "suppression "
-                "list of the job. Run the job, or run connector retry --job with the job file"
+                "suppression list of the job. Run the job, or run connector retry --job with the job file"
             )
         if remaining_bases:
             yield f"The run ended before the retry of the entries of {describe_bases(remaining_bases)}"

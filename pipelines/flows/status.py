@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypedDict, assert_never
 from connector.clock import format_timestamp
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger.opening import count_open_entries, read_ledger
-from connector.ledger.problems import Backlog, read_backlog
+from connector.ledger.problems import read_backlog
 from connector.runs.run_log import list_runs
 from connector.settings import StateLocation
 from connector.states import State
@@ -130,7 +130,20 @@ def _read_open_work(
         if job in (None, open_entry.job)
         or not open_entry.job  # entries without a job were last sent by a retry without --job
     ]
-    report["problems"] = [_describe_backlog(group) for group in backlog or () if job in (None, group.job)]
+    report["problems"] = [
+        {
+            "account": group.account,
+            "job": group.job,
+            "kind": group.kind,
+            "field": group.field,
+            "problems": group.problem_count,
+            "first_seen": format_timestamp(group.first_seen),
+            "last_seen": format_timestamp(group.last_seen),
+            "run_id": group.run_id,
+        }
+        for group in backlog or ()
+        if job in (None, group.job)
+    ]
     report["next"] = list(advise_on_runs(selected_runs, report["open_entries"], runs, report["problems"]))
     return report
 
@@ -148,16 +161,3 @@ def _name_open_state(state: State) -> OpenState:
         case State.CONFIRMED | State.NONE:
             raise ValueError(f"an entry that is {state.name} is not open")
     assert_never(state)
-
-
-def _describe_backlog(backlog: Backlog) -> OpenProblemCounts:
-    return {
-        "account": backlog.account,
-        "job": backlog.job,
-        "kind": backlog.kind,
-        "field": backlog.field,
-        "problems": backlog.problem_count,
-        "first_seen": format_timestamp(backlog.first_seen),
-        "last_seen": format_timestamp(backlog.last_seen),
-        "run_id": backlog.run_id,
-    }

@@ -76,8 +76,8 @@ def _advise_on_opt_outs(run: Mapping[str, Any]) -> str:
     file_hint = f": less {_quote_path(run['drift_file'])}" if run.get("drift_file") else ""
     return (
         f"{count(opt_out_count, 'subscriber')} opted out in the source of {run['job']} and "
-        f"{agree(opt_out_count, 'is', 'are')} still "
-        f"active in the service. Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there{file_hint}"
+        f"{agree(opt_out_count, 'is', 'are')} still active in the service. "
+        f"Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there{file_hint}"
     )
 
 
@@ -113,9 +113,8 @@ def advise_on_runs(
             if running_run_ids:  # a running load holds the ledger, so a retry would be refused
                 creates_text = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} unresolved"
                 unresolved_creates_text = agree(create_count, "the create", "the creates")
-                running_run_text = f"run {running_run_ids[0]}"
                 yield (
-                    f"{creates_text}. Wait until {running_run_text} ends. The run may resolve "
+                    f"{creates_text}. Wait until run {running_run_ids[0]} ends. The run may resolve "
                     f"{unresolved_creates_text}."
                 )
             else:

@@ -281,8 +281,7 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
     sweep_count, page_count = certificate["sweeps"], certificate["pages"]
     yield (
         f"{count(certificate['distinct'], 'subscriber')} in {count(page_count, 'page')} of "
-        f"{count(sweep_count, 'reading')}, from "
-        f"{started_at:%H:%M:%S} to {ended_at:%H:%M:%S} UTC."
+        f"{count(sweep_count, 'reading')}, from {started_at:%H:%M:%S} to {ended_at:%H:%M:%S} UTC."
     )
     if certificate["appeared"] or certificate["vanished"]:
         yield (

@@ -220,11 +220,8 @@ def show_explanation(explanation: Explanation, console: PlainConsole) -> None:
         field_text = f" ({problem.field})" if problem.field else ""
         seen_period_text = f"from {problem.first_seen[:10]} to {problem.last_seen[:10]}"
         kind_text = problem.kind.replace("_", " ")
-        problem_text = (
-            f"{kind_text}{field_text} in the job {problem.job}{base_text}, {seen_period_text}. To see the last run, "
-            f"run: connector status {problem.run_id}"
-        )
-        _show_step(problem_text, console)
+        problem_text = f"{kind_text}{field_text} in the job {problem.job}{base_text}, {seen_period_text}"
+        _show_step(f"{problem_text}. To see the last run, run: connector status {problem.run_id}", console)
 
 
 def _list_entry_facts(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
@@ -257,10 +254,8 @@ def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         )
         if row_count or name in _ALWAYS_SHOWN_ROWS:
             name = _PLANNED_ROW_NAMES.get(name, name) if report.get("planned") else name
-            yield (
-                name,
-                f"{row_count:,}" + (f" ({new_count:,} new)" if new_count and report["command"] == "sync" else ""),
-            )
+            new_text = f" ({new_count:,} new)" if new_count and report["command"] == "sync" else ""
+            yield name, f"{row_count:,}{new_text}"
         if name == "read" and report.get("planned") and "created" in rows:
             yield "valid", f"{row_count - rows['invalid'] - rows['duplicate'] - rows['suppressed']:,}"
 
