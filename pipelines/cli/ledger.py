@@ -145,11 +145,11 @@ def backup_command(target: Path, output: Output) -> None:
     for path in (target, find_emails_file(target)):
         output.refuse_to_overwrite(path, "a file of the backup")
     target = target.absolute()
-    report_values: dict[str, Any] = {"target": None, "entries": 0, "emails": 0}
     try:
         copy_result = back_up_ledger(read_state_location(os.environ).ledger_url, target)
     except LedgerError as error:
-        _exit_with_report({"status": "aborted", **report_values, "messages": [str(error)]}, output)
+        report = {"status": "aborted", "target": None, "entries": 0, "emails": 0, "messages": [str(error)]}
+        _exit_with_report(report, output)
     copies = (
         (target, copy_result.entry_count, "entry", "entries"),
         (find_emails_file(target), copy_result.email_count, "email", "emails"),
@@ -157,12 +157,8 @@ def backup_command(target: Path, output: Output) -> None:
     messages = [
         f"{path}: {count(copied_count, *nouns)}" for path, copied_count, *nouns in copies if copied_count is not None
     ]
-    report_values = {
-        "target": str(target),
-        "entries": copy_result.entry_count or 0,
-        "emails": copy_result.email_count or 0,
-    }
-    _exit_with_report({"status": "ok", **report_values, "messages": messages}, output)
+    counts = {"entries": copy_result.entry_count or 0, "emails": copy_result.email_count or 0}
+    _exit_with_report({"status": "ok", "target": str(target), **counts, "messages": messages}, output)
 
 
 @ledger_group.command("copy")
@@ -180,14 +176,12 @@ def copy_command(url: str, output: Output) -> None:
     from connector.ledger.copies import copy_ledger
     from connector.settings import read_state_location
 
-    report_values: dict[str, Any] = {"entries": 0, "emails": 0}
+    ledger_url = read_state_location(os.environ).ledger_url
     try:
-        entry_count, email_count = copy_ledger(
-            read_state_location(os.environ).ledger_url, url, copied_at=get_clock().now()
-        )
+        entry_count, email_count = copy_ledger(ledger_url, url, copied_at=get_clock().now())
     except (LockedError, LedgerError) as error:
         status = "locked" if isinstance(error, LockedError) else "aborted"
-        _exit_with_report({"status": status, **report_values, "messages": [str(error)]}, output)
+        _exit_with_report({"status": status, "entries": 0, "emails": 0, "messages": [str(error)]}, output)
     message = (
         f"copied: {count(entry_count, 'entry', 'entries')}, {count(email_count, 'email')}. "
         "Set CONNECTOR_LEDGER to the URL of the copy. The old ledger is closed"
@@ -220,8 +214,7 @@ def restore_command(source: Path, output: Output) -> None:
     report_values |= {"entries": restore_result.entry_count or 0, "emails": restore_result.email_count or 0}
     message = (
         f"restored: {count(report_values['entries'], 'entry', 'entries')}, {count(report_values['emails'], 'email')}. "
-        "All campaigns are "
-        "closed, because the ledger does not know which emails were sent after the backup was made. "
+        "All campaigns are closed, because the ledger does not know which emails were sent after the backup was made. "
         "To continue a campaign, run: connector mail JOB --reopen"
     )
     _exit_with_report({"status": "ok", **report_values, "messages": [message]}, output)

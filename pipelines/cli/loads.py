@@ -498,11 +498,11 @@ def retry_command(
     from connector.load.retry import RetrySelection
     from pipelines.flows.retries import plan_retry, run_retry
 
-    if held_decision == "resend" and load_options["on_unknown"] == "hold":
-        raise ConfigurationError(
-            "--held resend sends held creates again, and --on-unknown hold does not. Use one of the two"
-        )
     if held_decision == "resend":
+        if load_options["on_unknown"] == "hold":
+            raise ConfigurationError(
+                "--held resend sends held creates again, and --on-unknown hold does not. Use one of the two"
+            )
         load_options["on_unknown"] = "resend"
     if job_path is None:
         job = build_import_job(None, "retry", {}, format_argument=format_option, needs_base=False)

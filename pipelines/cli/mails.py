@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,34 +34,20 @@ if TYPE_CHECKING:
 
 _MESSAGE_FILE_SUFFIXES = (".yaml", ".yml", ".json")
 
+_email_option = partial(option, group="Email", default_text="from FILE")
+
 
 @click.command("send", cls=Command)
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@option(
+@_email_option(
     "--to",
     multiple=True,
     metavar="ADDRESS",
-    group="Email",
-    default_text="from FILE",
     help="Recipient: ann@example.com, or 'Ann Lee <ann@example.com>'. Repeatable.",
 )
-@option(
-    "--from",
-    metavar="ADDRESS",
-    callback=refuse_empty_text,
-    group="Email",
-    default_text="from FILE",
-    help="Sender address.",
-)
-@option("--subject", metavar="TEXT", group="Email", default_text="from FILE", help="Subject line.")
-@option(
-    "--html",
-    metavar="FILE",
-    callback=refuse_empty_text,
-    group="Email",
-    default_text="from FILE",
-    help="File with the HTML body.",
-)
+@_email_option("--from", metavar="ADDRESS", callback=refuse_empty_text, help="Sender address.")
+@_email_option("--subject", metavar="TEXT", help="Subject line.")
+@_email_option("--html", metavar="FILE", callback=refuse_empty_text, help="File with the HTML body.")
 @option(
     "--text",
     metavar="FILE",

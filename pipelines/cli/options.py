@@ -117,29 +117,30 @@ def job_option(help_text: str, default_text: str) -> Callable[[CommandFunction],
     )
 
 
-def base_options(command: CommandFunction, *, default_text: str) -> CommandFunction:
-    """Add `--base-id` and `--base-name`: the base that gets the subscribers."""
-    id_help = "Id of the base that gets the subscribers. A base is a list in the service."
-    name_help = (
-        "Name of the base, instead of --base-id. Check the spelling: for an unknown name, the service may create a new "
-        "base."
-    )
-    return _add_base_options(command, id_help, name_help, default_text=default_text)
-
-
-def base_filter_options(command: CommandFunction) -> CommandFunction:
-    """Add `--base-id` and `--base-name`, which limit a command to one base."""
-    id_help, name_help = "Use only the base with this id.", "Use only the base with this name."
-    return _add_base_options(command, id_help, name_help, default_text="every base")
-
-
-def _add_base_options(command: CommandFunction, id_help: str, name_help: str, *, default_text: str) -> CommandFunction:
+def base_options(
+    command: CommandFunction,
+    *,
+    default_text: str,
+    id_help: str = "Id of the base that gets the subscribers. A base is a list in the service.",
+    name_help: str = "Name of the base, instead of --base-id. Check the spelling: for an unknown name, the service may "
+    "create a new base.",
+) -> CommandFunction:
+    """Add `--base-id` and `--base-name`: by default the base that gets the subscribers."""
     shared_attributes: dict[str, Any] = {"group": MAPPING_GROUP, "default_text": default_text}
     return add_options(
         command,
         option("--base-id", type=click.IntRange(min=1), metavar="ID", help=id_help, **shared_attributes),
         option("--base-name", metavar="NAME", help=name_help, **shared_attributes),
     )
+
+
+base_filter_options = partial(
+    base_options,
+    default_text="every base",
+    id_help="Use only the base with this id.",
+    name_help="Use only the base with this name.",
+)
+"""Adds `--base-id` and `--base-name`, which limit a command to one base."""
 
 
 def format_options(command: CommandFunction) -> CommandFunction:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 _METRICS_FILE_MODE = 0o644  # Prometheus reads the file as another user, and the file has only counts and job names
 _METRICS_BEGINNING = b"# HELP connector_"
+_LABEL_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
 _HELP_BY_METRIC = {
     "start_timestamp_seconds": "Start of the last run, in Unix seconds.",
@@ -76,7 +77,7 @@ def write_metrics(report: Mapping[str, Any], path: Path) -> None:
         lines += [f"# HELP {metric_name} {help_text}", f"# TYPE {metric_name} gauge"]
         for sample_metric, labels, value in samples:
             if sample_metric == metric:
-                label_text = ",".join(f'{label}="{_escape_label(text)}"' for label, text in labels.items())
+                label_text = ",".join(f'{label}="{text.translate(_LABEL_ESCAPES)}"' for label, text in labels.items())
                 lines.append(f"{metric_name}{{{label_text}}} {value:.15g}")
     replace_content(path, "\n".join([*lines, ""]).encode("utf-8", "backslashreplace"), mode=_METRICS_FILE_MODE)
 
@@ -103,10 +104,6 @@ def _list_samples(report: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, st
             yield "requests", {**labels, "operation": operation, "result": result}, count
 
 
-def _escape_label(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-
-
 def get_clock() -> Clock:
     """Return the clock that the command line was run with."""
     from connector.clock import Clock, system_clock
@@ -125,9 +122,8 @@ def write_stdout(text: str, *, is_file: bool = False) -> None:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # otherwise Python fails again when it exits and flushes the stream
+        # Otherwise Python fails again when it exits and flushes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise RunAborted(f"standard output cannot be written to: {error.strerror}") from None
 
 
@@ -213,14 +209,11 @@ def run_options(command: CommandFunction) -> CommandFunction:
     return wrapped_command
 
 
-def run_flow(
-    flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], output: Output, time_limit_s: float | None = None
-) -> Report:
+def run_flow(flow: Flow, output: Output, time_limit_s: float | None = None) -> Report:
     """Run one flow to its end, and return its report. Signals and the time limit stop the flow cleanly.
 
     A terminal shows the progress on one line. Without a terminal, and with `-v`, the log shows the progress.
     """
-
     import uvloop
 
     from connector.control import stop_on_signals
@@ -348,26 +341,20 @@ def handle_job_start_errors(path: Path, *, is_planned: bool = False) -> Iterator
     try:
         yield
     except ConnectorError as error:
-        if not is_planned:
-            error.run_id = _report_failed_start(path, error)
+        if is_planned:
+            raise
+        import uvloop
+
+        from connector.control import stop_on_signals
+        from connector.notifications import report_failed_start
+
+        command, job_file, start_error = click.get_current_context().info_name or "", path.absolute(), error
+
+        async def record_failed_start() -> tuple[str, list[str]]:
+            with stop_on_signals(get_clock()) as stop:
+                return await report_failed_start(command, job_file, start_error, os.environ, stop)
+
+        error.run_id, messages = uvloop.run(record_failed_start())
+        for message in messages:
+            show_message(message)
         raise
-
-
-def _report_failed_start(path: Path, error: ConnectorError) -> str:
-    import uvloop
-
-    from connector.control import stop_on_signals
-    from connector.notifications import report_failed_start
-
-    command = click.get_current_context().info_name or ""
-
-    job_file = path.absolute()
-
-    async def record_failed_start() -> tuple[str, list[str]]:
-        with stop_on_signals(get_clock()) as stop:
-            return await report_failed_start(command, job_file, error, os.environ, stop)
-
-    run_id, messages = uvloop.run(record_failed_start())
-    for message in messages:
-        show_message(message)
-    return run_id

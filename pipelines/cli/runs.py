@@ -157,24 +157,20 @@ def prune_command(age_s: float, removed_job: str | None, output: Output) -> None
 
     location, messages = read_state_location(os.environ, is_writing=False), list[str]()
     if removed_job is not None:
-        messages.append(_delete_job_records(location.ledger_url, removed_job))
+        from connector.ledger.opening import open_ledger  # imported here, because old files need no database
+        from connector.ledger.problems import end_problems_of_job
+        from connector.ledger.receipts import delete_pending_receipts_of_job
+
+        with open_ledger(location.ledger_url, may_create=False) as ledger, ledger.transaction() as connection:
+            problem_count = end_problems_of_job(connection, removed_job)
+            receipt_count = delete_pending_receipts_of_job(connection, removed_job)
+        counts_text = f"{count(problem_count, 'open problem')} and {count(receipt_count, 'receipt')}"
+        messages.append(f"{counts_text} of the job {removed_job} deleted")
     deleted_paths = delete_old_runs(location.state_dir, get_clock().now().timestamp() - age_s)
     messages.append(f"{count(len(deleted_paths), 'file')} deleted in {location.state_dir}")
     if not output.is_quiet:
         show_message("\n".join(messages))
     end_command({"status": "ok", "deleted": [str(path) for path in deleted_paths], "messages": messages}, 0, output)
-
-
-def _delete_job_records(ledger_url: str, job: str) -> str:
-    """Delete the problems and the undelivered receipts of a removed job from the ledger, and return a message."""
-    from connector.ledger.opening import open_ledger
-    from connector.ledger.problems import end_problems_of_job
-    from connector.ledger.receipts import delete_pending_receipts_of_job
-
-    with open_ledger(ledger_url, may_create=False) as ledger, ledger.transaction() as connection:
-        problem_count = end_problems_of_job(connection, job)
-        receipt_count = delete_pending_receipts_of_job(connection, job)
-    return f"{count(problem_count, 'open problem')} and {count(receipt_count, 'receipt')} of the job {job} deleted"
 
 
 def _show_status(status: Mapping[str, Any], state_dir: Path, console: PlainConsole, *, is_single_run: bool) -> None:
