@@ -191,8 +191,8 @@ async def _try_filter(
     if negative_control is not ControlResult.EXACT:
         return negative_control
     control_result = ControlResult.INCONCLUSIVE
-    for row, value in _choose_samples(field_name, requested_value, rows):
-        control_result = await _try_spellings(request_page, field_name, (row["Id"], value))
+    for sample in _choose_samples(field_name, requested_value, rows):
+        control_result = await _try_spellings(request_page, field_name, sample)
         if control_result is not ControlResult.BROKEN:
             return control_result
     return control_result
@@ -243,17 +243,18 @@ def _build_match_mask(requested_values: Mapping[str, object], rows: Sequence[dic
     return np.ones(len(rows), dtype=np.bool_) if match_rows is None else match_rows(read_values)
 
 
-def _choose_samples(
-    field_name: str, requested_value: object, rows: Sequence[dict[str, Any]]
-) -> Sequence[tuple[dict[str, Any], object]]:
-    """Return listed subscribers for the trial of a filter, each with its value. Choose only values of the same kind as
-    the requested value, because a trial proves nothing about other kinds. Subscribers with the requested value come
-    first."""
+def _choose_samples(field_name: str, requested_value: object, rows: Sequence[dict[str, Any]]) -> list[IdAndValue]:
+    """Return listed subscribers for the trial of a filter. Choose only values of the same kind as the requested value,
+    because a trial proves nothing about other kinds. Subscribers with the requested value come first."""
     requested_kind = _find_value_kind(field_name, requested_value)
     if requested_kind is None:
         return []
-    usable_samples = ((row, value) for row in rows if _is_usable(field_name, value := _read_value(row, field_name)))
-    samples = [sample for sample in usable_samples if _find_value_kind(field_name, sample[1]) == requested_kind]
+    samples = list[IdAndValue]()
+    for row in rows:
+        subscriber_id, value = row.get("Id"), _read_value(row, field_name)
+        has_usable_value = _is_usable(field_name, value) and _find_value_kind(field_name, value) == requested_kind
+        if type(subscriber_id) is int and has_usable_value:
+            samples.append((subscriber_id, value))
     return sorted(samples, key=lambda sample: sample[1] != requested_value)[:_SAMPLE_COUNT]
 
 

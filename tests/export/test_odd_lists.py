@@ -105,6 +105,15 @@ def test_a_subscriber_without_a_usable_id_ends_the_read() -> None:
             read_served_list(serve_altered_fields(Subscribers=[{"Id": 1}, subscriber]))
 
 
+def test_a_filtered_reading_of_subscribers_without_ids_fails_with_a_message() -> None:
+    def serve_subscriber_without_id(offset: int, limit: int, filters: RequestFilters) -> ListAnswer:
+        rows = [{"FirstName": "Ann"}] if filters.get("FirstName") in (None, "Ann") and not offset else []
+        return {"TotalCount": len(rows), "Offset": offset, "Limit": limit, "Subscribers": rows}
+
+    with pytest.raises(ListFailed, match="Id is not a whole number"):
+        read_served_list(serve_subscriber_without_id, ListQuery(first_name="Ann"))
+
+
 STATUSES_BY_ADVICE = {
     "Check the base URL.": "301 Moved Permanently, 302 Found, 307 Temporary Redirect, 308 Permanent Redirect",
     "Check the token.": "401 Unauthorized, 403 Forbidden",
