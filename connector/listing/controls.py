@@ -36,9 +36,15 @@ RowMatcher = Callable[[ReadValues], Mask]
 IdAndValue = tuple[int, object]
 """A listed subscriber: its Id, and its value in the field of the filter."""
 
+PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
+"""The filters whose values are all known, with these values (service-api.md 4.3). So the counts of the values of a
+filter add up to the whole list. The filter whose values change least often is the first."""
+
+SAMPLE_ROW_COUNT = 50
+"""The largest number of rows in an answer whose rows only show whether the service has applied the filter."""
+
 _SAMPLE_COUNT = 2  # a filter is tried with this many listed subscribers, because the first subscriber may have vanished
 _FIRST_ROW_COUNT = 200  # number of first rows of the list, from which the trials choose subscribers
-_CLASS_FIELDS = ("is_active", "gender")  # fields with two or three values: each value is a class
 _SELECTIVITY_ORDER = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
 
 
@@ -88,8 +94,11 @@ async def try_samples(request_page: RequestPage, field_name: str, samples: Itera
 async def try_sample(request_page: RequestPage, field_name: str, sample: IdAndValue) -> FilterTrialResult:
     """Send the filter with the value of this listed subscriber, and return the result of the trial."""
     subscriber_id, value = sample
-    query = _build_query(field_name, value)
-    page = await request_page(query) if query is not None else None
+    try:
+        query = ListQuery(**{field_name: value})  # type: ignore[arg-type] # a listed value may have any type
+    except ConfigurationError:  # the value has a lone surrogate, which no request can contain
+        return FilterTrialResult()
+    page = await request_page(query)
     if page is None:
         return FilterTrialResult()
     is_found = any(row.get("Id") == subscriber_id for row in page.subscribers)
@@ -106,7 +115,7 @@ def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found
     if have_requested_values({field_name: value}, page.subscribers):
         return ControlResult.EXACT
     # If a field has only two or three values, a filter that lists another value does not filter.
-    return ControlResult.PARTIAL if is_found and field_name not in _CLASS_FIELDS else ControlResult.IGNORED
+    return ControlResult.PARTIAL if is_found and field_name not in PARTITIONS else ControlResult.IGNORED
 
 
 def is_whole(page: ListPage) -> bool:
@@ -122,9 +131,6 @@ def change_case(text: str) -> str:
     """Return the address in lower case, or in upper case if it is in lower case already."""
     lower_text = text.lower()
     return lower_text if lower_text != text else text.upper()
-
-
-# Trials of the filters of a reading
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,31 +197,20 @@ async def _try_filter(
     if negative_control is not ControlResult.EXACT:
         return negative_control
     control_result = ControlResult.INCONCLUSIVE
-    for sample in _choose_samples(field_name, requested_value, rows):
-        control_result = await _try_spellings(request_page, field_name, sample)
+    for subscriber_id, value in _choose_samples(field_name, requested_value, rows):
+        if field_name == "email":  # addresses are compared without case (docs/glossary.md)
+            value_in_other_case = change_case(str(value))
+            control_result = (
+                await try_sample(request_page, field_name, (subscriber_id, value_in_other_case))
+            ).control_result
+            if control_result is not ControlResult.BROKEN:
+                return control_result
+        control_result = (await try_sample(request_page, field_name, (subscriber_id, value))).control_result
+        if field_name == "email" and control_result in (ControlResult.EXACT, ControlResult.PARTIAL):
+            return ControlResult.CASE_SENSITIVE
         if control_result is not ControlResult.BROKEN:
             return control_result
     return control_result
-
-
-async def _try_spellings(request_page: RequestPage, field_name: str, sample: IdAndValue) -> ControlResult:
-    """Try the filter with a listed subscriber. For an address, first change the case of the letters, because addresses
-    are compared without case (docs/glossary.md).
-    """
-    if field_name != "email":
-        return (await try_sample(request_page, field_name, sample)).control_result
-    subscriber_id, value = sample
-    control_result = (
-        await try_sample(request_page, field_name, (subscriber_id, change_case(str(value))))
-    ).control_result
-    if control_result is not ControlResult.BROKEN:
-        return control_result
-    control_result = (await try_sample(request_page, field_name, sample)).control_result
-    return (
-        ControlResult.CASE_SENSITIVE
-        if control_result in (ControlResult.EXACT, ControlResult.PARTIAL)
-        else control_result
-    )
 
 
 def have_requested_values(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
@@ -225,7 +220,7 @@ def have_requested_values(requested_values: Mapping[str, object], rows: Sequence
 
 def make_up_value(field_name: str, draw_bytes: DrawBytes) -> Any:
     """Return a value that no subscriber has, as a negative control, or None if every value of the field is in use."""
-    if field_name in _CLASS_FIELDS:
+    if field_name in PARTITIONS:
         return None
     random_hex = draw_bytes(16).hex()
     if field_name in ("id", "base_id"):
@@ -251,7 +246,9 @@ def _choose_samples(field_name: str, requested_value: object, rows: Sequence[dic
         return []
     samples = list[IdAndValue]()
     for row in rows:
-        subscriber_id, value = row.get("Id"), _read_value(row, field_name)
+        subscriber_id, value = row.get("Id"), read_field(row, field_name)
+        if field_name == "gender" and value is None:
+            value = ""
         has_usable_value = _is_usable(field_name, value) and _find_value_kind(field_name, value) == requested_kind
         if type(subscriber_id) is int and has_usable_value:
             samples.append((subscriber_id, value))
@@ -261,7 +258,7 @@ def _choose_samples(field_name: str, requested_value: object, rows: Sequence[dic
 def _find_value_kind(field_name: str, value: object) -> object:
     """Return the kind of a value, such as a text with capitals. Return None if no trial can show how the filter treats
     the value. Assumed: a filter treats all values of one kind alike."""
-    if field_name in _CLASS_FIELDS:
+    if field_name in PARTITIONS:
         return (value,)
     if not isinstance(value, str):
         return (type(value),)
@@ -272,25 +269,12 @@ def _find_value_kind(field_name: str, value: object) -> object:
     return describe_spelling(value.lower()) if spellings_differ_only_in_case("email", value) else None
 
 
-def _read_value(subscriber: dict[str, Any], field_name: str) -> object:
-    value = read_field(subscriber, field_name)
-    return "" if field_name == "gender" and value is None else value
-
-
 def _is_usable(field_name: str, value: object) -> bool:
     if field_name == "gender":
-        return value in ("male", "female", "")
+        return value in PARTITIONS["gender"]
     if field_name == "is_active":
         return type(value) is bool
     return type(value) is int if field_name in ("id", "base_id") else isinstance(value, str) and bool(value.strip())
-
-
-def _build_query(field_name: str, value: Any) -> ListQuery | None:
-    """Return the query, or None if the value cannot be sent because it has a lone surrogate."""
-    try:
-        return ListQuery(**{field_name: value})
-    except ConfigurationError:
-        return None
 
 
 def build_row_matcher(requested_values: Mapping[str, object]) -> RowMatcher | None:

@@ -15,8 +15,6 @@ from connector.listing.pages import PageSink, ReceivedPage, RowForm
 from connector.paging.overlap import IdSet, Mask
 from connector.service.wire import Rows
 
-_NO_IDS: frozenset[int] = frozenset()
-
 
 @dataclass(frozen=True, slots=True)
 class ListProgress:
@@ -37,15 +35,12 @@ class PageDispatcher(Generic[Rows]):
     row_matcher: RowMatcher | None
     on_progress: Callable[[ListProgress], None] | None
     expected_ids: frozenset[int]
-    missing_ids: frozenset[int] = _NO_IDS  # expected ids that no row of this sweep has
+    missing_ids: frozenset[int] = frozenset()  # expected ids that no row of this sweep has
     sweep_number: int = 0
     row_count: int = 0
     dropped_row_count: int = 0
     class_counts: dict[str, Counter[object]] = field(default_factory=dict)
     """The number of rows of each class, by field name and value. Rows that the filters leave out also count."""
-
-    def __post_init__(self) -> None:
-        self.missing_ids = self.expected_ids
 
     def dispatch(self, page: ReceivedPage[Rows]) -> None:
         """Pass the page's rows to the sink. The first page of another sweep resets the counts."""
@@ -80,15 +75,14 @@ def _dispatch_new_rows(
         return 0, 0
     rows = rows if new_row_mask.all() else row_form.select_rows(rows, new_row_mask)
     _count_classes(rows, row_form, class_counts)
+    matching_row_count = new_row_count
     if row_matcher is not None:
         match_mask = row_matcher(partial(row_form.read_values, rows))
-        if not match_mask.any():
-            return new_row_count, 0
+        matching_row_count = int(np.count_nonzero(match_mask))
         rows = rows if match_mask.all() else row_form.select_rows(rows, match_mask)
+    if matching_row_count:
         sink.receive_rows(rows)
-        return new_row_count, int(np.count_nonzero(match_mask))
-    sink.receive_rows(rows)
-    return new_row_count, new_row_count
+    return new_row_count, matching_row_count
 
 
 def _count_classes(rows: Rows, row_form: RowForm[Rows], class_counts: dict[str, Counter[object]]) -> None:

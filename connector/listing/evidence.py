@@ -18,12 +18,18 @@ from typing import Any
 
 import numpy as np
 
-from connector.listing.controls import DrawBytes, RequestPage, have_requested_values, make_up_value
+from connector.listing.controls import (
+    PARTITIONS,
+    SAMPLE_ROW_COUNT,
+    DrawBytes,
+    RequestPage,
+    have_requested_values,
+    make_up_value,
+)
 from connector.listing.findings import (
     CLASS_FIELDS,
     ID_COUNT_AFTER_LAST_ROW,
     ID_LOOK_UP_TARGETS,
-    PARTITIONS,
     Answer,
     EvidenceRequest,
     ListReading,
@@ -51,8 +57,6 @@ FindUnlistedEntries = Callable[[IdArray], Awaitable[Sequence[int]]]
 """A function with one argument: the listed ids, in ascending order. It returns Ids of confirmed ledger entries that are
 not among the listed ids."""
 
-# The largest number of rows in an answer. The rows show whether the service has applied the filter.
-_SAMPLE_ROW_COUNT = 50
 _MAX_LISTED_BASES = 3  # number of listed bases that are counted: first the bases of the job, then the largest bases
 _MAX_UNLISTED_BASES = 3  # number of bases that are counted although no row shows them
 _ID_COUNT_BETWEEN_LISTED_IDS = 3  # number of looked-up ids that are missing between listed ids
@@ -111,7 +115,7 @@ async def request_combinations(
     requests = [
         EvidenceRequest(
             RequestTarget.COMBINATION,
-            ListQuery(limit=_SAMPLE_ROW_COUNT, **dict(combination)),  # type: ignore[arg-type] # each value has its field's type
+            ListQuery(limit=SAMPLE_ROW_COUNT, **dict(combination)),  # type: ignore[arg-type] # each value has its field's type
             classes=tuple(combination),
         )
         for combination in combinations
@@ -365,7 +369,7 @@ def _build_whole_list_request(reading: ListReading, round_index: int) -> Evidenc
     limit = reading.query.limit
     is_one_page = reading.certificate.distinct <= limit
     query = replace(
-        reading.query, offset=0, limit=max(1, limit - 1) if is_one_page and not round_index else _SAMPLE_ROW_COUNT
+        reading.query, offset=0, limit=max(1, limit - 1) if is_one_page and not round_index else SAMPLE_ROW_COUNT
     )
     return EvidenceRequest(RequestTarget.WHOLE_LIST, query, round_index=round_index)
 
@@ -383,7 +387,7 @@ def _build_part_requests(
 
 def _build_id_request(target: RequestTarget, subscriber_id: int, round_index: int = 0) -> EvidenceRequest:
     return EvidenceRequest(
-        target, ListQuery(limit=_SAMPLE_ROW_COUNT, id=subscriber_id), "id", subscriber_id, round_index
+        target, ListQuery(limit=SAMPLE_ROW_COUNT, id=subscriber_id), "id", subscriber_id, round_index
     )
 
 
@@ -398,4 +402,4 @@ def _build_entry_requests(entry_ids: Sequence[int], answers: Sequence[Answer]) -
 
 
 def _build_part_query(reading: ListReading, values: Mapping[str, object]) -> ListQuery:
-    return replace(reading.query, offset=0, limit=_SAMPLE_ROW_COUNT, **values)  # type: ignore[arg-type] # each value has its field's type
+    return replace(reading.query, offset=0, limit=SAMPLE_ROW_COUNT, **values)  # type: ignore[arg-type] # each value has its field's type

@@ -11,7 +11,7 @@ from enum import Enum
 
 import numpy as np
 
-from connector.listing.controls import have_requested_values
+from connector.listing.controls import PARTITIONS, have_requested_values
 from connector.paging.certificate import (
     Certificate,
     EvidenceResult,
@@ -25,10 +25,6 @@ from connector.paging.certificate import (
 )
 from connector.paging.overlap import NO_IDS, IdArray, mark_contained_ids
 from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
-
-PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), "is_active": (True, False)}
-"""The filters whose values are all known, with these values (service-api.md 4.3). So the counts of the values of a
-filter add up to the whole list. The filter whose values change least often is the first."""
 
 CLASS_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""

@@ -15,15 +15,13 @@ from typing import Any
 from connector.fields import FIELD_BY_NAME
 from connector.listing.access import ListAccess, LookupState
 from connector.listing.base_reader import BaseReader, build_reader
-from connector.listing.controls import RequestPage, have_requested_values
+from connector.listing.controls import PARTITIONS, SAMPLE_ROW_COUNT, RequestPage, have_requested_values
 from connector.listing.evidence import combine_classes, request_combinations, send_requests_together
-from connector.listing.findings import PARTITIONS, EvidenceRequest, RequestTarget
+from connector.listing.findings import EvidenceRequest, RequestTarget
 from connector.listing.pages import ListFailed, try_fetch_page
 from connector.listing.requests import look_up, read_stats, request_rows, try_filters_with_unlisted_ids
 from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, compare_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
-
-_HIDDEN_SAMPLE_ROW_COUNT = 50  # number of rows that are requested of a base that no listing has shown
 
 
 async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -> bool | None:
@@ -81,22 +79,17 @@ async def _shows_base(access: ListAccess, reader: BaseReader) -> bool:
     the first subscribers of the base after the sweep. Record the result."""
     access.state.stats = None  # the stats of the sweep are out of date
     stats = await read_stats(access)
-    rows = await access.stop.wait_until_stopped(_read_last_rows(access, stats.total_count or 0))
+    last_rows_query = ListQuery(offset=max(0, (stats.total_count or 0) - SAMPLE_ROW_COUNT), limit=SAMPLE_ROW_COUNT)
+    rows = (await access.stop.wait_until_stopped(request_rows(access, last_rows_query))).rows
     bases = [*({"Id": base_id, "Name": name} for base_id, name in stats.bases), *(row.get("Base") for row in rows)]
     access.is_base_shown = any(reader.is_of_base(base) for base in bases)
     return access.is_base_shown
 
 
-async def _read_last_rows(access: ListAccess, total_count: int) -> Sequence[dict[str, Any]]:
-    """Return the last subscribers of a list with this TotalCount."""
-    offset = max(0, total_count - _HIDDEN_SAMPLE_ROW_COUNT)
-    return (await request_rows(access, ListQuery(offset=offset, limit=_HIDDEN_SAMPLE_ROW_COUNT))).rows
-
-
 async def _request_base_rows(access: ListAccess, base_id: int) -> Sequence[dict[str, Any]]:
     """Return the first subscribers that the list shows with this BaseId. A service may refuse an unknown Id."""
     try:
-        return (await request_rows(access, ListQuery(limit=_HIDDEN_SAMPLE_ROW_COUNT, base_id=base_id))).rows
+        return (await request_rows(access, ListQuery(limit=SAMPLE_ROW_COUNT, base_id=base_id))).rows
     except ListFailed as failure:
         if failure.status != 404:
             raise
@@ -125,11 +118,6 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
     access.known_ids.add_shown_ids([row["Id"] for row in rows])
     sentinel_ids = {sentinel.subscriber_id for sentinel in access.sentinels}
     return [row for row in rows if row["Id"] not in sentinel_ids]
-
-
-# The largest number of rows in an answer. The rows show whether the service has applied the filter.
-_SAMPLE_ROW_COUNT = 50
-_MIN_FIRST_ID_WITH_OLDER_IDS = 2  # Ids begin with 1. If the list begins with the Id 1, no subscriber is older
 
 
 async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:
@@ -218,14 +206,14 @@ async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCou
         *(
             EvidenceRequest(
                 RequestTarget.PART,
-                ListQuery(limit=_SAMPLE_ROW_COUNT, **{field_name: value}),  # type: ignore[arg-type]
+                ListQuery(limit=SAMPLE_ROW_COUNT, **{field_name: value}),  # type: ignore[arg-type]
                 field_name,
                 value,
             )
             for field_name, values in PARTITIONS.items()
             for value in values
         ),
-        EvidenceRequest(RequestTarget.WHOLE_LIST, ListQuery(limit=_SAMPLE_ROW_COUNT)),
+        EvidenceRequest(RequestTarget.WHOLE_LIST, ListQuery(limit=SAMPLE_ROW_COUNT)),
     ]
     first_whole_list_answer, *part_answers, last_whole_list_answer = await send_requests_together(
         request_page, requests, concurrency
@@ -257,8 +245,8 @@ async def _find_older_ids(request_page: RequestPage, ids: Sequence[object]) -> l
     empty list if no subscriber has the id. If the ids are not in ascending order, or the first id is 1, return an empty
     list without a look-up."""
     integer_ids = [subscriber_id for subscriber_id in ids if type(subscriber_id) is int]
-    if not integer_ids or integer_ids != sorted(integer_ids) or integer_ids[0] < _MIN_FIRST_ID_WITH_OLDER_IDS:
+    if not integer_ids or integer_ids != sorted(integer_ids) or integer_ids[0] <= 1:
         return []
     older_id = integer_ids[0] - 1
-    page = await request_page(ListQuery(limit=_SAMPLE_ROW_COUNT, id=older_id))
+    page = await request_page(ListQuery(limit=SAMPLE_ROW_COUNT, id=older_id))
     return [older_id] if page is not None and [row.get("Id") for row in page.subscribers] == [older_id] else []

@@ -32,6 +32,7 @@ from connector.listing.access import (
 )
 from connector.listing.base_reader import BaseReader
 from connector.listing.controls import (
+    SAMPLE_ROW_COUNT,
     ControlResult,
     change_case,
     have_requested_values,
@@ -67,8 +68,6 @@ _FIRST_SENTINEL_COUNT = 2
 """How many sentinels of the run are tried for a kind of spelling, the oldest first. The list most likely shows the
 oldest sentinels, but a sentinel may have been erased."""
 
-# The largest number of rows in an answer. The rows show whether the service has applied the filter.
-_CLASS_SAMPLE_ROW_COUNT = 50
 # The identity filter is tried with this many subscribers of a class, because the first may have vanished.
 _SAMPLE_COUNT = 3
 _PLAIN_EMAIL_KIND = SpellingKind("email", frozenset())
@@ -264,23 +263,19 @@ async def _find_sentinels_by_filter(
         for sentinel in sentinels
         if classify_spelling(sentinel.field, sentinel.value) in filter_check.kinds_that_passed
     ]
-    earlier_sentinels = findable_sentinels[-_LATEST_SENTINEL_COUNT:]
-    look_ups = [partial(_is_sentinel_shown, access, sentinel) for sentinel in earlier_sentinels]
-    results = list(zip(earlier_sentinels, await look_up_together(access, look_ups), strict=True))
-    seen_sentinels |= {sentinel for sentinel, is_shown in results if is_shown}
-    missed_sentinels = [sentinel for sentinel, is_shown in results if is_shown is False]
-    return Visibility(frozenset(seen_sentinels), measure_lag(missed_sentinels, started_at))
+    visibility = await _look_up_sentinels(access, findable_sentinels[-_LATEST_SENTINEL_COUNT:], started_at)
+    return Visibility(visibility.seen_sentinels | seen_sentinels, visibility.lag_s)
 
 
-async def _confirm_visibility(access: ListAccess, visibility: Visibility, started_at: float) -> Visibility:
-    """Return the sentinels of `visibility` that the filters still show. If the filters no longer show a sentinel, a
-    replica of the service lags."""
-    sentinels = sorted(visibility.seen_sentinels, key=lambda sentinel: sentinel.confirmed_at)
+async def _look_up_sentinels(access: ListAccess, sentinels: Sequence[Sentinel], started_at: float) -> Visibility:
+    """Look these sentinels up by filters. Return the sentinels that the filters show, and the lag that the other
+    sentinels prove."""
     look_ups = [partial(_is_sentinel_shown, access, sentinel) for sentinel in sentinels]
     results = list(zip(sentinels, await look_up_together(access, look_ups), strict=True))
-    seen_sentinels = frozenset(sentinel for sentinel, is_shown in results if is_shown)
     missed_sentinels = [sentinel for sentinel, is_shown in results if is_shown is False]
-    return Visibility(seen_sentinels, max(visibility.lag_s, measure_lag(missed_sentinels, started_at)))
+    return Visibility(
+        frozenset(sentinel for sentinel, is_shown in results if is_shown), measure_lag(missed_sentinels, started_at)
+    )
 
 
 async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: bool) -> bool | None:
@@ -298,7 +293,7 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: b
         return True
     try:
         page = await request_first_page(
-            access, ListQuery(limit=_CLASS_SAMPLE_ROW_COUNT, base_id=state.base_id, is_active=is_active)
+            access, ListQuery(limit=SAMPLE_ROW_COUNT, base_id=state.base_id, is_active=is_active)
         )
     except ListFailed:
         return None
@@ -443,8 +438,11 @@ class _FilterLookup:
             previous_check, filter_check = filter_check, await self._run_controls(is_repeated=True)
             for key_look_up in batch:
                 answers = answers_by_identity.get(key_look_up.key.identity, ())
+                # An answer with one subscriber may contain only the first match, unless the filter has listed several
+                # subscribers in another answer.
+                lists_several_matches = key_look_up.key.field in access.state.multiple_match_fields
                 has_all_matches = bool(answers) and all(
-                    self._has_all_matches(key_look_up.key.field, answer) for answer in answers
+                    answer.is_whole and (len(answer.rows) != 1 or lists_several_matches) for answer in answers
                 )
                 if (
                     has_all_matches
@@ -454,17 +452,12 @@ class _FilterLookup:
                     self.absent_identities.add(key_look_up.key.identity)
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in self.found_ids.items()}
         absent_identities = frozenset(self.absent_identities.difference(found_ids))
-        if absent_identities:
-            visibility = await _confirm_visibility(access, visibility, started_at)
         seen_sentinels, lag_s = visibility.seen_sentinels, visibility.lag_s
+        if absent_identities:  # if the filters no longer show a sentinel, a replica of the service lags
+            sentinels = sorted(seen_sentinels, key=lambda sentinel: sentinel.confirmed_at)
+            later_visibility = await _look_up_sentinels(access, sentinels, started_at)
+            seen_sentinels, lag_s = later_visibility.seen_sentinels, max(lag_s, later_visibility.lag_s)
         return LookupResult(found_ids, absent_identities, seen_sentinels, lag_s, started_at, is_filter_result=True)
-
-    def _has_all_matches(self, name: str, answer: AnswerRows) -> bool:
-        """Return whether the answer has all subscribers with the text, each with its base.
-
-        An answer with one subscriber may contain only the first match, unless the filter has listed several subscribers
-        in another answer."""
-        return answer.is_whole and (len(answer.rows) != 1 or name in self.access.state.multiple_match_fields)
 
     async def _run_controls(self, *, is_repeated: bool = False) -> FilterCheck:
         checks_case = any(key_look_up.needs_case_insensitive_filter for key_look_up in self.key_look_ups)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from connector.listing.access import IDENTITY_PATHS, ListAccess, ListStats, read_is_active_values
 from connector.listing.controls import is_whole, try_sample
 from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page
-from connector.service.wire import ListPage, ListQuery
+from connector.service.wire import TOO_MANY_REQUESTS, ListPage, ListQuery
 
 # Share of new rows in a page, because a page repeats 1/20 of the previous page (connector.paging).
 _NEW_ROW_SHARE_OF_PAGE = 0.95
@@ -26,8 +26,7 @@ _MIN_UNFILTERED_COUNT = 20  # if a filter by one identity lists this many rows, 
 _MAX_REFUSED_ROUNDS = 3  # after this many rounds of single look-ups that are all refused, the look-ups fail
 _MAX_UNLISTED_SAMPLES = 3  # the identity filters are tested with at most this many subscribers that the list leaves out
 _RETRY_WAIT_S = 0.2  # seconds before a refused look-up is repeated
-_TOO_MANY_REQUESTS = 429
-_FILTER_INDEPENDENT_STATUSES = frozenset({401, 403, 404, 405, 408, 409, _TOO_MANY_REQUESTS})
+_FILTER_INDEPENDENT_STATUSES = frozenset({401, 403, 404, 405, 408, 409, TOO_MANY_REQUESTS})
 """Statuses of refusals that have another cause than the value of the filter."""
 
 
@@ -110,9 +109,8 @@ async def look_up_together(access: ListAccess, look_ups: Sequence[LookUp[T]]) ->
         is_all_refused = len(refused_indexes) == len(indexes) and concurrency == 1
         refused_round_count = refused_round_count + 1 if is_all_refused else 0
         if refused_round_count == _MAX_REFUSED_ROUNDS:
-            raise ListFailed(
-                "The service kept answering look-ups with 429 (too many requests). Run again later.", status=429
-            )
+            message = "The service kept answering look-ups with 429 (too many requests). Run again later."
+            raise ListFailed(message, status=TOO_MANY_REQUESTS)
         pending_indexes = [*pending_indexes[len(indexes) :], *refused_indexes]
         if refused_indexes:
             concurrency = max(1, concurrency // 2)
@@ -152,7 +150,7 @@ async def _run_round(
             try:
                 results[index] = await look_ups[index]()
             except ListFailed as failure:
-                if failure.status != _TOO_MANY_REQUESTS:
+                if failure.status != TOO_MANY_REQUESTS:
                     raise
                 refused_indexes.append(index)
 
