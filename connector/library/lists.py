@@ -33,7 +33,7 @@ from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import limit_connection_count, read_service
 from connector.warehouse.columns import SCHEMA, add_run_columns, narrow_table, select_columns
-from connector.warehouse.database import open_stage
+from connector.warehouse.database import Stage
 from connector.warehouse.destination import check_columns
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class StoredSweep:
         self._close_stage()
 
     def _begin_sweep(self) -> None:
-        self._stage = open_stage(self.schema)
+        self._stage = Stage(self.schema)
         self._close_stage = weakref.finalize(self, self._stage.discard)
 
 

@@ -25,7 +25,7 @@ from connector.ledger.receipts import (
     find_pending_runs,
     read_receipts,
 )
-from connector.warehouse.database import open_stage
+from connector.warehouse.database import Stage
 from connector.warehouse.destination import Destination
 from connector.warehouse.receipts import RECEIPT_ROW_SCHEMA, write_receipts
 
@@ -75,7 +75,7 @@ async def _deliver_run(
 ) -> int:
     """Write the receipts of one run, and delete them from the outbox. Return the number of receipts."""
     receipt_count = 0
-    receipt_stage = open_stage(RECEIPT_ROW_SCHEMA)
+    receipt_stage = Stage(RECEIPT_ROW_SCHEMA)
     try:
         position: ReceiptPosition | None = FIRST_POSITION
         while position is not None:

@@ -183,12 +183,15 @@ class StagedRows:
 
 
 class Stage:
-    """A file that collects rows. `finish_staging` returns all rows, and `discard` closes the file."""
+    """A temporary file that collects rows. `finish_staging` returns all rows, and `discard` closes the file.
 
-    def __init__(self, file: BinaryIO, schema: pa.Schema) -> None:
-        self._file = file
+    The file has no name. It is in `folder`, or in the temporary folder of the system. The constructor raises OSError.
+    """
+
+    def __init__(self, schema: pa.Schema, folder: Path | None = None) -> None:
+        self._file = cast(BinaryIO, tempfile.TemporaryFile(dir=folder))  # noqa: SIM115 - closed by discard()
         self._schema = schema
-        self._writer = ipc.new_stream(file, schema, options=ipc.IpcWriteOptions(compression="lz4"))
+        self._writer = ipc.new_stream(self._file, schema, options=ipc.IpcWriteOptions(compression="lz4"))
         self._unwritten_tables: list[pa.Table] = []
         self._unwritten_row_count = 0
 
@@ -218,12 +221,6 @@ class Stage:
         tables, self._unwritten_tables, self._unwritten_row_count = self._unwritten_tables, [], 0
         if tables:
             self._writer.write_table(pa.concat_tables(tables).combine_chunks())
-
-
-def open_stage(schema: pa.Schema, folder: Path | None = None) -> Stage:
-    """Return a stage in a temporary file without a name. The file is in `folder`, or in the temporary folder of the
-    system. Raises OSError."""
-    return Stage(cast(BinaryIO, tempfile.TemporaryFile(dir=folder)), schema)
 
 
 class Database(Protocol):

@@ -23,7 +23,7 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.service.settings import is_loopback
 from connector.stores import is_url
 from connector.warehouse.columns import build_null_scalar, build_text_scalar, build_time_scalar
-from connector.warehouse.database import Stage, StagedRows, open_stage
+from connector.warehouse.database import Stage, StagedRows
 from connector.warehouse.runs import (
     COLUMNS_OF_RUN,
     DELETED_AT,
@@ -73,7 +73,7 @@ class DeltaWriter:
         deleted_at_fields = [pa.field(DELETED_AT, schema.field(EXPORTED_AT).type)] if mode is Mode.UPSERT else []
         self._schema = pa.schema([*schema, *deleted_at_fields])
         self._stage: Stage | None = None
-        self._target_state = TargetState(None, {}, False, (), ())
+        self._target_state = TargetState()
         self.is_committing = False
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class DeltaWriter:
 
     def start(self) -> None:
         self.discard()
-        self._stage = open_stage(self._staged_schema)
+        self._stage = Stage(self._staged_schema)
 
     def add(self, table: pa.Table) -> None:
         if self._stage is None:
@@ -166,17 +166,13 @@ class DeltaWriter:
                 partition_by=list(self._partition_by) or None,
                 description=_DESCRIPTION_PREFIX + self._mode,
                 commit_properties=commit_properties,
-                schema_mode=None
-                if table is None
-                else "merge",  # keep columns that the user has added; new rows have no values in these columns
+                # With "merge", columns that the user has added stay. New rows have no values in these columns.
+                schema_mode=None if table is None else "merge",
                 storage_options=_read_storage_options(self._location),
             )
             changes = RowChanges(inserted_row_count=run.row_count)
-        if (
-            table is not None
-            and not _is_made_by_connector(table)
-            and (overwritten_table := self._open_table()) is not None
-        ):
+        is_overwritten = table is not None and not _is_made_by_connector(table)
+        if is_overwritten and (overwritten_table := self._open_table()) is not None:
             overwritten_table.alter.set_table_description(_DESCRIPTION_PREFIX + self._mode)
         return changes
 
@@ -238,14 +234,14 @@ class DeltaWriter:
 
     def _read_state(self, table: DeltaTable | None) -> TargetState:
         if table is None:
-            return TargetState(None, {}, False, (), ())
+            return TargetState()
         runs = [_read_run(commit[_COMMIT_KEY]) for commit in table.history(_MAX_COMMITS_READ) if _COMMIT_KEY in commit]
         if not runs and _is_made_by_connector(table):
             # By default, Delta deletes commits from the log after 30 days. The table's description still has the mode.
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
         requirement_by_column = {field.name: not field.nullable for field in table.schema().fields}
-        return TargetState(self._location, requirement_by_column, table.count() > 0, runs, ())
+        return TargetState(self._location, requirement_by_column, table.count() > 0, runs)
 
     def _has_run(self, run_id: str) -> bool:
         try:
@@ -314,12 +310,11 @@ def _read_storage_options(location: str) -> dict[str, str] | None:
 
 def _read_run(run_json: str) -> FinishedRun:
     run_values = json.loads(run_json)
-    certificate = run_values["certificate"]
     return FinishedRun(
         run_values["number"],
         run_values["run_id"],
         run_values["mode"],
-        certificate["verdict"],
+        run_values["certificate"]["verdict"],
         run_values["filters"],
         run_values["rows"],
     )

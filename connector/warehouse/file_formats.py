@@ -6,12 +6,9 @@ Parquet and Excel files have the run in their metadata. A CSV or JSON Lines file
 """
 
 import codecs
-import csv
 import hashlib
 import json
 import re
-import zipfile
-import zlib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
@@ -27,9 +24,6 @@ from connector.texts import FORMULA_PATTERN
 from connector.warehouse.columns import flatten_table, format_lists_as_json, join_lists, join_tags
 from connector.warehouse.destination import FileOptions
 from connector.warehouse.runs import ID, INVALID, ExportRun
-
-_DAMAGE_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
-"""The errors that reading a damaged file raises."""
 
 _EXPORT_COLUMNS = {ID, INVALID}
 """Columns that every export has. A file with these columns counts as a file of an earlier export."""
@@ -98,22 +92,14 @@ class ParquetFormat:
 
     @classmethod
     def is_of_export(cls, file: BinaryIO) -> bool:
-        try:
-            return cls._METADATA_KEYS[0] in (_read_footer(file).metadata or {})
-        except _DAMAGE_ERRORS:
-            return False
+        return cls._METADATA_KEYS[0] in (_read_footer(file).metadata or {})
 
     @classmethod
     def count_rows(cls, file: BinaryIO, filters: Mapping[str, object]) -> int | None:
-        try:
-            footer = _read_footer(file)
-            certificate = json.loads(footer.metadata[cls._METADATA_KEYS[1]])
-            is_same_query = certificate["verdict"] == "complete" and certificate["filters"].get("asked", {}) == dict(
-                filters
-            )
-            return int(footer.num_rows) if is_same_query else None
-        except (*_DAMAGE_ERRORS, ValueError, LookupError):
-            return None
+        footer = _read_footer(file)
+        certificate = json.loads(footer.metadata[cls._METADATA_KEYS[1]])
+        is_same_query = certificate["filters"].get("asked", {}) == dict(filters)
+        return int(footer.num_rows) if certificate["verdict"] == "complete" and is_same_query else None
 
 
 def _read_footer(file: BinaryIO) -> Any:
@@ -151,26 +137,20 @@ class CsvFormat:
 
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:
-        try:
-            return set(_COLUMN_NAME.findall(file.readline(_MAX_FIRST_LINE_BYTES).decode())) >= _EXPORT_COLUMNS
-        except _DAMAGE_ERRORS:
-            return False
+        return set(_COLUMN_NAME.findall(file.readline(_MAX_FIRST_LINE_BYTES).decode())) >= _EXPORT_COLUMNS
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
         convert_options = arrow_csv.ConvertOptions(include_columns=[ID], column_types={ID: pa.string()})
         read_options = arrow_csv.ReadOptions(use_threads=False)
-        try:
-            delimiter_match = _DELIMITER_AFTER_ID.search(file.readline(_MAX_FIRST_LINE_BYTES))
-            file.seek(0)
-            delimiter = delimiter_match[1].decode() if delimiter_match is not None else ","
-            parse_options = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
-            with arrow_csv.open_csv(
-                file, read_options=read_options, parse_options=parse_options, convert_options=convert_options
-            ) as reader:
-                return sum(int(batch.num_rows) for batch in reader)
-        except _DAMAGE_ERRORS:
-            return None
+        delimiter_match = _DELIMITER_AFTER_ID.search(file.readline(_MAX_FIRST_LINE_BYTES))
+        file.seek(0)
+        delimiter = delimiter_match[1].decode() if delimiter_match is not None else ","
+        parse_options = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)
+        with arrow_csv.open_csv(
+            file, read_options=read_options, parse_options=parse_options, convert_options=convert_options
+        ) as reader:
+            return sum(int(batch.num_rows) for batch in reader)
 
 
 def _escape_formulas(table: pa.Table) -> pa.Table:
@@ -203,19 +183,13 @@ class JsonLinesFormat:
 
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:
-        try:
-            line = file.readline(_MAX_FIRST_LINE_BYTES)
-            first_object = json.loads(line or b"{}")
-        except (*_DAMAGE_ERRORS, ValueError, RecursionError):
-            return False
+        line = file.readline(_MAX_FIRST_LINE_BYTES)
+        first_object = json.loads(line or b"{}")
         return not line or (isinstance(first_object, dict) and set(first_object) >= _EXPORT_COLUMNS)
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
-        try:
-            return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
-        except _DAMAGE_ERRORS:
-            return None
+        return sum(block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b""))
 
 
 class ExcelFormat:
@@ -255,31 +229,14 @@ class ExcelFormat:
 
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:
-        try:
-            return "connector_run" in read_properties(file)
-        except (*_DAMAGE_ERRORS, *_ERRORS_OF_INVALID_WORKBOOKS):
-            return False
+        return "connector_run" in read_properties(file)
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
-        try:
-            properties = read_properties(file)
-            filters_digest, verdict = properties["connector_filters"], properties["connector_verdict"]
-            is_same_query = verdict == "complete" and filters_digest == _compute_filters_digest(filters)
-            return int(properties["connector_rows"]) if is_same_query else None
-        except (*_DAMAGE_ERRORS, *_ERRORS_OF_INVALID_WORKBOOKS):
-            return None
-
-
-_ERRORS_OF_INVALID_WORKBOOKS = (
-    zipfile.BadZipFile,
-    KeyError,
-    ValueError,
-    RuntimeError,
-    NotImplementedError,
-    SyntaxError,
-)
-"""The errors of reading properties from a file that is not a workbook. ParseError of ElementTree is a SyntaxError."""
+        properties = read_properties(file)
+        filters_digest, verdict = properties["connector_filters"], properties["connector_verdict"]
+        is_same_query = verdict == "complete" and filters_digest == _compute_filters_digest(filters)
+        return int(properties["connector_rows"]) if is_same_query else None
 
 
 def _compute_filters_digest(filters: Mapping[str, object]) -> str:

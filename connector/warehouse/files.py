@@ -7,9 +7,10 @@ import gzip
 import os
 import sys
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar, cast
 
@@ -24,9 +25,16 @@ from connector.warehouse.runs import ExportRun, ExportStart, RowChanges
 
 T = TypeVar("T")
 
+_DAMAGE_ERRORS = (
+    pa.ArrowException, zipfile.BadZipFile, zlib.error, OSError, EOFError, LookupError, NotImplementedError,
+    RecursionError, RuntimeError, SyntaxError, ValueError,
+)  # fmt: skip
+"""The errors of reading a damaged file, or a file of another format. ParseError of ElementTree is a SyntaxError."""
+
 
 class FileFormat(Protocol):
-    """A writer of tables in one format. The class methods read a file of an earlier export."""
+    """A writer of tables in one format. The class methods read a file of an earlier export, and raise `_DAMAGE_ERRORS`
+    for a damaged file or a file of another format."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None: ...
 
@@ -46,8 +54,8 @@ class FileFormat(Protocol):
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
-        """Return the number of rows in an export's file, or None if the file is damaged. Also return None if the file
-        shows that the export had other filters, or that its list was not complete."""
+        """Return the number of rows in an export's file. Return None if the file shows that the export had other
+        filters, or that its list was not complete."""
 
 
 class FileTarget(Protocol):
@@ -258,7 +266,7 @@ class FileWriter:
         """
         if not self._target.has_content or not self._read_old_file(self._format.is_of_export):
             return None
-        return self._read_old_file(partial(self._format.count_rows, filters=filters))
+        return self._read_old_file(lambda file: self._format.count_rows(file, filters))
 
     def publish(self, run: ExportRun) -> RowChanges:
         """Complete the new file, and publish it atomically. If the certificate is incomplete, an existing file is not
@@ -295,12 +303,16 @@ class FileWriter:
         self._target.discard()
 
     def _may_be_replaced(self) -> bool:
-        return not self._target.has_content or self._overwrite or self._read_old_file(self._format.is_of_export)
+        return not self._target.has_content or self._overwrite or bool(self._read_old_file(self._format.is_of_export))
 
-    def _read_old_file(self, read_file: Callable[[BinaryIO], T]) -> T:
-        """Return the result of `read_file` for the existing file. A gzip file is decompressed."""
+    def _read_old_file(self, read_file: Callable[[BinaryIO], T]) -> T | None:
+        """Return the result of `read_file` for the existing file, or None if the file is damaged. A gzip file is
+        decompressed."""
         with self._target.open_old_file() as file:
-            return read_file(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if self._is_packed else file)
+            try:
+                return read_file(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if self._is_packed else file)
+            except _DAMAGE_ERRORS:
+                return None
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:

@@ -7,7 +7,7 @@ begins, it inserts its row, with the next number of its table. Exports to one ta
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
@@ -157,11 +157,11 @@ class TargetState:
     exist). `requirement_by_column` has, for each column, whether each row needs a value. `runs` are the finished runs,
     the latest first. `referrers` are the tables with a foreign key to this table."""
 
-    stored_name: str | None
-    requirement_by_column: Mapping[str, bool]
-    has_rows: bool
-    runs: Sequence[FinishedRun]
-    referrers: Sequence[str]
+    stored_name: str | None = None
+    requirement_by_column: Mapping[str, bool] = field(default_factory=dict)
+    has_rows: bool = False
+    runs: Sequence[FinishedRun] = ()
+    referrers: Sequence[str] = ()
 
 
 def check_target(
@@ -195,8 +195,7 @@ def check_target(
     if missing_column_names:
         raise ConfigurationError(
             f"{target_name} lacks {', '.join(missing_column_names)}, which this export has. Leave these columns out "
-            "with "
-            "--columns (in a job columns:), export to another table, or drop this table."
+            "with --columns (in a job columns:), export to another table, or drop this table."
         )
     written_column_names = {name.lower() for name in columns}
     required_column_names = [

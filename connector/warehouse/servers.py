@@ -53,13 +53,13 @@ class SqlalchemyDatabase:
     """Any database with an SQLAlchemy dialect. Subclasses override methods for which their server has a better way."""
 
     dialect: Dialect
+    connection: sa.Connection  # the connection of the last `connect`
 
     def __init__(self, url: DatabaseUrl, default_arguments: Mapping[str, object] | None = None, **options: Any) -> None:
         """Create the engine. `default_arguments` are arguments for the driver. The URL may override them."""
         driver_arguments = {name: value for name, value in (default_arguments or {}).items() if name not in url.query}
         driver_arguments |= options.pop("connect_args", {})
         self.engine = build_engine(url, hide_parameters=True, connect_args=driver_arguments, **options)
-        self._connection: sa.Connection | None = None
         if type(self) is SqlalchemyDatabase:
             self.dialect = _build_dialect(self.engine.dialect)
 
@@ -70,21 +70,12 @@ class SqlalchemyDatabase:
     def errors(self) -> tuple[type[Exception], ...]:
         return list_errors(self.engine)
 
-    @property
-    def connection(self) -> sa.Connection:
-        if self._connection is None:
-            raise ValueError("connect() comes first")
-        return self._connection
-
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
         with self.engine.connect() as connection, interruption.register_cancel(self.build_cancel(connection)):
-            self._connection = connection
-            try:
-                self.begin(connection)
-                yield
-            finally:
-                self._connection = None
+            self.connection = connection
+            self.begin(connection)
+            yield
 
     def build_cancel(self, connection: sa.Connection) -> Callable[[], None]:
         """Return a function that cancels the running statement. Here the function does nothing."""
@@ -196,17 +187,22 @@ class SqlalchemyDatabase:
         return isinstance(getattr(error, "orig", error), driver.IntegrityError | driver.DataError)
 
     def is_concurrency_error(self, error: Exception) -> bool:
-        driver_error = getattr(error, "orig", error)
-        first_argument = next(iter(getattr(driver_error, "args", ())), None)
+        first_argument = _read_first_argument(error)
         # The first argument of an error of pg8000 is a dict.
-        sql_state = (
-            first_argument.get("C") if isinstance(first_argument, dict) else getattr(driver_error, "sqlstate", None)
-        )
+        sql_state = first_argument.get("C") if isinstance(first_argument, dict) else _read_sql_state(error)
         return (
             isinstance(error, sa.exc.IntegrityError)
             or sql_state in _RACE_CODES
             or (type(first_argument) is int and first_argument in _RACE_CODES)
         )
+
+
+def _read_first_argument(error: Exception) -> Any:
+    return next(iter(getattr(getattr(error, "orig", error), "args", ())), None)
+
+
+def _read_sql_state(error: Exception) -> Any:
+    return getattr(getattr(error, "orig", error), "sqlstate", None)
 
 
 def _build_dialect(dialect: sa.Dialect) -> Dialect:
@@ -331,10 +327,10 @@ class PostgresDatabase(SqlalchemyDatabase):
     def is_refusal(self, error: Exception) -> bool:
         """Return whether the SQLSTATE means wrong data, a violated constraint, or an error that a trigger has
         raised."""
-        return str(getattr(getattr(error, "orig", error), "sqlstate", None)).startswith(("22", "23", "P0"))
+        return str(_read_sql_state(error)).startswith(("22", "23", "P0"))
 
     def is_transient(self, error: Exception) -> bool:
-        sql_state = getattr(getattr(error, "orig", error), "sqlstate", None)
+        sql_state = _read_sql_state(error)
         if sql_state is not None:
             return str(sql_state).startswith(self._TEMPORARY_ERROR_CODES)
         message = str(error)  # a refused connection has no SQLSTATE
@@ -409,9 +405,8 @@ class MysqlDatabase(SqlalchemyDatabase):
         return kill_statement
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
-        insert_prefix = (
-            f"INSERT INTO {table} ({self.dialect.format_names([*rows.schema.names, *shared_values])}) VALUES"
-        )
+        columns_sql = self.dialect.format_names([*rows.schema.names, *shared_values])
+        insert_prefix = f"INSERT INTO {table} ({columns_sql}) VALUES"
         row_end_texts = [str(value) for value in shared_values.values()]
         row_count = 0
         with self.open_driver() as driver, driver.cursor() as cursor:
@@ -429,10 +424,10 @@ class MysqlDatabase(SqlalchemyDatabase):
         return time.astimezone(UTC).replace(tzinfo=None)
 
     def is_transient(self, error: Exception) -> bool:
-        return _read_error_number(error) in self._TEMPORARY_ERROR_CODES
+        return _read_first_argument(error) in self._TEMPORARY_ERROR_CODES
 
     def is_refusal(self, error: Exception) -> bool:
-        return _read_error_number(error) in self._REFUSAL_CODES
+        return _read_first_argument(error) in self._REFUSAL_CODES
 
     def build_text_clause(self, statement: Statement) -> sa.TextClause:
         """Return the statement. A text with a backslash is written in hexadecimal digits, as in `format_inserts`."""
@@ -442,10 +437,6 @@ class MysqlDatabase(SqlalchemyDatabase):
                 statement_sql = re.sub(rf":{name}\b", _format_hex(value), statement_sql)
                 del parameter_values[name]
         return super().build_text_clause(Statement(statement_sql, parameter_values))
-
-
-def _read_error_number(error: Exception) -> object:
-    return next(iter(getattr(getattr(error, "orig", error), "args", ())), None)
 
 
 def _format_hex(text: str) -> str:

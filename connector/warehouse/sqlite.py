@@ -68,19 +68,13 @@ class SqliteDatabase:
 
     dialect = _DIALECT
     errors: tuple[type[Exception], ...] = (sqlite3.Error,)
+    connection: sqlite3.Connection  # the connection of the last `connect`
 
     def __init__(self, path: Path, max_lock_wait_s: float = MAX_LOCK_WAIT_S) -> None:
         self._path, self._max_lock_wait_s = path, max_lock_wait_s
-        self._connection: sqlite3.Connection | None = None
 
     def __str__(self) -> str:
         return str(self._path)
-
-    @property
-    def connection(self) -> sqlite3.Connection:
-        if self._connection is None:
-            raise ValueError("connect() comes first")
-        return self._connection
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
@@ -92,11 +86,8 @@ class SqliteDatabase:
                 retry_while_locked(
                     partial(connection.execute, "BEGIN IMMEDIATE"), _is_busy, self._max_lock_wait_s, interruption
                 )
-                self._connection = connection
-                try:
-                    yield
-                finally:
-                    self._connection = None
+                self.connection = connection
+                yield
 
     def commit(self, interruption: Interruption) -> None:
         """Commit as soon as no reader holds a lock. While this method waits, an interruption has effect."""

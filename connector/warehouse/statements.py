@@ -209,20 +209,18 @@ class TableStatements:
     def build_finished_runs_query(self) -> Statement:
         """Return a query whose rows are the finished runs of this table, the latest first."""
         quote = self._dialect.quote
-        query = self._build_runs_query(self._dialect.format_names(FINISHED_RUN_COLUMNS))
-        finished_condition_sql = f"AND {quote('finished_at')} IS NOT NULL ORDER BY {quote('number')} DESC"
-        return Statement(f"{query.text} {finished_condition_sql}", query.values)
+        finished_condition_sql = f" AND {quote('finished_at')} IS NOT NULL ORDER BY {quote('number')} DESC"
+        return self._build_runs_query(self._dialect.format_names(FINISHED_RUN_COLUMNS), finished_condition_sql)
 
     def build_finished_run_query(self, run_number: int) -> Statement:
         """Return a query whose result is one row if the run with this number has finished."""
         condition_sql = f"{self._format_condition_of_run()} AND {self._dialect.quote('finished_at')} IS NOT NULL"
         return Statement(f"SELECT 1 FROM {self.runs} WHERE {condition_sql}", self._list_parameters_of_run(run_number))
 
-    def _build_runs_query(self, columns_sql: str) -> Statement:
+    def _build_runs_query(self, columns_sql: str, query_end_sql: str = "") -> Statement:
         condition_sql = f"{self._dialect.quote('table_name')} = {self._dialect.parameter_prefix}table_name"
-        return Statement(
-            f"SELECT {columns_sql} FROM {self.runs} WHERE {condition_sql}", {"table_name": self._name.table}
-        )
+        query_sql = f"SELECT {columns_sql} FROM {self.runs} WHERE {condition_sql}{query_end_sql}"
+        return Statement(query_sql, {"table_name": self._name.table})
 
     def build_run_row_insert(self, values: ParameterValues) -> Statement:
         """Return the statement that adds a row to `_connector_runs`."""
@@ -276,11 +274,8 @@ class TableStatements:
         insert_sql = f"INSERT INTO {target} ({names_sql}) SELECT {sample_sql} WHERE {_NO_ROW_CONDITION_SQL}"
         update_runs_sql = self._format_update_without_change(self.runs, "job", _NO_ROW_CONDITION_SQL)
         if changed_column is not None:
-            statement_texts = [
-                insert_sql,
-                self._format_update_without_change(target, changed_column, _NO_ROW_CONDITION_SQL),
-                update_runs_sql,
-            ]
+            update_sql = self._format_update_without_change(target, changed_column, _NO_ROW_CONDITION_SQL)
+            statement_texts = [insert_sql, update_sql, update_runs_sql]
         elif self._mode is Mode.APPEND:
             statement_texts = [insert_sql, update_runs_sql]
         else:
@@ -369,15 +364,13 @@ class _Merge:
         ]
 
     def _format_change_condition(self) -> str:
-        quote, compared_names = (
-            self._dialect.quote,
-            (name for name in self._kind_by_column if name not in (ID, *COLUMNS_OF_RUN)),
-        )
-        comparisons = ((f"s.{quote(name)}", f"t.{quote(name)}", self._kind_by_column[name]) for name in compared_names)
-        return (
-            " OR ".join(self._dialect.format_difference_condition(*comparison) for comparison in comparisons)
-            or _NO_ROW_CONDITION_SQL
-        )
+        quote = self._dialect.quote
+        conditions = [
+            self._dialect.format_difference_condition(f"s.{quote(name)}", f"t.{quote(name)}", kind)
+            for name, kind in self._kind_by_column.items()
+            if name not in (ID, *COLUMNS_OF_RUN)
+        ]
+        return " OR ".join(conditions) or _NO_ROW_CONDITION_SQL
 
     def _build_update_steps(
         self,
@@ -426,12 +419,11 @@ class _Merge:
             return []
         absence_condition_sqls = [condition_sql]
         for name in self._run.filters:
-            comparison = (
-                f"t.{self._dialect.quote(name)}",
-                f"{self._dialect.parameter_prefix}asked_{name}",
-                self._kind_by_column[name],
+            column_sql, parameter = f"t.{self._dialect.quote(name)}", f"{self._dialect.parameter_prefix}asked_{name}"
+            difference_sql = self._dialect.format_difference_condition(
+                column_sql, parameter, self._kind_by_column[name]
             )
-            absence_condition_sqls.append(f"NOT ({self._dialect.format_difference_condition(*comparison)})")
+            absence_condition_sqls.append(f"NOT ({difference_sql})")
         absence_condition_sqls.append(f"NOT EXISTS (SELECT 1 FROM {self._stage_table} s WHERE {self._same_id_sql})")
         assignments_sql, where_sql = self._format_assignments(sql_by_column), " AND ".join(absence_condition_sqls)
         update_sql = f"UPDATE {self._target} AS t SET {assignments_sql} WHERE {where_sql}"

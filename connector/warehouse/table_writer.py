@@ -6,7 +6,7 @@ at a time may call these methods.
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import pyarrow as pa
 from connector.atomic_file import build_write_error
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.warehouse.columns import move_nuls_to_invalid
-from connector.warehouse.database import Database, Interruption, Stage, StagedRows, TableName, open_stage
+from connector.warehouse.database import Database, Interruption, Stage, StagedRows, TableName
 from connector.warehouse.runs import (
     COLUMNS_OF_RUN,
     EXPORTED_AT,
@@ -66,7 +66,7 @@ class TableWriter:
         self._schema = pa.schema([field for field in schema if field.name not in COLUMNS_OF_RUN])
         self._statements = TableStatements(database.dialect, name, schema, mode)
         self._interruption = Interruption()
-        self._target_state: TargetState | None = None
+        self._target_state = TargetState()
         self._stage: Stage | None = None
         self._run_number = 0
 
@@ -75,7 +75,7 @@ class TableWriter:
 
     @property
     def has_target(self) -> bool:
-        return self._target_state is not None and self._target_state.has_rows
+        return self._target_state.has_rows
 
     @property
     def is_committing(self) -> bool:
@@ -106,7 +106,7 @@ class TableWriter:
     def start(self) -> None:
         self.discard()
         try:
-            self._stage = open_stage(self._schema, self._folder)
+            self._stage = Stage(self._schema, self._folder)
         except OSError as error:
             raise build_write_error(self._folder or Path(tempfile.gettempdir()), error) from error
 
@@ -117,7 +117,7 @@ class TableWriter:
             self._stage.add(table.select(self._schema.names))  # the database adds the columns of the run
 
     def find_last_row_count(self, filters: Mapping[str, object]) -> int | None:
-        return None if self._target_state is None else find_last_row_count(self._target_state.runs, filters)
+        return find_last_row_count(self._target_state.runs, filters)
 
     def publish(self, run: ExportRun) -> RowChanges:
         """Write the staged rows in one transaction. Raises RunAborted, for example if the table has newer rows. Raises
@@ -215,21 +215,13 @@ class TableWriter:
         """Return the state of the target. Raises ConfigurationError if the export must not write to the target."""
         database, statements = self._database, self._statements
         stored_name, requirement_by_column = database.find_table(self._name)
-        has_table = stored_name is not None
-        target_state = TargetState(
-            stored_name,
-            requirement_by_column,
-            has_rows=has_table and bool(database.fetch(statements.build_first_row_query(), 1)),
-            runs=[
-                FinishedRun(*row)
-                for row in (
-                    database.fetch(statements.build_finished_runs_query(), _MAX_RUNS_READ)
-                    if self._has_table(RUNS_TABLE)
-                    else ()
-                )
-            ],
-            referrers=sorted(database.find_referrers(self._name)) if has_table and statements.deletes_rows else (),
-        )
+        has_table, run_rows = stored_name is not None, list[Sequence[Any]]()
+        has_rows = has_table and bool(database.fetch(statements.build_first_row_query(), 1))
+        if self._has_table(RUNS_TABLE):
+            run_rows += database.fetch(statements.build_finished_runs_query(), _MAX_RUNS_READ)
+        referrers = sorted(database.find_referrers(self._name)) if has_table and statements.deletes_rows else ()
+        runs = [FinishedRun(*row) for row in run_rows]
+        target_state = TargetState(stored_name, requirement_by_column, has_rows, runs, referrers)
         check_target(
             target_state, self._name.table, statements.columns, self._mode, str(self), overwrite=self._overwrite
         )
@@ -257,10 +249,8 @@ class TableWriter:
             if database.dialect.can_roll_back_tables:
                 self._make_tables()
             changes = self._write_rows(rows.map(check_batch), run)
-            update_statement = self._statements.build_run_row_update(
-                self._run_number, self._convert_times(build_end_values(run, changes))
-            )
-            if database.run(update_statement) == 0:
+            end_values = self._convert_times(build_end_values(run, changes))
+            if database.run(self._statements.build_run_row_update(self._run_number, end_values)) == 0:
                 raise RunAborted(f"The row of this run in {RUNS_TABLE} was deleted. Nothing was written. Run again.")
             commit_error: Exception | None = None
             try:
