@@ -23,7 +23,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import FIELD_BY_NAME, FieldContent, FieldKind, find_wire_name
+from connector.fields import FIELD_BY_NAME, FieldContent, FieldKind
 from connector.outcomes import Fault
 from connector.subscribers.checks import (
     TEXT,
@@ -80,7 +80,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     for name, rule in mapping.rules.items():
         if rule.template is not None:
             cells, problem_by_position = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
-            message = f"{find_wire_name(FIELD_BY_NAME[name])}: the template"
+            message = f"{name}: the template"
             faults += [
                 Fault(position, name, "template", f"{message} {problem}")
                 for position, problem in problem_by_position.items()
@@ -97,7 +97,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
         ):
             lone_null_positions = _find_lone_null_cells(frame, rule.columns, none_text_positions)
             faults += [
-                Fault(position, name, "null", f"{find_wire_name(FIELD_BY_NAME[name])} {_NONE_TEXT_MESSAGE}")
+                Fault(position, name, "null", f"{name} {_NONE_TEXT_MESSAGE}")
                 for position in lone_null_positions.tolist()
             ]
         if FIELD_BY_NAME[name].kind is FieldKind.TAGS:
@@ -108,12 +108,12 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
                 and (other_separator_positions := _find_cells_with_other_separator(cells))
             ):
                 faults += [
-                    Fault(position, name, "split", f"{find_wire_name(FIELD_BY_NAME[name])} {_OTHER_SEPARATOR_MESSAGE}")
+                    Fault(position, name, "split", f"{name} {_OTHER_SEPARATOR_MESSAGE}")
                     for position in other_separator_positions
                     if position not in unreadable_positions
                 ]
             column_by_field[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
-            message = f"{find_wire_name(FIELD_BY_NAME[name])} {_UNREADABLE_LIST_MESSAGE}"
+            message = f"{name} {_UNREADABLE_LIST_MESSAGE}"
             faults += [Fault(position, name, "list", message) for position in unreadable_positions]
         else:
             column_by_field[name] = pd.Series(cells, index=frame.index, dtype=TEXT)

@@ -16,7 +16,7 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Literal
 
 from connector.errors import ConfigurationError
-from connector.fields import FIELD_BY_NAME, LARGEST_ID, SENT_FIELDS, BaseRef, FieldKind, find_wire_name
+from connector.fields import FIELD_BY_NAME, LARGEST_ID, SENT_FIELDS, BaseRef, FieldKind
 from connector.outcomes import Fault
 from connector.texts import agree
 
@@ -399,9 +399,7 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
             base_index_by_cell[cell_number] = index_by_base.setdefault(base, len(index_by_base))
         else:
             fault_code, problem_text = ("base", "is not known") if text else ("required", "is missing")
-            message = (
-                f"{find_wire_name(FIELD_BY_NAME[field])} {problem_text}: the column {rule.column} {allowed_message}"
-            )
+            message = f"{field} {problem_text}: the column {rule.column} {allowed_message}"
             fault_by_cell_number[cell_number] = (field, fault_code, message)
     indices = base_index_by_cell[cell_numbers]
     invalid_positions = np.flatnonzero(indices < 0)

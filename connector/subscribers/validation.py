@@ -27,7 +27,6 @@ from connector.fields import (
     Field,
     FieldContent,
     FieldKind,
-    find_wire_name,
 )
 from connector.outcomes import Fault
 from connector.subscribers import checks
@@ -329,7 +328,7 @@ def validate_rows(
             name, check = error.schema.name, error.check
             is_missing = not isinstance(check, pandera.Check)  # pandera's own check of a required value
             code, problem = ("required", "is missing") if is_missing else (check.name, check.error)
-            message = f"{find_wire_name(FIELD_BY_NAME[name])} {problem}"
+            message = f"{name} {problem}"
             positions = [index for index in error.failure_cases["index"] if (index, name) not in known_fault_keys]
             faults += [Fault(int(position), name, code, message) for position in positions]
     faults.sort(key=lambda fault: (fault.position, FIELD_NAMES.index(fault.field)))

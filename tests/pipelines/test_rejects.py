@@ -25,7 +25,7 @@ def test_the_report_shows_the_first_three_rows_that_need_a_person(connector: Con
     examples = list_examples(result.stdout)
     row_texts = [example.partition(":")[0] for example in examples]
     assert row_texts == ["Row 3 (invalid)", "Row 4 (rejected)", "Row 5 (invalid)"]
-    assert examples[0] == "Row 3 (invalid): Email is not one complete email address, such as ann@example.com"
+    assert examples[0] == "Row 3 (invalid): email is not one complete email address, such as ann@example.com"
     assert "FirstName is required" in examples[1]
     assert "is not a country" in examples[2]
     assert "secret" not in result.stdout

@@ -58,7 +58,7 @@ def test_the_page_of_an_import_shows_its_problems_and_the_next_step(connector: C
     assert "<b>people" not in (connector.folder / "run.html").read_text(encoding="utf-8")
     for expected_text in (
         "<b>people & co partial", report["run_id"], connector.sandbox.base_url, "News", "400/s", "23 read", "20created",
-        "3invalid", "2 invalid · email: Email is not one complete email address", "s•••••.l•••@h•••••",
+        "3invalid", "2 invalid · email: email is not one complete email address", "s•••••.l•••@h•••••",
     ):  # fmt: skip
         assert expected_text in page_text
     assert all(message in page_text for message in report["messages"])

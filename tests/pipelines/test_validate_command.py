@@ -111,4 +111,4 @@ def test_the_table_shows_escape_sequences_of_cells_as_text(connector: Connector)
     assert "row 2: \\x1b[31mred" in result.stdout
     assert "row 3: [bold]x[/]" in result.stdout
     assert f"{'y' * 60}…" in result.stdout
-    assert "Email is not one complete email" in result.stdout
+    assert "email is not one complete email" in result.stdout

@@ -271,7 +271,7 @@ def test_the_message_of_a_fault_has_the_field_name_of_the_service_and_no_data_of
         email=["secret"], address_country=["secret"], birthday=["secret"], gender=["secret"]
     )
     assert len(validated_rows.faults) == 4
-    assert validated_rows.faults[0].message.startswith("Email is not one complete email address")
+    assert validated_rows.faults[0].message.startswith("email is not one complete email address")
     assert not any("secret" in fault.message for fault in validated_rows.faults)
 
 
