@@ -18,7 +18,6 @@ from connector.load.candidates import (
     Candidate,
     CandidateStream,
     SendCandidates,
-    build_row_keys,
     describe_held_row,
     read_body,
     read_rows,
@@ -69,10 +68,10 @@ class Loader:
         self._session, self._mode = session, mode
         self.presence = presence or BasePresence(session)
         self._outcomes, self._refusals = Outcomes(session, mode), EarlierRefusals(session)
-        self._creator = Creator(session, self._outcomes)
-        is_loading = mode is RunMode.LOAD
         self._send_candidates: SendCandidates = (
-            self._creator.create_subscribers if is_loading else partial(plan_creates, session, self._outcomes)
+            Creator(session, self._outcomes).create_subscribers
+            if mode is RunMode.LOAD
+            else partial(plan_creates, session, self._outcomes)
         )
         self.settler = Settler(session, mode, self._outcomes, self._refusals, self._send_candidates)
         self._mistaken_ids = MistakenIds(session)
@@ -128,7 +127,7 @@ class Loader:
         if not chunk.state_by_row_index or self.presence.covers_chunk(chunk.planned_chunk):
             return None
         chunk.is_outdated = True
-        return LookupTask(self.presence, chunk.planned_chunk, self._build_lookup_keys(chunk))
+        return self._build_lookup_task(chunk)
 
     async def create_new_rows(self, chunk: ClassifiedChunk) -> None:
         """Look up the subscribers of the chunk's new rows, and create the absent subscribers.
@@ -138,15 +137,13 @@ class Loader:
         session, planned_chunk = self._session, chunk.planned_chunk
         while chunk.state_by_row_index and not session.stop.is_stopping:
             if chunk.is_outdated or not (self._is_free_of_conflicts and self.presence.covers_chunk(planned_chunk)):
-                await self.presence.look_up(planned_chunk, self._build_lookup_keys(chunk))
+                await self.presence.account.look_up([self._build_lookup_task(chunk)])
                 await self._settle_conflicts()
                 await self._classify_rows_again(chunk)
             await self._refuse_rows(chunk)
             if chunk.state_by_row_index and session.policy.looks_up_first:
                 refuse_similar_base(session)
-            candidate_stream = CandidateStream(
-                planned_chunk, list(chunk.state_by_row_index), chunk.state_by_row_index, session.policy.identity
-            )
+            candidate_stream = CandidateStream(planned_chunk, chunk.state_by_row_index, session.policy.identity)
             base = session.ledger_writer.base
             await self._send_candidates(self._build_fetch_function(planned_chunk, candidate_stream, base))
             if candidate_stream.unfetched_indexes and not session.limits.compute_sendable_row_count(1):
@@ -183,12 +180,17 @@ class Loader:
 
     # Give outcomes to rows by the states of their entries
 
-    def _build_lookup_keys(self, chunk: ClassifiedChunk) -> list[LookupKey]:
-        return build_row_keys(
-            chunk.planned_chunk,
-            [*chunk.state_by_row_index, *chunk.held_or_rejected_entry_by_row_index],
-            self._session.policy.identity,
-        )
+    def _build_lookup_task(self, chunk: ClassifiedChunk) -> LookupTask:
+        """Return the look-up of the chunk's rows without an outcome, in any spelling of the identity."""
+        planned_chunk, field = chunk.planned_chunk, self._session.policy.identity
+        indexes = [*chunk.state_by_row_index, *chunk.held_or_rejected_entry_by_row_index]
+        identities = split_digests(planned_chunk.identities[indexes])
+        texts = planned_chunk.subscribers[field].iloc[indexes].tolist()
+        keys = [
+            LookupKey(identity, field, str(text), ignores_case=True)
+            for identity, text in zip(identities, texts, strict=True)
+        ]
+        return LookupTask(self.presence, planned_chunk, keys)
 
     async def _classify_rows_again(self, chunk: ClassifiedChunk) -> None:
         chunk.is_outdated = False
@@ -218,9 +220,9 @@ class Loader:
             for index, digest_pair in indexed_digest_pairs
             if digest_pair[0] in has_entry_by_identity
         ]
-        self._record_outcome(
-            Outcome.EXISTS, planned_chunk, _exclude_indexes(indexes, [index for index, _, _ in changed_rows])
-        )
+        changed_indexes = {index for index, _, _ in changed_rows}
+        unchanged_indexes = [index for index in indexes if index not in changed_indexes]
+        self._record_outcome(Outcome.EXISTS, planned_chunk, unchanged_indexes)
         identities_with_entry = [identity for _, identity, _ in changed_rows if has_entry_by_identity[identity]]
         entries = await ledger_writer.find_entries(identities_with_entry) if identities_with_entry else {}
         state_by_row_index: dict[int, State] = {}
@@ -298,7 +300,6 @@ class Loader:
         )
 
     def _find_compare_reason(self, entry: Entry, row: LoadRow) -> CompareReason:
-        """Return the reason to compare a row with the service."""
         age_s = self._session.clock.now().timestamp() - (entry.reported_at or 0.0)
         is_recent = 0 <= age_s < _MAX_REPORT_AGE_S  # a negative age comes from a clock that was ahead
         if entry.reported_fingerprint == row.fingerprint and is_recent and entry.opt_out_job is None:
@@ -349,10 +350,8 @@ class Loader:
                 unresolved_create_by_index[index] = unresolved_create
         if not unresolved_create_by_index:
             return
-        entry_states = dict.fromkeys(unresolved_create_by_index, State.UNKNOWN)
-        candidate_stream = CandidateStream(
-            planned_chunk, list(unresolved_create_by_index), entry_states, session.policy.identity
-        )
+        state_by_row_index = dict.fromkeys(unresolved_create_by_index, State.UNKNOWN)
+        candidate_stream = CandidateStream(planned_chunk, state_by_row_index, session.policy.identity)
         candidates = candidate_stream.fetch(len(unresolved_create_by_index), session.ledger_writer.base)
         for unresolved_create, candidate in zip(unresolved_create_by_index.values(), candidates, strict=True):
             unresolved_create.newer_intent, unresolved_create.newer_values = candidate.intent, candidate.sent_values
@@ -425,31 +424,14 @@ class Loader:
         )
 
 
-def _exclude_indexes(indexes: list[int], excluded_indexes: Collection[int]) -> list[int]:
-    """Return the indexes that are not in `excluded_indexes`."""
-    if not excluded_indexes:
-        return indexes
-    excluded_index_set = set(excluded_indexes)
-    return [index for index in indexes if index not in excluded_index_set]
-
-
 def _build_problem(row: LoadRow, entry: Entry) -> Problem:
-    """Return the problem of a row whose entry is held or rejected."""
     match entry.state:
         case State.HELD:
-            return Problem(
-                row.source, Outcome.UNKNOWN, "", "held", describe_held_row(entry.message), None, entry.attempt_count
-            )
+            message = describe_held_row(entry.message)
+            return Problem(row.source, Outcome.UNKNOWN, "", "held", message, None, entry.attempt_count)
         case State.REJECTED:
-            return Problem(
-                row.source,
-                Outcome.REJECTED,
-                "",
-                "rejected",
-                entry.message or "",
-                entry.status or None,
-                entry.attempt_count,
-            )
+            message, status = entry.message or "", entry.status or None
+            return Problem(row.source, Outcome.REJECTED, "", "rejected", message, status, entry.attempt_count)
         case State.NONE | State.SENDING | State.UNKNOWN | State.CONFIRMED:
             raise ValueError(f"the row of an entry in the state {entry.state.name} is not a problem")
     assert_never(entry.state)

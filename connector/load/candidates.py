@@ -105,24 +105,34 @@ class _RowCells:
     omissions: list[Omission | None]
 
 
+def _read_cells(planned_chunk: PlannedChunk, indexes: list[int], identity_field: str) -> _RowCells:
+    subscribers = planned_chunk.subscribers.iloc[indexes]
+    columns = [name for name in subscribers.columns if name in FIELD_BY_NAME]
+    cells_by_column = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in columns]
+    return _RowCells(
+        columns,
+        list(zip(*cells_by_column, strict=True)),
+        subscribers.index.tolist(),
+        split_digests(planned_chunk.identities[indexes]),
+        split_digests(planned_chunk.fingerprints[indexes]),
+        find_omissions(planned_chunk, indexes, identity_field),
+    )
+
+
 class CandidateStream:
     """The chosen rows of a chunk as candidates. `fetch` builds a few candidates at a time. After an answer has shown
     the Id of the base, the next candidates contain this Id.
     """
 
     def __init__(
-        self,
-        planned_chunk: PlannedChunk,
-        indexes: Sequence[int],
-        entry_states: Mapping[int, State],
-        identity_field: str,
+        self, planned_chunk: PlannedChunk, state_by_row_index: Mapping[int, State], identity_field: str
     ) -> None:
-        """`indexes` are the indexes of the chosen rows in `planned_chunk.subscribers`. `entry_states` are the states of
-        their entries by index. `identity_field` is the field of the identity."""
-        self._planned_chunk, self._indexes, self._identity_field = planned_chunk, indexes, identity_field
-        self._entry_states = entry_states
+        """`state_by_row_index` has the state of the entry of each chosen row, by the index of the row in
+        `planned_chunk.subscribers`. `identity_field` is the field of the identity."""
+        self._planned_chunk, self._identity_field = planned_chunk, identity_field
+        self._indexes, self._states = list(state_by_row_index), list(state_by_row_index.values())
         self._fetched_count = 0
-        self._cells = self._read_cells(0, 0)
+        self._cells = _read_cells(planned_chunk, [], identity_field)
         self._first_cells_index = 0  # the index, among the chosen rows, of the first row in `_cells`
         self._encoding_plan = plan_encoding([*self._cells.columns, "base_id", "base_name"])
 
@@ -138,28 +148,14 @@ class CandidateStream:
         end_index = min(first_index + max_count, len(self._indexes))
         if end_index > self._first_cells_index + len(self._cells.rows):
             self._first_cells_index = first_index
-            self._cells = self._read_cells(first_index, max(end_index, first_index + _READ_BATCH_SIZE))
+            batch_indexes = self._indexes[first_index : max(end_index, first_index + _READ_BATCH_SIZE)]
+            self._cells = _read_cells(self._planned_chunk, batch_indexes, self._identity_field)
         self._fetched_count = end_index
         base_field, base_value = (
             ("base_id", base.service_id) if base.service_id is not None else ("base_name", base.name)
         )
         base_reference: dict[str, object] = {base_field: base_value}
         return [self._build_candidate(index, base_reference, valid_until) for index in range(first_index, end_index)]
-
-    def _read_cells(self, first_index: int, end_index: int) -> _RowCells:
-        planned_chunk, indexes = self._planned_chunk, list(self._indexes[first_index:end_index])
-        subscribers = planned_chunk.subscribers.iloc[indexes]
-        columns = [name for name in subscribers.columns if name in FIELD_BY_NAME]
-        cells_by_column = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in columns]
-        rows = list(zip(*cells_by_column, strict=True))
-        return _RowCells(
-            columns,
-            rows,
-            subscribers.index.tolist(),
-            split_digests(planned_chunk.identities[indexes]),
-            split_digests(planned_chunk.fingerprints[indexes]),
-            find_omissions(planned_chunk, indexes, self._identity_field),
-        )
 
     def _build_candidate(self, chosen_index: int, base_reference: dict[str, object], valid_until: float) -> Candidate:
         """Return the candidate of the row with the index `chosen_index` among the chosen rows (0 = first)."""
@@ -171,7 +167,7 @@ class CandidateStream:
         body = encode_subscriber(sent_values, self._encoding_plan)
         intent = Intent(cells.identities[row_index], cells.fingerprints[row_index], body, self._identity_field)
         read_source_row = partial(extract_row, self._planned_chunk.chunk, cells.positions[row_index])
-        entry_state, omission = self._entry_states[self._indexes[chosen_index]], cells.omissions[row_index]
+        entry_state, omission = self._states[chosen_index], cells.omissions[row_index]
         return Candidate(intent, sent_values, read_source_row, entry_state, valid_until=valid_until, omission=omission)
 
 
@@ -199,8 +195,9 @@ class CandidateList:
 
 
 def read_body(entry: UnfinishedEntry) -> dict[str, object]:
-    """Return the values of the entry's body by field name, with None for missing fields."""
-    return decode_subscriber(orjson.loads(entry.body)["Subscriber"])
+    """Return the values of the entry's body by field name."""
+    values = decode_subscriber(orjson.loads(entry.body)["Subscriber"])
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def build_entry_key(entry: UnfinishedEntry, *, ignores_case: bool) -> LookupKey:
@@ -208,35 +205,21 @@ def build_entry_key(entry: UnfinishedEntry, *, ignores_case: bool) -> LookupKey:
     return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), ignores_case)
 
 
-def build_row_keys(planned_chunk: PlannedChunk, indexes: list[int], field: str) -> list[LookupKey]:
-    """Return the keys to look up the rows at these indexes of a chunk, in any spelling of the identity. `field` is the
-    field of the identity."""
-    identities = split_digests(planned_chunk.identities[indexes])
-    identity_texts = planned_chunk.subscribers[field].iloc[indexes].tolist()
-    identity_pairs = zip(identities, identity_texts, strict=True)
-    return [
-        LookupKey(identity, field, str(identity_text), ignores_case=True) for identity, identity_text in identity_pairs
-    ]
-
-
-def read_rows(planned_chunk: PlannedChunk, indexes: Sequence[int], identity_field: str) -> list[LoadRow]:
+def read_rows(planned_chunk: PlannedChunk, indexes: list[int], identity_field: str) -> list[LoadRow]:
     """Return the rows at these indexes of `planned_chunk.subscribers`. `identity_field` is the name of the identity's
     field."""
     if not indexes:
         return []
-    indexes = list(indexes)
-    subscribers = planned_chunk.subscribers.iloc[indexes]
-    field_names = [name for name in subscribers.columns if name in FIELD_BY_NAME]
-    cells_by_column = [pa.array(subscribers[name], from_pandas=True).to_pylist() for name in field_names]
+    cells = _read_cells(planned_chunk, indexes, identity_field)
+    values_by_row = [dict(zip(cells.columns, row, strict=True)) for row in cells.rows]
     return [
-        LoadRow(row, digest, str(identity_text), fingerprint, dict(zip(field_names, cells, strict=True)), omission)
-        for row, digest, identity_text, fingerprint, cells, omission in zip(
-            extract_rows(planned_chunk.chunk, subscribers.index.tolist()),
-            split_digests(planned_chunk.identities[indexes]),
-            subscribers[identity_field].tolist(),
-            split_digests(planned_chunk.fingerprints[indexes]),
-            zip(*cells_by_column, strict=True),
-            find_omissions(planned_chunk, indexes, identity_field),
+        LoadRow(source_row, identity, str(values[identity_field]), fingerprint, values, omission)
+        for source_row, identity, fingerprint, values, omission in zip(
+            extract_rows(planned_chunk.chunk, cells.positions),
+            cells.identities,
+            cells.fingerprints,
+            values_by_row,
+            cells.omissions,
             strict=True,
         )
     ]

@@ -142,10 +142,6 @@ class BasePresence:
             self._may_be_hidden = await find_hidden_base(self.access, has_read_list=has_read_list) is None
         return self.is_hidden
 
-    async def look_up(self, planned_chunk: PlannedChunk, keys: Sequence[LookupKey]) -> None:
-        """Look up the keys of a chunk's rows in this base alone. Raises as `AccountPresence.look_up` does."""
-        await self.account.look_up([LookupTask(self, planned_chunk, keys)])
-
 
 @dataclass(frozen=True, slots=True)
 class LookupTask:

@@ -506,8 +506,7 @@ class Settler:
     def _read_newest_values(self, entry: UnfinishedEntry) -> dict[str, object]:
         """Return the values of the changed row, or the values in the ledger if the row has not changed."""
         unresolved_create = self._find_unresolved_create(entry)
-        sent_values = read_body(entry) if unresolved_create.newer_intent is None else unresolved_create.newer_values
-        return {name: value for name, value in sent_values.items() if value is not None}
+        return read_body(entry) if unresolved_create.newer_intent is None else unresolved_create.newer_values
 
 
 def is_sent_active(entry: UnfinishedEntry) -> bool:

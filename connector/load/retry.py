@@ -249,7 +249,7 @@ class _EntryRetry:
         """Return a create of a rejected entry. If a suppression list forbids the create, report the outcome and return
         None."""
         session = self._session
-        sent_values = {name: value for name, value in read_body(entry).items() if value is not None}
+        sent_values = read_body(entry)
         if entry.suppressing_job not in (None, session.job):
             self._reject_entry(
                 entry, f"only the job {entry.suppressing_job}, which has a suppression list, may send the create again"
@@ -268,8 +268,7 @@ class _EntryRetry:
             self._selected_identities.add(entry.identity)
         self._session.tally.add_started_rows()
         self._record_receipt(entry)
-        sent_values = {name: value for name, value in read_body(entry).items() if value is not None}
-        row = LoadRow(self._build_row(entry), entry.identity, "", b"", sent_values)
+        row = LoadRow(self._build_row(entry), entry.identity, "", b"", read_body(entry))
         unresolved_create = UnresolvedCreate(self._session.clock.monotonic(), row, is_refused=entry.status is not None)
         self._settler.outcomes.add_unresolved_create(entry.identity, unresolved_create)
 
@@ -293,5 +292,5 @@ class _EntryRetry:
         """Return the entry's body as a row of a rejects file, with a column for each field, so that a person can import
         the row again."""
         sent_values = read_body(entry)
-        cells = tuple(format_cell(sent_values[name]) for name in FIELD_NAMES)
+        cells = tuple(format_cell(sent_values.get(name)) for name in FIELD_NAMES)
         return Row(next(self._row_numbers), f"run {entry.run_id}", FIELD_NAMES, cells)

@@ -1,7 +1,6 @@
 """An unresolved create: an entry whose create may or may not have taken effect, with the facts that this run knows.
 Only the methods of this class begin quiet periods, and count attempts and look-ups (architecture 4.5)."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import inf
 
@@ -34,7 +33,7 @@ class UnresolvedCreate:
     attempts that were not sent, and attempts that got a 429.
     """
     newer_intent: Intent | None = None  # the create of the row, if the row has changed since the last attempt
-    newer_values: Mapping[str, object] = field(default_factory=dict)  # the values of `newer_intent`
+    newer_values: dict[str, object] = field(default_factory=dict)  # the values of `newer_intent`
     attempt_count: int | None = None
     """The ledger's number of attempts at the last look-up. A larger number means that another load of the run has sent
     the create again."""

@@ -182,7 +182,7 @@ def _count_valid(planned_chunk: PlannedChunk, identity: str, report: Report) -> 
     activity["active"] += active_count
     activity["inactive"] += len(subscribers) - active_count
     samples = report.samples or []
-    sample_indices = range(min(SAMPLE_COUNT - len(samples), len(subscribers)))
+    sample_indices = list(range(min(SAMPLE_COUNT - len(samples), len(subscribers))))
     report.samples = [*samples, *(dict(row.values) for row in read_rows(planned_chunk, sample_indices, identity))]
 
 
