@@ -73,10 +73,8 @@ class KnownIds:
             return True
         if subscriber_id > self._largest_id:
             return False
-        ids = np.array([subscriber_id], dtype=np.int64)
-        return bool(
-            self._ids_before_creates.mark_contained_ids(ids)[0] or self._ids_after_creates.mark_contained_ids(ids)[0]
-        )
+        ids_after_creates = self._ids_after_creates.mark_contained_ids(np.array([subscriber_id], dtype=np.int64))
+        return self.was_shown_before_creates(subscriber_id) or bool(ids_after_creates[0])
 
     def was_shown_before_creates(self, subscriber_id: int) -> bool:
         """Return whether a look-up has shown the id before the run's first create."""
@@ -210,17 +208,16 @@ class ListStats:
                     or (field_name in self._fields_with_plain_samples and is_plain_spelling(field_name, text))
                 ):
                     continue
-                if type(wire_object.get("Id")) is int and _fits_url(text):
-                    self._add_sample(classify_spelling(field_name, text), ListedSubscriber(wire_object["Id"], text))
-
-    def _add_sample(self, spelling_kind: SpellingKind, sample: ListedSubscriber) -> None:
-        samples = self.samples_by_kind.get(spelling_kind)
-        if samples is None and len(self.samples_by_kind) < _MAX_SAMPLED_KINDS:
-            self.samples_by_kind[spelling_kind] = [sample]
-        elif samples is not None and len(samples) < _MAX_SAMPLES_OF_KIND:
-            samples.append(sample)
-        elif not spelling_kind.traits:
-            self._fields_with_plain_samples.add(spelling_kind.field)
+                if type(wire_object.get("Id")) is not int or not _fits_url(text):
+                    continue
+                spelling_kind = classify_spelling(field_name, text)
+                sample, samples = ListedSubscriber(wire_object["Id"], text), self.samples_by_kind.get(spelling_kind)
+                if samples is None and len(self.samples_by_kind) < _MAX_SAMPLED_KINDS:
+                    self.samples_by_kind[spelling_kind] = [sample]
+                elif samples is not None and len(samples) < _MAX_SAMPLES_OF_KIND:
+                    samples.append(sample)
+                elif not spelling_kind.traits:
+                    self._fields_with_plain_samples.add(field_name)
 
     def find_samples_with_capitals(self) -> list[ListedSubscriber]:
         """Return the samples whose email has capitals and no other special characters."""
@@ -376,11 +373,6 @@ class Visibility:
 
     seen_sentinels: frozenset[Sentinel] = frozenset()
     lag_s: float = 0.0
-
-    @property
-    def latest_sentinel_at(self) -> float:
-        """The time (monotonic) at which the latest of `seen_sentinels` was confirmed; -inf without a sentinel."""
-        return find_latest_time(self.seen_sentinels)
 
 
 def read_visibility(

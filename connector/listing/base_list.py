@@ -19,7 +19,6 @@ from connector.listing.access import (
     ListStats,
     LookupKey,
     LookupResult,
-    LookupState,
     read_is_active_values,
     read_visibility,
 )
@@ -125,12 +124,8 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_batch_index:
     ]
     if matching_bases and ledger_writer.base.service_id is None and reader.service_id is not None:
         await ledger_writer.record_base_id(reader.service_id, access.requested_base_name or "")
-    base, digests, ids, unrecorded_identities_and_ids = (
-        ledger_writer.base,
-        array("Q"),
-        array("q"),
-        list[tuple[bytes, int]](),
-    )
+    base, digests, ids = ledger_writer.base, array("Q"), array("q")
+    unrecorded_identities_and_ids = list[tuple[bytes, int]]()
     for identities_and_ids in (
         identities_and_ids_of_page
         for base in matching_bases
@@ -261,18 +256,14 @@ async def _sweep_list(
     the list may not show the unverified entries yet, wait until it must show them, and read the list once more.
     """
     certificate, seen_ids = await _read_list_and_record_state(accesses, sink, watched_ids)
-    if certificate.is_complete and await _wait_for_unverified_entries(accesses):
-        certificate, seen_ids = await _read_list_and_record_state(accesses, sink, watched_ids)
+    if certificate.is_complete:
+        has_waited_flags = [await wait_until_listed(access, access.unverified_entries) for access in accesses]
+        if any(has_waited_flags):
+            certificate, seen_ids = await _read_list_and_record_state(accesses, sink, watched_ids)
     unverified_entry_counts = [len(access.unverified_entries) for access in accesses if access.unverified_entries]
     if certificate.is_complete and unverified_entry_counts:
         raise EmptiedListError(unverified_entry_counts[0])
     return certificate, seen_ids
-
-
-async def _wait_for_unverified_entries(accesses: Sequence[ListAccess]) -> bool:
-    """Wait until the list must show the unverified entries of all bases. Return whether a wait was needed."""
-    has_waited_flags = [await wait_until_listed(access, access.unverified_entries) for access in accesses]
-    return any(has_waited_flags)
 
 
 async def _read_list_and_record_state(
@@ -295,8 +286,18 @@ async def _read_list_and_record_state(
     log_values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", log_values)
     await access.stop.wait_until_stopped(try_filters_with_unlisted_ids(access, certificate.unlisted_ids))
-    seen_ids = frozenset(watching_sink.seen_ids)
-    _record_reading(access.state, certificate, watching_sink, seen_ids & sentinel_ids, base_ids)
+    seen_ids, state = frozenset(watching_sink.seen_ids), access.state
+    state.swept_sentinel_ids = seen_ids & sentinel_ids
+    state.activity_values_shown_by_sweep = watching_sink.activity_values
+    state.is_list_unreadable = not certificate.is_complete
+    state.unreadable_reason = describe_unreadable_list(certificate)
+    state.are_classes_known |= certificate.is_complete
+    state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *certificate.hidden]))
+    state.unshown_classes = certificate.unshown_classes
+    has_list_changed = certificate.total_first != certificate.total_last or certificate.appeared or certificate.vanished
+    state.swept_base_ids = frozenset(base_ids if certificate.is_complete and not has_list_changed else ())
+    state.stats = watching_sink.stats
+    state.stats.total_count, state.stats.request_count = certificate.total_last, certificate.pages
     return certificate, seen_ids & watched_ids
 
 
@@ -330,29 +331,6 @@ async def _read_shared_list(
         # Either other runs have created the first subscribers meanwhile, or an answer was wrong. Read the list again.
         certificate = await access.stop.wait_until_stopped(read_whole_list())
     return certificate
-
-
-def _record_reading(
-    state: LookupState,
-    certificate: Certificate,
-    sink: _WatchingSink,
-    seen_sentinel_ids: frozenset[int],
-    base_ids: Sequence[int],
-) -> None:
-    """Record the facts of a reading in the state of the look-ups. `base_ids` are the bases whose subscribers were
-    counted as evidence."""
-    state.swept_sentinel_ids, state.activity_values_shown_by_sweep = seen_sentinel_ids, sink.activity_values
-    state.is_list_unreadable, state.unreadable_reason = (
-        not certificate.is_complete,
-        describe_unreadable_list(certificate),
-    )
-    state.are_classes_known |= certificate.is_complete
-    state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *certificate.hidden]))
-    state.unshown_classes = certificate.unshown_classes
-    has_list_changed = certificate.total_first != certificate.total_last or certificate.appeared or certificate.vanished
-    state.swept_base_ids = frozenset(base_ids if certificate.is_complete and not has_list_changed else ())
-    sink.stats.total_count, sink.stats.request_count = certificate.total_last, certificate.pages
-    state.stats = sink.stats
 
 
 async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry]) -> bool:

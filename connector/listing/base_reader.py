@@ -105,14 +105,14 @@ class BaseReader:
         known yet."""
         if not isinstance(base, dict):
             base = {}
-        base_name, has_id = base.get("Name"), type(base.get("Id")) is int
+        service_id, base_name = base.get("Id"), base.get("Name")
+        has_id = type(service_id) is int
         if self._requested_base_name is not None and isinstance(base_name, str):
             is_base_unclear = not has_id and fold_base_name(base_name) == self._folded_name
         else:
             is_base_unclear = not has_id or self.service_id is None
         if is_base_unclear:
             raise self._build_unclear_base_error("name" if has_id else "Id")
-        service_id, base_name = base.get("Id"), base.get("Name")
         if self._requested_base_name is None or not isinstance(base_name, str):
             return bool(service_id == self.service_id)
         if fold_base_name(base_name) == self._folded_name and isinstance(service_id, int):

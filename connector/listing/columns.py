@@ -42,8 +42,6 @@ _PYTHON_TYPES = {pa.int64(): int, pa.bool_(): bool, pa.list_(pa.string()): list,
 """The Python type of a value in JSON by the type of its column."""
 
 _NULL_TEXT = build_null_scalar(pa.string())
-_BLOCK_BYTES = 2**30  # larger than any answer, so that the parser never divides an answer
-
 _MAX_LEADING_BLANKS = 64  # a page with more leading blanks is read value by value
 
 _NAN_OR_INFINITY = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
@@ -68,7 +66,8 @@ _PAGE_TYPE = pa.struct(
 )
 _ANSWER_SCHEMA = pa.schema([pa.field("success", pa.bool_()), pa.field("SubscribersList", _PAGE_TYPE)])
 
-_READ_OPTIONS = arrow_json.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES)
+# A block of a gibibyte is larger than any answer, so the parser never divides an answer.
+_READ_OPTIONS = arrow_json.ReadOptions(use_threads=False, block_size=2**30)
 _ONE_LINE_OPTIONS, _MANY_LINES_OPTIONS = (
     arrow_json.ParseOptions(
         explicit_schema=_ANSWER_SCHEMA, unexpected_field_behavior="ignore", newlines_in_values=has_many_lines
@@ -122,16 +121,13 @@ class Columns:
     def read_values(self, rows: pa.RecordBatch, field_name: str) -> Sequence[Any]:
         values: list[Any] = rows.column(field_name).to_pylist()
         invalid_column = rows.column(INVALID)
-        for row_index in (
-            np.flatnonzero(pc.is_valid(invalid_column)).tolist()
-            if invalid_column.null_count < len(invalid_column)
-            else ()
-        ):
-            invalid_values = json.loads(invalid_column[row_index].as_py())
+        if invalid_column.null_count == len(invalid_column):
+            return values
+        for row_index, invalid_text in enumerate(invalid_column.to_pylist()):
+            invalid_values = {} if invalid_text is None else json.loads(invalid_text)
             if field_name in invalid_values:
-                values[row_index] = (
-                    _TOO_LARGE_VALUE if invalid_values[field_name] is None else invalid_values[field_name]
-                )
+                invalid_value = invalid_values[field_name]
+                values[row_index] = _TOO_LARGE_VALUE if invalid_value is None else invalid_value
         return values
 
     def count_values(self, rows: pa.RecordBatch, field_name: str) -> Mapping[Any, int]:
@@ -180,7 +176,6 @@ def _is_safe_for_arrow(body: bytes) -> bool:
 
 
 def _may_have_nan(body: bytes) -> bool:
-    """Return whether the body may have NaN or Infinity as a value."""
     has_nan_or_infinity = (_contains_pair(body, b"aN") and b"NaN" in body) or (
         _contains_pair(body, b"In") and b"Inf" in body
     )
@@ -247,7 +242,11 @@ def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
         name: _read_parents(wire_objects, name, invalid_values_by_row) for name in _PARENT_NAMES
     }
     columns = [_build_column(field, parents, invalid_values_by_row) for field in FIELDS]
-    columns.append(_build_column_of_invalid_values(invalid_values_by_row, len(wire_objects)))
+    invalid_texts = [
+        _format_json(invalid_values_by_row[row_index]) if row_index in invalid_values_by_row else None
+        for row_index in range(len(wire_objects))
+    ]
+    columns.append(pa.array(invalid_texts, pa.string()))
     return pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
 
 
@@ -341,18 +340,6 @@ def _read_value(kind: FieldKind, value: Any) -> object:
             return _read_text(value)
         case _:
             assert_never(kind)
-
-
-def _build_column_of_invalid_values(invalid_values_by_row: dict[int, dict[str, object]], row_count: int) -> pa.Array:
-    if not invalid_values_by_row:
-        return pa.nulls(row_count, pa.string())
-    return pa.array(
-        [
-            _format_json(invalid_values_by_row[row]) if row in invalid_values_by_row else None
-            for row in range(row_count)
-        ],
-        pa.string(),
-    )
 
 
 def _format_json(value: object) -> str:

@@ -10,11 +10,10 @@ import numpy as np
 
 from connector.listing.access import ListAccess
 from connector.listing.pages import ListFailed, PageSink, fetch_page
-from connector.paging.overlap import IdArray
+from connector.paging.overlap import IdArray, compute_overlap_rows
 from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
 _OVERLAP_ROW_COUNT = 16  # the number of known rows that the first page repeats
-_OVERLAP_DIVISOR = 20  # a page repeats 1/20 of the previous page (connector.paging)
 # The first step goes back 16 rows, and each step is twice as long. After 2,048 rows, the whole list is read again.
 _MAX_BACKWARD_STEP_COUNT = 8
 
@@ -81,7 +80,7 @@ async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink
             )
             return ListEnd(last_id, row_count) if is_end_certain else None
         last_id = max(last_id, int(ids[-1]))
-        offset += max(1, len(ids) - max(1, len(ids) // _OVERLAP_DIVISOR))
+        offset += max(1, len(ids) - compute_overlap_rows(len(ids)))
         page = await _fetch_page_at(access, offset)
     return None
 

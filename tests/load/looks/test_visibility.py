@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.listing.access import Sentinel, Visibility, read_visibility
+from connector.listing.access import Sentinel, Visibility, find_latest_time, read_visibility
 from connector.listing.base_list import describe_unreadable_list
 from connector.listing.lookup import FilterCheck, find_visible_sentinels
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, Order
@@ -52,14 +52,14 @@ def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showe
             build_certificate(reason),
             300.0,
         )
-        assert (visibility.latest_sentinel_at, visibility.lag_s) == (latest_sentinel_at, lag_s)
+        assert (find_latest_time(visibility.seen_sentinels), visibility.lag_s) == (latest_sentinel_at, lag_s)
 
 
 def test_a_subscriber_that_is_confirmed_during_a_sweep_is_not_a_sign_of_lag() -> None:
     visibility = read_visibility(
         [NEW_SENTINEL], frozenset(), frozenset(), build_certificate(CertificateReason.ONE_ANSWER), 150.0
     )
-    assert (visibility.latest_sentinel_at, visibility.lag_s) == (NO_SENTINEL, 0.0)
+    assert (find_latest_time(visibility.seen_sentinels), visibility.lag_s) == (NO_SENTINEL, 0.0)
 
 
 def find_sentinels(
@@ -86,9 +86,9 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
             sentinels=(sentinel,),
         )
 
-    assert find_sentinels_by_fields(["email"], "email").latest_sentinel_at == 900.0
-    assert find_sentinels_by_fields(["client_user_id"], "id").latest_sentinel_at == NO_SENTINEL
-    assert find_sentinels_by_fields(["client_user_id", "email"], "both").latest_sentinel_at == NO_SENTINEL
+    assert find_latest_time(find_sentinels_by_fields(["email"], "email").seen_sentinels) == 900.0
+    assert find_latest_time(find_sentinels_by_fields(["client_user_id"], "id").seen_sentinels) == NO_SENTINEL
+    assert find_latest_time(find_sentinels_by_fields(["client_user_id", "email"], "both").seen_sentinels) == NO_SENTINEL
 
 
 def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
@@ -155,7 +155,7 @@ def test_look_ups_of_sentinels_find_the_latest_visible_sentinel_and_the_lag(
 ) -> None:
     fake_list = build_lagging_list(sentinels, last_shown_at)
     visibility = find_sentinels(fake_list, tmp_path, *sentinels, filter_check=filter_check)
-    assert (visibility.latest_sentinel_at, visibility.lag_s) == expected_visibility
+    assert (find_latest_time(visibility.seen_sentinels), visibility.lag_s) == expected_visibility
     assert query_count in (None, len(fake_list.queries))
 
 
@@ -166,7 +166,7 @@ def test_at_most_nine_requests_find_the_lag_of_a_list(
     sentinels = build_series(sentinel_count)
     fake_list = build_lagging_list(sentinels, last_shown_at)
     visibility = find_sentinels(fake_list, tmp_path, *sentinels)
-    latest_sentinel_at = visibility.latest_sentinel_at
+    latest_sentinel_at = find_latest_time(visibility.seen_sentinels)
     assert latest_sentinel_at <= last_shown_at
     assert latest_sentinel_at >= last_shown_at - sentinel_count / 10 or latest_sentinel_at == NO_SENTINEL
     assert 0 < visibility.lag_s <= 1000.0 - last_shown_at + sentinel_count / 10
