@@ -50,20 +50,19 @@ def limit_connection_count(requested_count: int) -> int:
     soft_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft_limit == resource.RLIM_INFINITY:
         return requested_count
-    available_count = soft_limit - _count_open_descriptors() - _RESERVED_DESCRIPTOR_COUNT
+    try:
+        open_count = (
+            sum(1 for _ in Path("/dev/fd").iterdir()) - 1
+        )  # the descriptor that lists the folder does not count
+    except OSError:
+        open_count = _ASSUMED_DESCRIPTOR_COUNT
+    available_count = soft_limit - open_count - _RESERVED_DESCRIPTOR_COUNT
     if available_count < 1:
         raise ConfigurationError(
             f"this process may have {soft_limit} files and connections open at once (ulimit -n), too few for a run. "
             f"Raise the limit, for example by: ulimit -n {_WANTED_DESCRIPTOR_LIMIT}"
         )
     return min(requested_count, available_count)
-
-
-def _count_open_descriptors() -> int:
-    try:
-        return sum(1 for _ in Path("/dev/fd").iterdir()) - 1  # the descriptor that lists the folder does not count
-    except OSError:
-        return _ASSUMED_DESCRIPTOR_COUNT
 
 
 _APPLICATION = "subscriber-connector"

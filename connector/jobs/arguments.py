@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from connector.errors import ConfigurationError, SourceError
-from connector.jobs.mail_models import MessageFile
 from connector.jobs.models import Job, Load, Receipts
 from connector.jobs.reader import KeyPath, validate_values
 from connector.jobs.source_models import FileSource, JobSource
@@ -25,16 +24,10 @@ from connector.texts import escape_to_one_line
 from connector.units import format_duration
 
 FILE_ARGUMENTS = ("format", "encoding", "delimiter", "sheet")
-_LOAD_KEY_BY_ARGUMENT = {
-    "on_unknown": "on_unknown",
-    "look": "look",
-    "allow_truncated": "allow_truncated",
-    "ignore_total_count": "ignore_total_count",
-    "quiet_period_s": "quiet_period",
-    "max_concurrency": "max_concurrency",
-    "max_rate": "max_rate",
-}
-"""The key of a job's load section for each argument."""
+_LOAD_ARGUMENTS = (
+    "on_unknown", "look", "allow_truncated", "ignore_total_count", "quiet_period_s", "max_concurrency", "max_rate"
+)  # fmt: skip
+"""The arguments that replace a key of a job's load section."""
 
 _JOB_ARGUMENTS = ("base_id", "base_name", "active", "mapping", "ignore", "identity", "zip")
 """The arguments that have a key in a job file."""
@@ -94,7 +87,7 @@ def build_import_job(
     }
     if path is not None:
         job_values["source"] = {"file": {"path": _convert_path(path), **_select_file_keys(value_by_argument)}}
-    return _validate_arguments(Job, job_values, format_argument)
+    return validate_arguments(Job, job_values, format_argument)
 
 
 def build_rows_job(
@@ -114,10 +107,15 @@ def build_rows_job(
     else:
         refuse_job_overrides(arguments, format_argument=format_argument)
         rows_job = override_load(job, arguments, format_argument=format_argument)
-        if path is None:
-            rows_job = rows_job.model_copy(update={"source": None})
-        else:
-            rows_job = _replace_source(rows_job, path, arguments, format_argument=format_argument)
+        source = None
+        if path is not None:
+            file = build_file_source(path, arguments, format_argument=format_argument)
+            # Without arguments about the file, the options of the job's own file are used, but not for a rejects file.
+            job_file = job.source.file if job.source is not None else None
+            if job_file is not None and file.model_fields_set == {"path"} and not _is_rejects_file(path):
+                file = job_file.model_copy(update={"path": file.path})
+            source = JobSource(file=file)
+        rows_job = rows_job.model_copy(update={"source": source})
     return override_receipts(rows_job, arguments.get("receipts"), format_argument=format_argument)
 
 
@@ -140,26 +138,23 @@ def format_options(job: Job) -> str:
         name: getattr(subscriber, name) for name in ("identity", "zip") if name in subscriber.model_fields_set
     }
     default_load = Load()
-    for argument in _LOAD_KEY_BY_ARGUMENT:
+    for argument in _LOAD_ARGUMENTS:
         if (value := getattr(job.load, argument)) != getattr(default_load, argument):
             value_by_argument[argument] = format_duration(value) if argument == "quiet_period_s" else value
     for argument, value in value_by_argument.items():
-        option_texts += (
-            [format_option(argument)] if value is True else [format_option(argument), str(value).removesuffix(".0")]
-        )
+        option_texts.append(format_option(argument))
+        if value is not True:
+            option_texts.append(str(value).removesuffix(".0"))
     if job.receipts is not None and "@" not in job.receipts.to:  # a URL may have a password, which no report shows
-        destination_text = job.receipts.to
-        option_texts += [
-            "--receipts",
-            destination_text if is_url(destination_text) else str(Path(destination_text).absolute()),
-        ]
+        destination = job.receipts.to
+        option_texts += ["--receipts", destination if is_url(destination) else str(Path(destination).absolute())]
     return shlex.join(option_texts)
 
 
 def override_load(job: Job, arguments: Mapping[str, Any], *, format_argument: ArgumentFormatter) -> Job:
     """Return the job. The arguments replace the keys of its load section. Raises ConfigurationError."""
     changed_values = _select_load_keys({argument: value for argument, value in arguments.items() if value is not None})
-    new_load = _validate_arguments(Load, {**job.load.model_dump(by_alias=True), **changed_values}, format_argument)
+    new_load = validate_arguments(Load, {**job.load.model_dump(by_alias=True), **changed_values}, format_argument)
     return job.model_copy(update={"load": new_load})
 
 
@@ -170,7 +165,7 @@ def override_receipts(job: Job, destination: str | PathLike[str] | None, *, form
         return job
     receipts_values = {} if job.receipts is None else job.receipts.model_dump(by_alias=True)
     destination_text = fspath(destination) if isinstance(destination, PathLike) else destination
-    receipts = _validate_arguments(
+    receipts = validate_arguments(
         Receipts, {**receipts_values, "to": destination_text}, lambda _: format_argument("receipts")
     )
     return job.model_copy(update={"receipts": receipts})
@@ -180,29 +175,16 @@ def build_file_source(
     path: str | PathLike[str], arguments: Mapping[str, Any], *, format_argument: ArgumentFormatter
 ) -> FileSource:
     """Return a file as a source. The arguments decide how the file is read. Raises ConfigurationError."""
-    return _validate_arguments(
+    return validate_arguments(
         FileSource, {"path": _convert_path(path), **_select_file_keys(arguments)}, format_argument
     )
-
-
-def _replace_source(
-    job: Job, path: str | PathLike[str], arguments: Mapping[str, Any], *, format_argument: ArgumentFormatter
-) -> Job:
-    """Return the job with the file at `path` as its source. The arguments have the options of the file, such as its
-    delimiter. Without such arguments, the options of the job's own file are used, but not for a rejects file. Raises
-    ConfigurationError and SourceError."""
-    source = build_file_source(path, arguments, format_argument=format_argument)
-    job_file_source = job.source.file if job.source is not None else None
-    if job_file_source is not None and source.model_fields_set == {"path"} and not _is_rejects_file(path):
-        source = job_file_source.model_copy(update={"path": source.path})
-    return job.model_copy(update={"source": JobSource(file=source)})
 
 
 def refuse_job_overrides(
     arguments: Mapping[str, Any],
     *,
     allowed_names: Collection[str] = FILE_ARGUMENTS,
-    format_argument: ArgumentFormatter | None = None,
+    format_argument: ArgumentFormatter = format_option,
 ) -> None:
     """Raise ConfigurationError if an argument would replace a key of the job, such as its base. The arguments in
     `allowed_names` may replace a key."""
@@ -212,14 +194,8 @@ def refuse_job_overrides(
     if arguments.get("active") is False:
         refused_names.append("active")
     if refused_names:
-        options_text = ", ".join(map(format_argument or format_option, dict.fromkeys(refused_names)))
+        options_text = ", ".join(map(format_argument, dict.fromkeys(refused_names)))
         raise ConfigurationError(f"The job has its own base, mapping and rules. Leave out {options_text}")
-
-
-def read_message(arguments: Mapping[str, Any]) -> MessageFile:
-    """Return the email that the options of a command describe, as a message file with the same keys. Raises
-    ConfigurationError."""
-    return _validate_arguments(MessageFile, arguments, format_option)
 
 
 def choose_import_name(path: str | PathLike[str]) -> str:
@@ -242,7 +218,11 @@ def _select_file_keys(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _select_load_keys(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: arguments[argument] for argument, key in _LOAD_KEY_BY_ARGUMENT.items() if argument in arguments}
+    return {
+        Load.model_fields[argument].alias or argument: arguments[argument]
+        for argument in _LOAD_ARGUMENTS
+        if argument in arguments
+    }
 
 
 def _is_rejects_file(path: str | PathLike[str]) -> bool:
@@ -257,7 +237,7 @@ def _is_rejects_file(path: str | PathLike[str]) -> bool:
         return False
 
 
-def _validate_arguments(model: type[Model], values: Mapping[str, Any], format_argument: ArgumentFormatter) -> Model:
+def validate_arguments(model: type[Model], values: Mapping[str, Any], format_argument: ArgumentFormatter) -> Model:
     """Return the model. Raises ConfigurationError. The message has each fault with its argument."""
     validated_model, faults = validate_values(model, values, values, {}, None)
     if validated_model is None:
@@ -278,9 +258,9 @@ def _find_argument_name(key_path: KeyPath) -> str:
             return "active"
         case ["subscriber", "fields", *_]:
             return "mapping"
-        case ["load", key]:
-            return next(argument for argument, load_key in _LOAD_KEY_BY_ARGUMENT.items() if load_key == key)
+        case [*_, "quiet_period"]:
+            return "quiet_period_s"
         case [*_, key]:
-            return next((argument for argument, load_key in _LOAD_KEY_BY_ARGUMENT.items() if load_key == key), key)
+            return key
         case _:
             return "job"

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from connector.imports.increments import Increment
 
-_DIGEST_BYTES = 16
-
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
@@ -58,9 +56,7 @@ def plan_sync(job: Job, settings: Settings, request: RunRequest = _DEFAULT_REQUE
             f"The job {job.name} has no source. Add `source` to the job, or import a file with the job's mapping: "
             "connector import FILE --job JOB"
         )
-    increment = plan_increment(
-        job, job.source, settings.account, is_full=request.is_full, since=request.since, shard=request.shard
-    )
+    increment = plan_increment(job, job.source, settings.account, request)
     source = open_source(job.source) if increment is None else increment.source
     plan = _plan_load("sync", job, subscriber, source, settings, request)
     plan = replace(plan, owner_job=job.name, increment=increment, is_complete_job_source=True, is_full=request.is_full)
@@ -188,14 +184,12 @@ def build_mapping(subscriber: JobSubscriber) -> FieldMapping:
     return FieldMapping({name: build_column_rule(rule) for name, rule in rules if rule is not None})
 
 
-def plan_increment(
-    job: Job, source: JobSource, account: str, *, is_full: bool, since: str | None, shard: Shard
-) -> Increment | None:
+def plan_increment(job: Job, source: JobSource, account: str, request: RunRequest) -> Increment | None:
     """Open the job's source, and return the source with its cursor. Return None for a source without a cursor.
 
     Each shard has its own cursor. Raises ConfigurationError and SourceError.
     """
-    sql_source = source.sql
+    sql_source, since = source.sql, request.since
     if sql_source is None or sql_source.cursor is None:
         if since is not None:
             raise ConfigurationError(f"--since: the job {job.name} has no source.sql.cursor; leave out --since")
@@ -211,14 +205,14 @@ def plan_increment(
     from connector.imports.increments import Increment
 
     incremental_source = open_increment(sql_source, sql_source.cursor)
-    digest = _compute_digest(job, sql_source, sql_source.cursor, account, shard)
+    digest = _compute_digest(job, sql_source, sql_source.cursor, account, request.shard)
     return Increment(
         job.name,
         digest,
         incremental_source,
         sql_source.cursor.first_value,
         sql_source.cursor.lookback_s,
-        is_full,
+        request.is_full,
         since_value,
     )
 
@@ -244,4 +238,4 @@ def _compute_digest(job: Job, sql_source: SqlSource, cursor: Cursor, account: st
     )
     if not shard.is_whole:
         digested_values = (*digested_values, str(shard))
-    return blake2b(repr(digested_values).encode("utf-8", "backslashreplace"), digest_size=_DIGEST_BYTES).digest()
+    return blake2b(repr(digested_values).encode("utf-8", "backslashreplace"), digest_size=16).digest()

@@ -51,10 +51,8 @@ Share = Annotated[
     float, BeforeValidator(parse_share), WithJsonSchema({"type": "string", "examples": ["5%", "0.5%", "50%"]})
 ]
 
-
-ExportMode = Literal["replace", "upsert", "append", "history"]
-
-
+Rate = Annotated[float | None, Field(gt=0, le=100_000, allow_inf_nan=False)]
+FilterText = Annotated[str | None, Field(min_length=1, repr=False)]
 SchemaName = Annotated[
     Name | None,
     Field(
@@ -163,11 +161,8 @@ class Load(BaseModel):
 
     model_config = STRICT_CONFIG
 
-    max_rate: float | None = Field(
+    max_rate: Rate = Field(
         default=None,
-        gt=0,
-        le=100_000,
-        allow_inf_nan=False,
         description="Maximum number of requests per second. Without this key, the run finds the rate.",
     )
     max_concurrency: int = Field(default=512, ge=1, le=1000, description="Maximum number of creates in flight.")
@@ -245,17 +240,13 @@ class Filters(BaseModel):
         ge=1,
         description="Export only subscribers of the base with this id. Without this key, all subscribers.",
     )
-    client_user_id: str | None = Field(
+    client_user_id: FilterText = Field(
         default=None,
-        min_length=1,
-        repr=False,
         description="Export only subscribers with this client_user_id, the id in your own system. "
         "Without this key, all subscribers.",
     )
-    email: str | None = Field(
+    email: FilterText = Field(
         default=None,
-        min_length=1,
-        repr=False,
         description="Export only subscribers with this email address. Without this key, all subscribers.",
     )
     is_active: bool | None = Field(
@@ -263,16 +254,12 @@ class Filters(BaseModel):
         description="true: export only active subscribers; false: export only inactive subscribers. Without this key, "
         "all subscribers.",
     )
-    first_name: str | None = Field(
+    first_name: FilterText = Field(
         default=None,
-        min_length=1,
-        repr=False,
         description="Export only subscribers with this first name. Without this key, all subscribers.",
     )
-    last_name: str | None = Field(
+    last_name: FilterText = Field(
         default=None,
-        min_length=1,
-        repr=False,
         description="Export only subscribers with this last name. Without this key, all subscribers.",
     )
     gender: Gender | None = Field(
@@ -294,7 +281,7 @@ class Export(BaseModel):
     )
     table: Name = Field(default="subscribers", description="For a database: name of the table.")
     schema_: SchemaName = None
-    mode: ExportMode = Field(
+    mode: Literal["replace", "upsert", "append", "history"] = Field(
         default="replace",
         description="How to write rows to a destination that has rows. replace: overwrite all rows; upsert: update "
         "rows by id, and mark subscribers that left the list; append: add the new rows to the old rows; history: keep "
@@ -303,11 +290,8 @@ class Export(BaseModel):
     max_shrink: Share = Field(
         default=0.5, description="Largest share by which the list may shrink since the last certified export."
     )
-    max_rate: float | None = Field(
+    max_rate: Rate = Field(
         default=None,
-        gt=0,
-        le=100_000,
-        allow_inf_nan=False,
         description="Maximum number of list requests per second. Without this key, the run finds the rate.",
     )
     allow_incomplete: bool = Field(
@@ -481,18 +465,11 @@ class Job(BaseModel):
         path = "" if self._path is None else f" {shlex.quote(str(self._path))}"
         return f"The job {self.name} {action}. Run: connector {self.command}{path}"
 
-    @property
-    def is_export(self) -> bool:
-        """Whether the job exports the list."""
-        return self.export is not None
-
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        has_load_keys = any(
-            section is not None for section in (self.source, self.subscriber, self.suppress, self.guard)
-        )
-        has_load_keys = has_load_keys or "load" in self.model_fields_set or self.mail is not None
-        if has_load_keys and self.is_export:
+        load_sections = (self.source, self.subscriber, self.suppress, self.guard, self.mail)
+        has_load_keys = "load" in self.model_fields_set or any(section is not None for section in load_sections)
+        if has_load_keys and self.export is not None:
             raise ValueError("a job has either source and subscriber, or export: remove one of them")
         if self.mail is not None and (self.source is None or self.subscriber is not None):
             raise ValueError("a job with mail needs a source: add source, and remove subscriber")
@@ -502,8 +479,8 @@ class Job(BaseModel):
             if self.load.look == "none":
                 raise ValueError("suppress.inactive needs look-ups: remove suppress.inactive, or remove `look: none`")
         for key in ("fail_on", "receipts"):
-            if key in self.model_fields_set and (self.is_export or self.mail is not None):
+            if key in self.model_fields_set and self.command != "sync":
                 raise ValueError(f"{key} is for a job that loads subscribers: remove it")
-        if not self.is_export and self.mail is None and self.subscriber is None:
+        if self.command == "sync" and self.subscriber is None:
             raise ValueError("a job needs source and subscriber (to load), source and mail, or export")
         return self

@@ -27,9 +27,7 @@ from connector.jobs.models import Job
 from connector.settings import Settings
 
 if TYPE_CHECKING:
-    from connector.jobs.models import Job
     from connector.service.settings import Token
-
 
 KeyPath = tuple[str | int, ...]
 """The path of a value in a document. The path starts with the outermost key. For an item of a list, the path has the

@@ -173,17 +173,13 @@ def _unwrap_annotation(annotation: Any, metadata: list[Any]) -> tuple[Any, list[
 
 
 def _describe_limits(metadata: Sequence[Any]) -> str:
-    limit_names = ("ge", "gt", "le")
-    limit_by_name = {
-        limit_name: value
+    form_by_limit_name = {"ge": ", {:,} or more", "gt": ", more than {:,}", "le": ", at most {:,}"}
+    return "".join(
+        form.format(limit)
+        for limit_name, form in form_by_limit_name.items()
         for annotation in metadata
-        for limit_name in limit_names
-        if (value := getattr(annotation, limit_name, None)) is not None
-    }
-    limit_texts = [f", {limit_by_name['ge']:,} or more"] if "ge" in limit_by_name else []
-    limit_texts += [f", more than {limit_by_name['gt']:,}"] if "gt" in limit_by_name else []
-    limit_texts += [f", at most {limit_by_name['le']:,}"] if "le" in limit_by_name else []
-    return "".join(limit_texts)
+        if (limit := getattr(annotation, limit_name, None)) is not None
+    )
 
 
 def _format_default(field_info: FieldInfo) -> str:

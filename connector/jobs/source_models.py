@@ -81,11 +81,6 @@ def _resolve_url(value: str, validation_info: ValidationInfo) -> str:
     return resolve_url(value, find_job_folder(validation_info))
 
 
-def _find_encoding(name: str) -> str:
-    "".encode(name)  # also raises LookupError for a codec that does not encode text, such as base64
-    return codecs.lookup(name).name
-
-
 class FileSource(BaseModel):
     """A file of rows, or the files that match a pattern."""
 
@@ -112,8 +107,11 @@ class FileSource(BaseModel):
     @field_validator("encoding")
     @classmethod
     def _check_encoding(cls, value: str) -> str:
+        if value == "auto":
+            return value
         try:
-            return value if value == "auto" else _find_encoding(value)
+            "".encode(value)  # also raises LookupError for a codec that does not encode text, such as base64
+            return codecs.lookup(value).name
         except LookupError:
             raise ValueError("is not a known encoding; try auto, utf-8, utf-16, cp1252 or latin-1") from None
 

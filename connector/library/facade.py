@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Integral
@@ -31,7 +31,14 @@ from connector.jobs.reader import load_job, read_settings
 from connector.library import lists
 from connector.library.arguments import ConnectorOptions, ImportOptions, RowOptions, SendOptions, SyncOptions
 from connector.library.lists import CHUNK_ROWS, ListFilters
-from connector.library.threads import make_token, override_environ, refuse_unknown_options, run_flow, run_in_thread
+from connector.library.threads import (
+    Flow,
+    make_token,
+    override_environ,
+    refuse_unknown_options,
+    run_flow,
+    run_in_thread,
+)
 from connector.mail.draft import MAX_ATTACHMENT_BYTES, compose_message, parse_recipient, read_attachment
 from connector.mail.flow import run_mail
 from connector.mail.message import SETTING_NAMES, Header, Message, Recipient
@@ -52,7 +59,6 @@ if TYPE_CHECKING:
 
     from connector.imports.plan import LoadPlan
 
-_Flow = Callable[[Stop, Progress], Coroutine[Any, Any, Report]]
 _JobFile = str | PathLike[str] | Job
 
 
@@ -342,7 +348,8 @@ class Connector:
         if isinstance(rows, str | PathLike):
             rows_job = build_rows_job(rows, choose_import_name(rows), arguments, job=job, format_argument=str)
         else:
-            _refuse_file_arguments(arguments)
+            if any(arguments.get(name) not in ("auto", None) for name in FILE_ARGUMENTS):
+                raise ConfigurationError("format, encoding, delimiter and sheet are for a file: leave them out")
             name = options.get("name", "frame") if job is None else job.name
             rows_job = build_rows_job(None, name, arguments, job=job, format_argument=str)
         settings = self._read_settings(rows_job, options.get("time_limit_s"), is_writing=is_writing)
@@ -352,11 +359,6 @@ class Connector:
         if job is None:
             return plan_import(rows_job, settings, request, rows=rows_source, options=format_options(rows_job))
         return plan_import(rows_job, settings, request, rows=rows_source, has_job_file=True)
-
-
-def _refuse_file_arguments(arguments: Mapping[str, Any]) -> None:
-    if any(arguments.get(name) not in ("auto", None) for name in FILE_ARGUMENTS):
-        raise ConfigurationError("format, encoding, delimiter and sheet are for a file: leave them out")
 
 
 def _load_job(job: _JobFile) -> Job:
@@ -376,7 +378,7 @@ def _check_wait(wait_s: float) -> float:
     return wait_s
 
 
-def _run_job(job: Job, settings: Settings, flow: _Flow) -> Report:
+def _run_job(job: Job, settings: Settings, flow: Flow) -> Report:
     """Run the flow, and send the job's alert."""
 
     async def run_and_alert(stop: Stop, progress: Progress) -> Report:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from connector.runs.report import Report
 
 T = TypeVar("T")
+Flow = Callable[[Stop, Progress], Coroutine[Any, Any, "Report"]]
 
 
 class ServiceOptions(TypedDict, total=False):
@@ -85,9 +86,7 @@ def _run_task(loop: asyncio.AbstractEventLoop, task: asyncio.Task[T], result_fut
         result_future.set_result(result)
 
 
-def run_flow(
-    flow: Callable[[Stop, Progress], Coroutine[Any, Any, Report]], time_limit_s: float | None = None
-) -> Report:
+def run_flow(flow: Flow, time_limit_s: float | None = None) -> Report:
     """Run one flow, and stop the flow cleanly after `time_limit_s` seconds. If an interruption is raised, the
     interruption gets a note with the status of the run."""
     reports: list[Report] = []

@@ -134,13 +134,13 @@ def _build_request_json(message: Message) -> dict[str, Any]:
 def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
     """Return the message of a message file, changed by options that have the names of its keys. Raises
     ConfigurationError."""
-    from connector.jobs.arguments import read_message
+    from connector.jobs.arguments import format_option, validate_arguments
     from connector.jobs.mail_models import MessageFile
     from connector.jobs.reader import load_model
 
     list_options = {name: list(value) for name, value in options.items() if isinstance(value, tuple) and value}
     text_options = {name: value for name, value in options.items() if isinstance(value, str)}
-    option_message = read_message(list_options | text_options)
+    option_message = validate_arguments(MessageFile, list_options | text_options, format_option)
     if path is None:
         return option_message
     if path.suffix.lower() not in _MESSAGE_FILE_SUFFIXES:

@@ -97,7 +97,7 @@ async def check_job(job_path: Path | None, environ: Mapping[str, str]) -> AsyncG
         async for result in results:
             yield result
     yield await _run_check("ledger", lambda: _read_ledger(job, settings))
-    if job is not None and job.is_export:
+    if job is not None and job.export is not None:
         yield await _run_check("destination", lambda: _prepare_destination(job, settings))
 
 

@@ -64,7 +64,7 @@ def read_job(folder: Path, text: str, environ: dict[str, str] | None = None) -> 
 def test_every_key_of_a_job_has_the_type_of_its_model(tmp_path: Path) -> None:
     job = read_job(tmp_path, CRM_JOB)
     assert job.name == "crm-nightly"
-    assert not job.is_export
+    assert job.export is None
     assert job.service.base_url == "https://esp.example.com"
     assert (job.service.account, job.service.authorization, job.service.timeout_s) == ("main", "Bearer {token}", 10.0)
     assert job.source is not None
@@ -117,7 +117,7 @@ def test_the_keys_of_an_export_are_read(tmp_path: Path) -> None:
     job = read_job(
         tmp_path, EXPORT_JOB.replace("parquet}", "parquet, table: people, schema: esp, filters: {is_active: no}}")
     )
-    assert job.is_export
+    assert job.export is not None
     assert job.export is not None
     assert job.export.to == str(tmp_path / "out/people.parquet")
     assert (job.export.table, job.export.schema_, job.export.mode) == ("people", "esp", "replace")
