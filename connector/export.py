@@ -104,23 +104,18 @@ async def _run_in_thread(function: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle_future(function_result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(function_result)  # type: ignore[arg-type] # without an error, there is a result
+    def settle_future(settle: Callable[[], None]) -> None:
+        if not future.done():
+            settle()
 
     def run_function() -> None:
-        function_result: T | None = None
-        error: BaseException | None = None
+        settle: Callable[[], None]
         try:
-            function_result = function()
-        except BaseException as function_error:  # noqa: BLE001 - the future raises it
-            error = function_error
+            settle = partial(future.set_result, function())
+        except BaseException as error:  # noqa: BLE001 - the future raises it
+            settle = partial(future.set_exception, error)
         with suppress(RuntimeError):  # the loop is closed
-            loop.call_soon_threadsafe(settle_future, function_result, error)
+            loop.call_soon_threadsafe(settle_future, settle)
 
     Thread(target=run_function, name="connector writes a target", daemon=True).start()
     return await future
@@ -132,38 +127,34 @@ def _explain_incomplete_list(
     """Return the reason why the list may not be written, or "" if the list may be written."""
     if certificate.is_complete:
         return ""
-    if not is_incomplete_allowed and certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:
+    if is_incomplete_allowed:
+        if not has_target or destination.mode is not Mode.REPLACE:
+            return ""
+        return (
+            f"The list is incomplete ({certificate.reason}), and an incomplete export replaces nothing: {destination} "
+            "was left as it was. Export to another destination, or remove this destination first."
+        )
+    if certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:
         return (
             f"The list may be cut off: {certificate.distinct:,} subscribers is a typical limit, and nothing proves "
             f"that the list ends there. {destination} was left as it was. If the number is right, run again with "
             "--allow-truncated."
         )
-    if (
-        not is_incomplete_allowed
-        and certificate.reason is CertificateReason.TOTAL_COUNT
-        and certificate.total_last is None
-    ):
+    if certificate.reason is CertificateReason.TOTAL_COUNT and certificate.total_last is None:
         return (
             f"The list has no TotalCount: {destination} was left as it was. If the list is whole, run again with "
             "--ignore-total-count."
         )
-    if not is_incomplete_allowed and certificate.reason is CertificateReason.UNSTABLE_ORDER:
+    if certificate.reason is CertificateReason.UNSTABLE_ORDER:
         return (
             f"The service lists subscribers in a different order at each request, so nothing proves that the list is "
             f"complete: {destination} was left as it was. Export by a filter whose answer fits one page (--base-id), "
             "or accept the incomplete list with --allow-incomplete."
         )
-    if not is_incomplete_allowed:
-        return (
-            f"The list is incomplete ({certificate.reason}): {destination} was left as it was. Run again, or accept "
-            "the incomplete list with --allow-incomplete."
-        )
-    if has_target and destination.mode is Mode.REPLACE:
-        return (
-            f"The list is incomplete ({certificate.reason}), and an incomplete export replaces nothing: {destination} "
-            "was left as it was. Export to another destination, or remove this destination first."
-        )
-    return ""
+    return (
+        f"The list is incomplete ({certificate.reason}): {destination} was left as it was. Run again, or accept "
+        "the incomplete list with --allow-incomplete."
+    )
 
 
 def _explain_shrunk_export(
@@ -277,13 +268,10 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
     started_at, progress_meter = clock.now().timestamp(), ProgressMeter(clock.monotonic)
 
     def show_progress(list_progress: ListProgress) -> None:
-        sweep_text = f"sweep {list_progress.sweep_number}: {list_progress.row_count:,} read"
+        row_count, total_count = list_progress.row_count, list_progress.total_count
+        sweep_text = f"sweep {list_progress.sweep_number}: {row_count:,} read"
         progress.set_describe_function(
-            lambda: (
-                f"{sweep_text}; {progress_meter.describe(list_progress.row_count, list_progress.total_count)}".rstrip(
-                    "; "
-                )
-            )
+            lambda: f"{sweep_text}; {progress_meter.describe(row_count, total_count)}".rstrip("; ")
         )
 
     known_base_ids = await asyncio.to_thread(_list_bases, plan)

@@ -119,7 +119,7 @@ class Sender(Generic[Item, AnswerT, Result]):
             await self._delivery.commit_intents(items)
             logger.debug("batch: %(number)d requests may leave", {"number": len(items)})
         except asyncio.CancelledError:  # the intents are committed, and none of the items was sent
-            self._give_up_items(items, GiveUpReason.STOPPED)
+            self._give_up_unsent_items(items)
             raise
 
     async def _send_alone(self, item: Item) -> None:
@@ -157,7 +157,7 @@ class Sender(Generic[Item, AnswerT, Result]):
         finally:
             for _ in unstarted_items:
                 self._limiter.cancel_slot()
-            self._give_up_items([*unstarted_items.values(), *queue.pop_all()], GiveUpReason.STOPPED)
+            self._give_up_unsent_items([*unstarted_items.values(), *queue.pop_all()])
 
     async def _commit_intents_ahead(self, fetch_items: FetchItems[Item], queue: "SendQueue[Item]") -> None:
         batch_size, monotonic = COMMIT_SIZE, self._stop.clock.monotonic
@@ -235,9 +235,9 @@ class Sender(Generic[Item, AnswerT, Result]):
             queue.mark_done()
         return False
 
-    def _give_up_items(self, items: Sequence[Item], reason: GiveUpReason) -> None:
+    def _give_up_unsent_items(self, items: Sequence[Item]) -> None:
         for item in items:
-            self._delivery.give_up(item, reason)
+            self._delivery.give_up(item, GiveUpReason.STOPPED)
 
 
 class SendQueue(Generic[Item]):

@@ -32,7 +32,7 @@ _VERSION_KEYS = ("ETag", "etag", "generation", "VersionId", "LastModified", "las
 `created`."""
 
 _BYTES_PER_REQUEST = 8 << 20  # bytes that one request reads
-_PUT_OPTIONS_BY_SCHEME: Mapping[str, Mapping[str, int]] = {"s3": {"chunksize": 16 << 20, "max_concurrency": 4}}
+_S3_PUT_OPTIONS: Mapping[str, object] = {"chunksize": 16 << 20, "max_concurrency": 4}
 """Options for objects of more than 32 MB, which are sent in parts. By default, s3fs has ten parts of 50 MB in
 memory."""
 
@@ -111,11 +111,9 @@ class StoreObject(io.RawIOBase):
         self.size = int(getattr(file, "size", None) or 0)
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: Any) -> int:
@@ -130,11 +128,9 @@ class StoreObject(io.RawIOBase):
         return len(piece)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position, and return the new position."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the current position."""
         return self._file.tell()
 
     def read_pieces(self, size: int) -> Iterator[bytes]:
@@ -231,12 +227,13 @@ def put_file(file: BinaryIO, url: str, *, must_be_new: bool = False) -> None:
     """
     file.flush()
     file.seek(0)
-    put_options = _PUT_OPTIONS_BY_SCHEME.get(url[:2], {})
-    if must_be_new and not url.startswith("s3") and read_size(url) is not None:
+    put_options: Mapping[str, object] = {}
+    if url.startswith("s3"):
+        put_options = {**_S3_PUT_OPTIONS, "mode": "create"} if must_be_new else _S3_PUT_OPTIONS
+    elif must_be_new and read_size(url) is not None:
         raise FileExistsError(url)
-    mode_options = {"mode": "create"} if must_be_new and url.startswith("s3") else {}
     with _open_filesystem(url) as filesystem:
-        filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **put_options, **mode_options)
+        filesystem.put_file(f"/dev/fd/{file.fileno()}", url, **put_options)
 
 
 @contextmanager

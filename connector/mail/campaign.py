@@ -220,9 +220,7 @@ class CampaignSender:
         """Report the outcomes that the ledger already has. Return the recipients who may get the email. Raises
         LedgerError."""
         recipient_digests = [addressee.recipient_digest for addressee in addressees]
-        entry_by_digest = self._commit_to_log(
-            lambda email_log: email_log.find_emails(self._campaign, recipient_digests)
-        )
+        entry_by_digest = self._commit_to_log(lambda log: log.find_emails(self._campaign, recipient_digests))
         sendable_addressees = []
         for addressee in addressees:
             entry = entry_by_digest.get(addressee.recipient_digest)
@@ -299,28 +297,26 @@ class CampaignSender:
 
     def finish(self, email: CampaignEmail, answer: EmailAnswer) -> None:
         """Report the outcome, and store it for the next commit. End the run if other emails would also fail."""
-        recipient_digest = email.recipient_digest
+        recipient_digest, outcomes = email.recipient_digest, self._unrecorded_outcomes
         match answer:
             case EmailAccepted(request_id, message_id):
                 self.has_accepted_item, self._unknown_count = True, 0
                 self._refused_counts.clear()
                 accepted_at = self._stop.clock.now().timestamp()
-                self._unrecorded_outcomes.accepted_emails.append(
-                    (recipient_digest, request_id, message_id, accepted_at)
-                )
+                outcomes.accepted_emails.append((recipient_digest, request_id, message_id, accepted_at))
                 self._report_email(email, SendResult(MailOutcome.SENT))
             case Refused(status, answer_message):
-                self._unrecorded_outcomes.refused_emails.append((recipient_digest, status, answer_message))
+                outcomes.refused_emails.append((recipient_digest, status, answer_message))
                 self._report_email(email, SendResult(MailOutcome.REJECTED, status, answer_message))
                 self._stop_on_refusals(status, answer_message)
             case NotSent(answer_message):
-                self._unrecorded_outcomes.digests_of_unsent_emails.append(recipient_digest)
+                outcomes.digests_of_unsent_emails.append(recipient_digest)
                 self._report_email(email, SendResult(MailOutcome.UNSENT, None, answer_message))
                 self._stop.request_stop(
                     f"the service cannot be reached: {answer_message}. Run again; no recipient gets the email twice"
                 )
             case AmbiguousResult(status, answer_message, retry_after_s):
-                self._unrecorded_outcomes.digests_of_unknown_emails.append(recipient_digest)
+                outcomes.digests_of_unknown_emails.append(recipient_digest)
                 self._report_email(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
                 # After a refusal of the rate, the run goes on, because the service accepts emails at a lower rate.
                 if not (self.has_accepted_item and is_rate_limit(status, retry_after_s)):

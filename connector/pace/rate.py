@@ -309,13 +309,9 @@ class RateController:
     def _apply_refusal(self) -> None:
         """Choose the effect of the last refusal: no effect if the refusal was random, a new search, or a ramp."""
         ended_period, rate_after_refusal, self._is_undecided = self._ended_period, 0.0, False
-        if (
-            ended_period.served_later_request_count > _FEW_REQUESTS
-            and self._last_departed_at > ended_period.refused_request_sent_at
-        ):
-            rate_after_refusal = (ended_period.served_later_request_count - 1) / (
-                self._last_departed_at - ended_period.refused_request_sent_at
-            )
+        sending_s_after_refusal = self._last_departed_at - ended_period.refused_request_sent_at
+        if ended_period.served_later_request_count > _FEW_REQUESTS and sending_s_after_refusal > 0:
+            rate_after_refusal = (ended_period.served_later_request_count - 1) / sending_s_after_refusal
         is_pause_short = 0 < self._pause_s < _SHORTEST_LONG_PAUSE_S
         if is_pause_short and self._detect_contradiction():
             self._ramp, self._has_recovered = None, True

@@ -68,13 +68,8 @@ class TemporaryRefusals:
         self._has_accepted_create = False
         # Kinds of the latest refusals; "" for each accepted create.
         self._latest_kinds: deque[str] = deque(maxlen=_SAMPLE_SIZE)
-        # The kind and the length of the present series, and the time of its 20th refusal.
-        self._series_kind, self._series_length, self._long_series_began_at = "", 0, inf
-
-    @property
-    def series_length(self) -> int:
-        """The length of the present series of refusals."""
-        return self._series_length
+        # The kind and the number of refusals of the present series, and the time of its 20th refusal.
+        self._series_kind, self.series_length, self._long_series_began_at = "", 0, inf
 
     def may_be_temporary(self, kind: str) -> bool:
         """Return whether refusals of this kind may be temporary, because their cause is the service and not a row."""
@@ -102,7 +97,7 @@ class TemporaryRefusals:
 
     def end_series(self) -> None:
         """End the current series of refusals."""
-        self._series_kind, self._series_length, self._long_series_began_at = "", 0, inf
+        self._series_kind, self.series_length, self._long_series_began_at = "", 0, inf
 
     def record_refusal(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:
         """Record a refusal of a create, and return whether the refusal may be temporary. The refusal may make its kind
@@ -115,11 +110,11 @@ class TemporaryRefusals:
         if kind != self._series_kind:
             self.end_series()
             self._series_kind = kind
-        self._series_length += 1
+        self.series_length += 1
         self._refused_retry_counts[kind] += is_repeated and kind in self._suspect_kinds
-        if self._series_length >= SERIES_LENGTH:
+        if self.series_length >= SERIES_LENGTH:
             self._long_series_began_at = min(self._long_series_began_at, now)
-        if self._series_length >= SERIES_LENGTH or self._latest_kinds.count(kind) >= _SAMPLE_REFUSAL_COUNT:
+        if self.series_length >= SERIES_LENGTH or self._latest_kinds.count(kind) >= _SAMPLE_REFUSAL_COUNT:
             self._suspect_kinds.add(kind)
             self._reduced_pace_counts.setdefault(kind, _ReducedPaceCounts(now + _PACE_SETTLING_S))
         if kind in self._reduced_pace_counts:
@@ -131,7 +126,7 @@ class TemporaryRefusals:
         return self.may_be_temporary(kind)
 
     def _is_kind_final_now(self, kind: str, now: float, *, is_repeated: bool) -> bool:
-        if self._series_length >= SERIES_LENGTH:
+        if self.series_length >= SERIES_LENGTH:
             return self.has_series_lasted_a_minute(now) and (is_repeated or kind in self.earlier_kinds)
         counts = self._reduced_pace_counts.get(kind)
         return self._refused_retry_counts[kind] >= _MAX_REFUSED_RETRIES or (

@@ -214,12 +214,10 @@ def move_nuls_to_invalid(batch: pa.RecordBatch) -> pa.RecordBatch:
     nul_values_by_row: dict[int, dict[str, object]] = {}
     for name in [name for name, column in column_by_name.items() if _may_have_nul(column)]:
         column_values = column_by_name[name].to_pylist()
-        row_indices = [
-            row_index for row_index, value in enumerate(column_values) if value is not None and _has_nul(value)
-        ]
-        for row_index in row_indices:
-            nul_values_by_row.setdefault(row_index, {})[name] = column_values[row_index]
-            column_values[row_index] = None
+        for row_index, value in enumerate(column_values):
+            if value is not None and _has_nul(value):
+                nul_values_by_row.setdefault(row_index, {})[name] = value
+                column_values[row_index] = None
         column_by_name[name] = pa.array(column_values, column_by_name[name].type)
     if not nul_values_by_row:
         return batch

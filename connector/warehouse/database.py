@@ -100,10 +100,8 @@ class Dialect:
     def format_difference_condition(self, left_sql: str, right_sql: str, kind: ColumnKind) -> str:
         """Return the condition that two values differ. Texts are compared by bytes, and null is equal to null."""
         if kind in (ColumnKind.TEXT, ColumnKind.TAGS):
-            left_sql, right_sql = (
-                self.text_to_bytes_template.format(left_sql),
-                self.text_to_bytes_template.format(right_sql),
-            )
+            template = self.text_to_bytes_template
+            left_sql, right_sql = template.format(left_sql), template.format(right_sql)
         return self.difference_template.format(left_sql, right_sql)
 
 

@@ -101,7 +101,6 @@ _UNSUPPORTED_WAREHOUSE_BY_SCHEME = {
     "sqlserver": "SQL Server",
     "databricks": "Databricks",
 }
-_MYSQL_BACKENDS = ("mysql", "mariadb")
 _DESTINATIONS_MESSAGE = (
     f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz, an object "
     "with one of these suffixes in a store (s3://bucket/x.parquet), - (standard output), or a database as "
@@ -110,7 +109,6 @@ _DESTINATIONS_MESSAGE = (
     "dialect is installed; or a Delta table, as delta://folder or delta://s3://bucket/folder"
 )
 _URL_PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
-_RESERVED_PREFIX = "_connector_"
 _CREDENTIALS_PATTERN = re.compile(r"(?<=://).*@", re.DOTALL)
 """The credentials of a URL, up to the last @, because a password may contain a slash or an @."""
 
@@ -372,7 +370,7 @@ def _parse_server(text: str) -> "DatabaseUrl":
 
     url = parse_url(text, "the destination")
     backend, _, driver = url.drivername.partition("+")
-    if backend in _MYSQL_BACKENDS and driver != "pymysql":
+    if backend in ("mysql", "mariadb") and driver != "pymysql":
         raise ConfigurationError(
             f"Cannot write to {format_url(url)} by {driver}: the connector writes to {backend} only by PyMySQL. "
             f"Write {backend}:// in place of {url.drivername}://."
@@ -394,14 +392,13 @@ def _read_database_path(text: str, url_tail: str) -> str:
 
 
 def _check_names(destination_format: Format, table: str, schema: str | None) -> None:
+    reserved_prefixes = ("_connector_", "sqlite_") if destination_format is Format.SQLITE else ("_connector_",)
     for name_kind, name in (("table", table), ("schema", schema)):
         if name is not None and (not name.strip() or not name.isprintable() or ":" in name):
             raise ConfigurationError(
                 f"The {name_kind} cannot be called {name!r}: choose a readable name without a colon."
             )
-        if name is not None and name.lower().startswith(
-            (_RESERVED_PREFIX, "sqlite_") if destination_format is Format.SQLITE else _RESERVED_PREFIX
-        ):
+        if name is not None and name.lower().startswith(reserved_prefixes):
             raise ConfigurationError(f"Names like {name!r} are reserved: choose another {name_kind}.")
     if destination_format is Format.SQLITE and schema is not None:
         raise ConfigurationError("SQLite has no schemas: leave `schema` out, or use DuckDB.")

@@ -81,12 +81,8 @@ class ParquetFormat:
         self._writer.close()  # Arrow's writers hold the file until they are closed
 
     def _write_row_group(self) -> None:
-        tables, row_count, self._unwritten_tables, self._unwritten_row_count = (
-            self._unwritten_tables,
-            self._unwritten_row_count,
-            [],
-            0,
-        )
+        tables, self._unwritten_tables = self._unwritten_tables, []
+        row_count, self._unwritten_row_count = self._unwritten_row_count, 0
         if row_count:
             self._writer.write_table(pa.concat_tables(tables), row_group_size=row_count)
 

@@ -108,9 +108,8 @@ class DiskTarget:
         cast(PartialFile, self._partial_file).publish(must_be_new=must_be_new and not is_empty_file)
 
     def discard(self) -> None:
-        partial_file, self._partial_file = self._partial_file, None
-        if partial_file is not None:
-            partial_file.close()
+        if self._partial_file is not None:
+            self._partial_file.close()
 
 
 class ObjectTarget:
@@ -154,9 +153,8 @@ class ObjectTarget:
             raise StoreError("the bucket no longer exists", is_transient=False) from None
 
     def discard(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        if self._file is not None:
+            self._file.close()
 
     @contextmanager
     def _translate_store_errors(self) -> Iterator[None]:
@@ -207,9 +205,8 @@ class StandardOutput:
             ) from error
 
     def discard(self) -> None:
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        if self._file is not None:
+            self._file.close()
 
 
 class FileWriter:

@@ -10,7 +10,6 @@ from connector.warehouse.destination import Destination, Format
 from connector.warehouse.runs import Writer
 
 if TYPE_CHECKING:
-    from connector.databases import DatabaseUrl
     from connector.warehouse.database import Database
     from connector.warehouse.files import FileFormat, FileTarget
 
@@ -95,24 +94,15 @@ def open_database(destination: Destination) -> "Database":
             from connector.warehouse.sqlite import SqliteDatabase
 
             return SqliteDatabase(destination.path.resolve())
-        case Format.POSTGRESQL:
-            from connector.warehouse.servers import PostgresDatabase
+        case Format.POSTGRESQL | Format.MYSQL | Format.SQL:
+            from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, SqlalchemyDatabase
 
-            return PostgresDatabase(_find_url(destination))
-        case Format.MYSQL:
-            from connector.warehouse.servers import MysqlDatabase
-
-            return MysqlDatabase(_find_url(destination))
-        case Format.SQL:
-            from connector.warehouse.servers import SqlalchemyDatabase
-
-            return SqlalchemyDatabase(_find_url(destination))
+            if destination.url is None:
+                raise ValueError(f"{destination} has no URL")
+            if destination.format is Format.POSTGRESQL:
+                return PostgresDatabase(destination.url)
+            is_mysql = destination.format is Format.MYSQL
+            return MysqlDatabase(destination.url) if is_mysql else SqlalchemyDatabase(destination.url)
         case Format.PARQUET | Format.CSV | Format.JSON_LINES | Format.EXCEL | Format.DELTA:
             raise ValueError(f"no class opens a database of the format {destination.format}")
     assert_never(destination.format)
-
-
-def _find_url(destination: Destination) -> "DatabaseUrl":
-    if destination.url is None:
-        raise ValueError(f"{destination} has no URL")
-    return destination.url
