@@ -5,7 +5,7 @@ This module handles the Python types that drivers return. It does not depend on 
 
 import math
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -14,7 +14,6 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import orjson
 import pandas as pd
 import pyarrow as pa
@@ -62,19 +61,20 @@ def build_chunk(
     name: str,
     columns: tuple[str, ...],
     text_columns: Sequence[TextColumn],
-    row_numbers: npt.NDArray[np.int64],
+    first_row_number: int,
     show_row: Callable[[int], str],
     used_columns: Collection[str] | None,
     *,
     advice: str = "",
 ) -> Chunk:
-    """Return a chunk with the columns `text_columns`. `row_numbers` are the numbers of all rows.
+    """Return a chunk with the columns `text_columns`. `first_row_number` is the number of the first row.
 
     A row is malformed if a value in a used column cannot be text. If `used_columns` is None, all columns are used.
     `show_row` returns the row at an index as text. `advice` is the end of each message.
     """
-    problem_by_row = find_problems(columns, [problems for _, problems in text_columns], used_columns, advice)
+    problem_by_row = find_problems(columns, text_columns, used_columns, advice)
     table = pa.table([array for array, _ in text_columns], names=list(columns))
+    row_numbers = first_row_number + np.arange(table.num_rows)
     if not problem_by_row:
         return Chunk(build_frame(table), row_numbers, (), name)
     readable_mask = np.isin(np.arange(table.num_rows), list(problem_by_row), invert=True)
@@ -86,15 +86,12 @@ def build_chunk(
 
 
 def find_problems(
-    columns: Sequence[str],
-    problems_by_column: Sequence[Mapping[int, str]],
-    used_columns: Collection[str] | None,
-    advice: str = "",
+    columns: Sequence[str], text_columns: Sequence[TextColumn], used_columns: Collection[str] | None, advice: str = ""
 ) -> dict[int, str]:
     """Return the first problem of each row in the used columns, by the index of the row. If `used_columns` is None, all
     columns are used."""
     problem_by_row: dict[int, str] = {}
-    for column, column_problems in zip(columns, problems_by_column, strict=True):
+    for column, (_, column_problems) in zip(columns, text_columns, strict=True):
         for index, problem in column_problems.items() if used_columns is None or column in used_columns else ():
             problem_by_row.setdefault(index, f"column {column} {problem}{advice}")
     return problem_by_row
@@ -113,7 +110,7 @@ def build_row_chunk(
         name,
         columns,
         [build_texts(column) for column in values_by_column],
-        first_row_number + np.arange(len(values_by_column[0])),
+        first_row_number,
         show_row=lambda index: format_record(columns, [column[index] for column in values_by_column]),
         used_columns=used_columns,
         advice="; if the column is not text, use a query that does not select this column",
@@ -256,23 +253,16 @@ def _format_duration(value: timedelta) -> str:
     return f"{'-' if value < timedelta(0) else ''}{text}{f'.{microseconds:06}' if microseconds else ''}"
 
 
-# The order matters: a bool is also an int, and a datetime is also a date.
+# The order matters, because a bool is also an int.
 _FORMATTER_BY_TYPE: dict[type, Callable[..., str]] = {
     str: str,
     bool: lambda value: str(value).lower(),
     int: str,
     float: _format_float,
     Decimal: _format_decimal,
-    datetime: lambda value: value.isoformat(),
-    date: lambda value: value.isoformat(),
-    time: lambda value: value.isoformat(),
+    **dict.fromkeys((datetime, date, time), lambda value: value.isoformat()),
     timedelta: _format_duration,
-    bytes: lambda value: bytes(value).decode(),
-    bytearray: lambda value: bytes(value).decode(),
-    memoryview: lambda value: bytes(value).decode(),
-    list: _format_json,
-    tuple: _format_json,
-    dict: _format_json,
-    uuid.UUID: str,
-    **dict.fromkeys((IPv4Address, IPv6Address, IPv4Interface, IPv6Interface, IPv4Network, IPv6Network), str),
+    **dict.fromkeys((bytes, bytearray, memoryview), lambda value: bytes(value).decode()),
+    **dict.fromkeys((list, tuple, dict), _format_json),
+    **dict.fromkeys((uuid.UUID, IPv4Address, IPv6Address, IPv4Interface, IPv6Interface, IPv4Network, IPv6Network), str),
 }

@@ -1,6 +1,7 @@
 """Reads typed columns as sources: Parquet files, Arrow data and DataFrames."""
 
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -52,13 +53,8 @@ class ParquetSource(CloseableResource):
         try:
             # One thread, because threads that read ahead crash the interpreter if the interpreter ends first.
             for batch in self._file.iter_batches(row_count, use_threads=False):
-                chunk = _build_table_chunk(
-                    self.name,
-                    self.columns,
-                    _flatten_structs(pa.Table.from_batches([batch])),
-                    first_row_number,
-                    used_columns,
-                )
+                table = pa.Table.from_batches([batch])
+                chunk = _build_table_chunk(self.name, self.columns, table, first_row_number, used_columns)
                 first_row_number += batch.num_rows
                 yield replace(chunk, read_share=(first_row_number - 1) / metadata.num_rows)
         except (pa.ArrowException, OSError) as error:
@@ -75,13 +71,14 @@ class ParquetSource(CloseableResource):
 def _build_table_chunk(
     name: str, columns: tuple[str, ...], table: pa.Table, first_row_number: int, used_columns: Collection[str] | None
 ) -> Chunk:
-    """Return the rows of a table without structs as a chunk. `first_row_number` is the number of the first row."""
+    """Return the rows of a table as a chunk. `first_row_number` is the number of the first row."""
+    arrow_columns = _flatten_structs(table).columns
 
     def format_row(index: int) -> str:
-        return format_record(columns, [read_values(column.slice(index, 1))[0] for column in table.columns])
+        return format_record(columns, [read_values(column.slice(index, 1))[0] for column in arrow_columns])
 
-    texts = [_format_column(column) for column in table.columns]
-    return build_chunk(name, columns, texts, first_row_number + np.arange(table.num_rows), format_row, used_columns)
+    texts = [_format_column(column) for column in arrow_columns]
+    return build_chunk(name, columns, texts, first_row_number, format_row, used_columns)
 
 
 def _flatten_structs(table: pa.Table) -> pa.Table:
@@ -94,21 +91,13 @@ def _flatten_structs(table: pa.Table) -> pa.Table:
 
 def _format_column(column: pa.ChunkedArray) -> TextColumn:
     """Return a column as texts. A column of texts or whole numbers is converted in one step."""
-    try:
-        if is_text_type(column.type):
-            return _combine_chunks(
-                column.cast(pa.large_binary()).cast(pa.large_string())
-            ), {}  # the cast from bytes checks UTF-8
-        if pa.types.is_integer(column.type):
-            return _combine_chunks(column.cast(pa.large_string())), {}
-    except pa.ArrowInvalid:
-        pass  # some bytes are not UTF-8: convert each value
+    if pa.types.is_integer(column.type):
+        return column.cast(pa.large_string()).combine_chunks(), {}
+    if is_text_type(column.type):
+        with suppress(pa.ArrowInvalid):  # some bytes are not UTF-8: convert each value
+            # The cast from bytes checks UTF-8.
+            return column.cast(pa.large_binary()).cast(pa.large_string()).combine_chunks(), {}
     return build_texts(read_values(column))
-
-
-def _combine_chunks(column: pa.ChunkedArray) -> pa.Array:
-    array = column.combine_chunks()
-    return pa.concat_arrays(array.chunks) if isinstance(array, pa.ChunkedArray) else array
 
 
 # Data in the memory of the caller
@@ -159,9 +148,7 @@ class FrameSource(CloseableResource):
             return format_record(self.columns, _list_values(rows.iloc[index]))
 
         texts = [_format_series(rows.iloc[:, index]) for index in range(rows.shape[1])]
-        return build_chunk(
-            self.name, self.columns, texts, first_row_number + np.arange(len(rows)), format_row, used_columns
-        )
+        return build_chunk(self.name, self.columns, texts, first_row_number, format_row, used_columns)
 
 
 def _format_series(series: pd.Series) -> TextColumn:
@@ -176,19 +163,16 @@ def _format_series(series: pd.Series) -> TextColumn:
             return _format_column(pa.chunked_array([array]))
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, UnicodeEncodeError, OverflowError):
         pass
-    cell_values = _list_values(series)
-    return build_texts([_convert_cell(value) for value in cell_values])
+    return build_texts([_convert_cell(value) for value in _list_values(series)])
 
 
 def _convert_cell(value: object) -> object:
     """Return the Python value of a cell of a DataFrame."""
     if isinstance(value, np.floating):
         return float(str(value))  # the 64-bit float with the same decimal digits
-    if isinstance(value, np.ndarray | pd.Series):
-        return [_convert_cell(item) for item in value]
     if isinstance(value, np.generic):
         return value.item()
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, np.ndarray | pd.Series | list | tuple | set | frozenset):
         return [_convert_cell(item) for item in value]
     return str(value) if isinstance(value, pd.Period) else value
 
@@ -217,26 +201,14 @@ class ArrowSource(CloseableResource):
                 row_count += batch.num_rows
                 while row_count >= CHUNK_ROWS:
                     table = pa.Table.from_batches(batches)
-                    yield _build_table_chunk(
-                        self.name,
-                        self.columns,
-                        _flatten_structs(table.slice(0, CHUNK_ROWS)),
-                        first_row_number,
-                        used_columns,
-                    )
-                    batches, row_count, first_row_number = (
-                        table.slice(CHUNK_ROWS).to_batches(),
-                        row_count - CHUNK_ROWS,
-                        first_row_number + CHUNK_ROWS,
-                    )
+                    rows = table.slice(0, CHUNK_ROWS)
+                    yield _build_table_chunk(self.name, self.columns, rows, first_row_number, used_columns)
+                    batches = table.slice(CHUNK_ROWS).to_batches()
+                    row_count -= CHUNK_ROWS
+                    first_row_number += CHUNK_ROWS
             if row_count:
-                yield _build_table_chunk(
-                    self.name,
-                    self.columns,
-                    _flatten_structs(pa.Table.from_batches(batches)),
-                    first_row_number,
-                    used_columns,
-                )
+                rows = pa.Table.from_batches(batches)
+                yield _build_table_chunk(self.name, self.columns, rows, first_row_number, used_columns)
         except pa.ArrowException as error:
             raise SourceError(
                 f"{self.name}: cannot be read after row {first_row_number - 1}: {describe_error(error)}; pass the data "

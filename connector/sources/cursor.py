@@ -285,7 +285,7 @@ def _convert_to_comparable(value: CursorValue) -> Any:
 def uses_cursor(query: str, database: str) -> bool:
     """Return whether a query has a `:cursor` outside texts and comments. `database` is SQLAlchemy's name of the
     database system."""
-    return any(token["name"] == CURSOR for token in _choose_sql_token_pattern(database).finditer(query))
+    return any(token["name"] == CURSOR for token in _compile_sql_pattern(_COLON_NAME_PATTERN, database).finditer(query))
 
 
 def build_query(query: str, cursor_bound: CursorBound | None, database: str) -> sa.TextClause:
@@ -295,9 +295,9 @@ def build_query(query: str, cursor_bound: CursorBound | None, database: str) -> 
     def escape_token(token: re.Match[str]) -> str:
         if cursor_bound is not None and token["name"] == CURSOR:
             return f":{CURSOR}" + (r"\:\:" if token["cast"] else "")
-        return _COLON_NAME_REGEX.sub(r"\\\g<0>", token[0])
+        return re.sub(_COLON_NAME_PATTERN, r"\\\g<0>", token[0])
 
-    text_clause = sa.text(_choose_sql_token_pattern(database).sub(escape_token, query))
+    text_clause = sa.text(_compile_sql_pattern(_COLON_NAME_PATTERN, database).sub(escape_token, query))
     return text_clause if cursor_bound is None else text_clause.bindparams(_build_bind(cursor_bound, database))
 
 
@@ -307,7 +307,7 @@ def replace_cursor(query: str, database: str, replacement: str) -> str:
     def replace_name(token: re.Match[str]) -> str:
         return f"{replacement}{token['cast'] or ''}" if token["name"] == CURSOR else token[0]
 
-    return _choose_sql_token_pattern(database).sub(replace_name, query)
+    return _compile_sql_pattern(_COLON_NAME_PATTERN, database).sub(replace_name, query)
 
 
 def build_select(table: str, cursor_bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
@@ -339,24 +339,19 @@ _TEXT_OR_COMMENT_PATTERN = (
 )
 _MYSQL_TEXT_OR_COMMENT_PATTERN = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`[^`]*`|--\s[^\n]*|#[^\n]*|/\*.*?\*/"
 _COLON_NAME_PATTERN = r"(?<![:\w\\]):(?P<name>\w+)(?!\w)(?:(?P<cast>::)|(?!:))"
-_SQL_TOKEN_PATTERN = re.compile(f"{_TEXT_OR_COMMENT_PATTERN}|{_COLON_NAME_PATTERN}", re.DOTALL)
-_MYSQL_TOKEN_PATTERN = re.compile(f"{_MYSQL_TEXT_OR_COMMENT_PATTERN}|{_COLON_NAME_PATTERN}", re.DOTALL)
-_COLON_NAME_REGEX = re.compile(_COLON_NAME_PATTERN)
 
 
-def _choose_sql_token_pattern(database: str) -> re.Pattern[str]:
-    return _MYSQL_TOKEN_PATTERN if database in MYSQL_DATABASES else _SQL_TOKEN_PATTERN
+def _compile_sql_pattern(token_pattern: str, database: str) -> re.Pattern[str]:
+    """Return the pattern of a text, a comment or a token in the SQL of this database."""
+    is_mysql = database in MYSQL_DATABASES
+    text_or_comment_pattern = _MYSQL_TEXT_OR_COMMENT_PATTERN if is_mysql else _TEXT_OR_COMMENT_PATTERN
+    return re.compile(f"{text_or_comment_pattern}|{token_pattern}", re.DOTALL)
 
 
 _READING_KEYWORDS = frozenset({"select", "with", "values", "table"})
 _WRITING_KEYWORDS = frozenset({"insert", "update", "delete", "merge", "into"})
 _WORD_PATTERN = r"(?P<word>\w+|;)"
-_WORD_TOKEN_PATTERN, _MYSQL_WORD_TOKEN_PATTERN = (
-    re.compile(f"{texts}|{_WORD_PATTERN}", re.DOTALL)
-    for texts in (_TEXT_OR_COMMENT_PATTERN, _MYSQL_TEXT_OR_COMMENT_PATTERN)
-)
-# SQL Server quotes names in brackets.
-_WORD_OR_BRACKET_TOKEN_PATTERN = re.compile(rf"{_TEXT_OR_COMMENT_PATTERN}|\[[^\]]*\]|{_WORD_PATTERN}", re.DOTALL)
+_BRACKETED_NAME_PATTERN = r"\[[^\]]*\]"  # SQL Server quotes names in brackets
 _DATABASES_WITH_READ_ONLY_SESSION = ("postgresql", "sqlite", *MYSQL_DATABASES)
 
 
@@ -367,14 +362,9 @@ def explain_why_query_may_write(query: str, database: str) -> str:
     of SELECT … INTO, and a `delete` in a WITH.
     """
     is_read_only = database in _DATABASES_WITH_READ_ONLY_SESSION
-    word_token_pattern = (
-        _MYSQL_WORD_TOKEN_PATTERN
-        if database in MYSQL_DATABASES
-        else _WORD_TOKEN_PATTERN
-        if is_read_only
-        else _WORD_OR_BRACKET_TOKEN_PATTERN
-    )
-    words = [token["word"].lower() for token in word_token_pattern.finditer(query) if token["word"]]
+    token_pattern = _WORD_PATTERN if is_read_only else f"{_BRACKETED_NAME_PATTERN}|{_WORD_PATTERN}"
+    tokens = _compile_sql_pattern(token_pattern, database).finditer(query)
+    words = [token["word"].lower() for token in tokens if token["word"]]
     while words and words[-1] == ";":
         words.pop()
     if not words or words[0] not in _READING_KEYWORDS:

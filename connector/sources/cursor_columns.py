@@ -12,7 +12,7 @@ values (`build_check_sql`).
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 
 from connector.sources.cursor import MYSQL_DATABASES, ColumnType, CursorKind, CursorValue, read_cursor_value
 from connector.texts import escape_to_one_line
@@ -158,14 +158,6 @@ _MYSQL_ISO_PATTERN = (
 )
 
 
-def choose_lowest_bound(database: str) -> object:
-    """Return a bound that is smaller than every value, so that a query returns all rows that have a value.
-
-    In SQLite, numbers are smaller than texts. MySQL compares 0 with a value as a number or as a zero date.
-    """
-    return float("-inf") if database == "sqlite" else 0
-
-
 def build_check_sql(
     database: str, kind: CursorKind, column_type: ColumnType | None, rows_sql: str, columns: Sequence[str], column: str
 ) -> str | None:
@@ -204,20 +196,4 @@ def read_offset(text_bytes: bytes) -> int | None:
     timestamp = read_cursor_value(text, CursorKind.TIMESTAMP) if _DATE_AND_TIME_PATTERN.match(text) else None
     if not isinstance(timestamp, datetime):
         return None
-    offset = timestamp.utcoffset() or timedelta()
-    return int(offset // timedelta(days=1 / _QUARTERS_PER_DAY))
-
-
-def convert_quarter_hours(quarter_hours: float | None) -> timedelta:
-    """Convert a number of quarters of an hour to a timedelta. For example, 4 becomes one hour, and None becomes 0."""
-    return timedelta(days=(quarter_hours or 0) / _QUARTERS_PER_DAY)
-
-
-LARGEST_OFFSET = timedelta(hours=14)
-"""The offset of the zone that is furthest ahead of UTC (Kiribati)."""
-
-
-def convert_session_time(value: datetime) -> datetime:
-    """Return the earliest moment that a time without a zone can mean. The time was read in a session whose zone is
-    unknown."""
-    return value.replace(tzinfo=timezone(LARGEST_OFFSET)).astimezone(UTC)
+    return (timestamp.utcoffset() or timedelta()) // timedelta(minutes=15)

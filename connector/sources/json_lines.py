@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow
-from connector.sources.cell_text import build_frame, build_texts, find_problems, format_list_items
+from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, find_problems, format_list_items
 from connector.sources.encoding import Utf8Stream, format_bytes
 from connector.sources.header_row import build_column_names
 from connector.sources.inputs import Input
@@ -27,7 +27,6 @@ from connector.sources.inputs import Input
 _READ_BYTES = 1 << 22  # bytes that are read at a time: about 20,000 lines
 _MAX_LINE_BYTES = 1 << 20  # the line of a subscriber has a few hundred bytes
 _MAX_ARRAY_BYTES = 1 << 29  # a larger array should be JSON Lines, which needs less memory
-_ARRAY_BATCH_ROWS = 20_000
 _ARRAY_BEGINNING = re.compile(rb"\s*\[\s*[{\]]")
 _SPACE = " \t\n\r"  # the white space of JSON (RFC 8259)
 _MAX_KEYS = 10_000  # a file with more keys probably has one object whose keys are the subscribers
@@ -113,8 +112,8 @@ class JsonSource(CloseableResource):
         if self._array_elements is None:
             yield from self._read_lines()
         else:
-            for first_index in range(0, len(self._array_elements), _ARRAY_BATCH_ROWS):
-                yield self._array_elements[first_index : first_index + _ARRAY_BATCH_ROWS]
+            for first_index in range(0, len(self._array_elements), CHUNK_ROWS):
+                yield self._array_elements[first_index : first_index + CHUNK_ROWS]
 
     def _read_lines(self) -> Iterator[list[tuple[int, bytes]]]:
         """Yield lists of filled lines with their numbers (from 1). A list has about four megabytes."""
@@ -130,8 +129,7 @@ class JsonSource(CloseableResource):
                 if len(text) > _MAX_LINE_BYTES:
                     raise ContentError(
                         f"{self.name}: line {line_number} is longer than {_MAX_LINE_BYTES >> 20} MiB, which is not a "
-                        "row; "
-                        "look in this line for a missing line end"
+                        "row; look in this line for a missing line end"
                     )
             if filled_lines := [
                 (line_number, stripped_text) for line_number, text in numbered_lines if (stripped_text := text.strip())
@@ -156,15 +154,12 @@ class JsonSource(CloseableResource):
         text_columns = [
             build_texts(format_list_items([row.get(key) for row in row_by_line_number.values()])) for key in self._keys
         ]
-        for index, problem_text in find_problems(
-            self.columns, [problems for _, problems in text_columns], used_columns
-        ).items():
+        for index, problem_text in find_problems(self.columns, text_columns, used_columns).items():
             fault_by_line_number[int(row_numbers[index])] = ("encoding", problem_text)
-        for line_number, row in (
-            row_by_line_number.items() if used_columns is not None and self._inner_keys_by_mixed_column else ()
-        ):
-            if object_problem := self._find_unread_object(row, frozenset(used_columns or ())):
-                fault_by_line_number[line_number] = ("json", object_problem)
+        if used_columns is not None and self._inner_keys_by_mixed_column:
+            for line_number, row in row_by_line_number.items():
+                if object_problem := self._find_unread_object(row, frozenset(used_columns)):
+                    fault_by_line_number[line_number] = ("json", object_problem)
         row_mask = np.isin(row_numbers, list(fault_by_line_number), invert=True)
         malformed_rows = tuple(
             MalformedRow(

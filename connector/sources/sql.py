@@ -6,9 +6,9 @@ to read its rows.
 """
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -38,10 +38,7 @@ from connector.sources.cursor_columns import (
     OFFSET_FUNCTION,
     build_check_sql,
     can_compare_texts,
-    choose_lowest_bound,
     convert_bound,
-    convert_quarter_hours,
-    convert_session_time,
     explain_type,
     format_example,
     read_offset,
@@ -61,6 +58,7 @@ _UNREACHABLE_ERROR_PATTERN = re.compile(
 
 _TYPE_ERROR_TEXTS = ("operator does not exist", "Cannot compare values")
 """Texts in errors of databases that cannot compare a column with the cursor."""
+_LARGEST_UTC_OFFSET = timedelta(hours=14)  # the zone that is furthest ahead of UTC (Kiribati)
 _CAST_ADVICE = "; compare :cursor with a column of its type, such as cast(updated_at as timestamp)"
 
 
@@ -245,7 +243,7 @@ class IncrementalSource(CloseableResource):
         which is unknown."""
         is_mysql_timestamp = self._database in MYSQL_DATABASES and self.watch.is_zoned
         if is_mysql_timestamp and isinstance(value, datetime) and value.tzinfo is None:
-            return convert_session_time(value)
+            return value.replace(tzinfo=timezone(_LARGEST_UTC_OFFSET)).astimezone(UTC)
         return value
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
@@ -255,15 +253,8 @@ class IncrementalSource(CloseableResource):
         """
         self.close()
         self.is_read_to_end = False
-        self.watch = replace(
-            self.watch,
-            largest_value=None,
-            missing_value_count=0,
-            wrong_kind_count=0,
-            wrong_kind_example=None,
-            future_value_count=0,
-            future_value_example=None,
-        )
+        watch = self.watch
+        self.watch = CursorWatch(watch.column, watch.kind, watch.now, watch.latest, watch.is_zoned)
         self._source = self._open_query()
         if self._source.columns != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
@@ -304,7 +295,9 @@ class IncrementalSource(CloseableResource):
         column, kind = self.watch.column, self.watch.kind
         if self._query is None:
             columns: tuple[str, ...] = (column,)
-            rows_sql = f"SELECT {self._quote_name(column)} FROM {self._quote_table()}"  # noqa: S608 - names, quoted
+            schema, _, table_name = (self._table or "").rpartition(".")
+            table_sql = ".".join(self._quote_name(part) for part in (schema, table_name) if part)
+            rows_sql = f"SELECT {self._quote_name(column)} FROM {table_sql}"  # noqa: S608 - names, quoted
         else:
             columns, rows_sql = self.columns, self._query.rstrip().rstrip(";")
             if self._database == "sqlite":
@@ -314,29 +307,23 @@ class IncrementalSource(CloseableResource):
         check_sql = build_check_sql(self._database, kind, self._type, rows_sql, columns, column)
         if check_sql is None:
             return timedelta()
-        lowest_bound = (
-            CursorBound(column, kind, choose_lowest_bound(self._database)) if self._query is not None else None
-        )
-        (row,) = self._fetch_rows(build_query(check_sql, lowest_bound, self._database))
-        value_count, example, quarter_hours = tuple(row)
+        # The lowest bound is smaller than every value, so the query returns all rows that have a value.
+        # In SQLite, numbers are smaller than texts. MySQL compares 0 with a value as a number or as a zero date.
+        lowest_bound = CursorBound(column, kind, float("-inf") if self._database == "sqlite" else 0)
+        statement = build_query(check_sql, None if self._query is None else lowest_bound, self._database)
+        url = parse_url(self._url)
+        try:
+            with _build_engine(url).connect() as connection:  # the engine has no pool to dispose of
+                value_count, example, quarter_hours = connection.execute(statement).one()
+        except (sa.exc.SQLAlchemyError, UnicodeError) as error:
+            raise SourceError(f"{self.name}: {explain(error, url)}") from None
         if value_count:
             self._refuse_incomparable_values(int(value_count), example)
-        return convert_quarter_hours(quarter_hours)
+        return timedelta(minutes=15) * (quarter_hours or 0)
 
     def _quote_name(self, name: str) -> str:
         quote_character = "`" if self._database in MYSQL_DATABASES else '"'
         return f"{quote_character}{name.replace(quote_character, quote_character * 2)}{quote_character}"
-
-    def _quote_table(self) -> str:
-        return ".".join(self._quote_name(part) for part in (self._table or "").rpartition(".")[::2] if part)
-
-    def _fetch_rows(self, statement: sa.TextClause) -> Sequence[sa.Row[Any]]:
-        url = parse_url(self._url)
-        try:
-            with _build_engine(url).connect() as connection:  # the engine has no pool to dispose of
-                return connection.execute(statement).fetchall()
-        except (sa.exc.SQLAlchemyError, UnicodeError) as error:
-            raise SourceError(f"{self.name}: {explain(error, url)}") from None
 
     def _refuse_incomparable_values(self, value_count: int, example: object, row_text: str = "") -> NoReturn:
         column, kind = self.watch.column, self.watch.kind
@@ -373,7 +360,7 @@ def _build_engine(url: sa.URL, *, is_in_utc: bool = False) -> sa.Engine:
     engine = databases.build_engine(url)
     if backend == "sqlite":
         sa.event.listen(engine, "connect", _prepare_sqlite)
-    elif backend in ("mysql", "mariadb"):
+    elif backend in MYSQL_DATABASES:
         sa.event.listen(engine, "connect", partial(_prepare_mysql, is_in_utc=is_in_utc))
     elif engine.driver == "psycopg":
         sa.event.listen(engine, "connect", _prepare_psycopg)
