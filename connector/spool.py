@@ -12,7 +12,7 @@ import weakref
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
 import orjson
 import pyarrow as pa
@@ -26,46 +26,32 @@ _SIZE_BYTES = 8  # length of the field with the uncompressed size, which precede
 class _RecordFile(CloseableResource):
     """Records of bytes in a temporary file, by index from 0. The first record creates the file."""
 
-    def __init__(self, content: str) -> None:
-        """Messages use `content` as a name of the records, for example "the rows of the source"."""
-        self._content = content
+    _content: ClassVar[str]  # the name of the records in messages
+
+    def __init__(self) -> None:
         self._file: IO[bytes] | None = None
         self._offsets = array("q", [0])
-        self._is_flushed = False
 
-    def __len__(self) -> int:
-        return len(self._offsets) - 1
-
-    def write(self, records: Sequence[bytes]) -> int:
+    def _write_records(self, records: Sequence[bytes]) -> int:
         """Append records, and return the index of the first new record. Raises RunAborted if the disk is full."""
         try:
             if self._file is None:
                 self._file = tempfile.TemporaryFile()  # noqa: SIM115 - `close` or the end of this object closes the file
                 weakref.finalize(self, self._file.close)
             self._file.write(b"".join(records))
+            self._file.flush()
         except OSError as error:
             raise RunAborted(describe_full_disk(self._content, error)) from None
-        self._is_flushed = False
-        first_index = len(self)
+        first_index = len(self._offsets) - 1
         for record in records:
             self._offsets.append(self._offsets[-1] + len(record))
         return first_index
 
-    def flush(self) -> None:
-        """Write buffered records to the disk. Raises RunAborted if the disk is full."""
-        if self._file is not None and not self._is_flushed:
-            try:
-                self._file.flush()
-            except OSError as error:
-                raise RunAborted(describe_full_disk(self._content, error)) from None
-            self._is_flushed = True
-
-    def read(self, index: int) -> bytes:
-        """Return the record at this index. Raises RunAborted if the file cannot be written or read."""
+    def _read_record(self, index: int) -> bytes:
+        """Return the record at this index. Raises RunAborted if the file cannot be read."""
         start_offset, end_offset = self._offsets[index], self._offsets[index + 1]
         if self._file is None:
             raise IndexError(index)
-        self.flush()
         try:
             return os.pread(self._file.fileno(), end_offset - start_offset, start_offset)
         except OSError as error:
@@ -79,48 +65,37 @@ class _RecordFile(CloseableResource):
         self._file, self._offsets = None, array("q", [0])
 
 
-class Spool(CloseableResource):
+class Spool(_RecordFile):
     """Objects in the order in which they were appended."""
 
-    def __init__(self) -> None:
-        self._records = _RecordFile("the rows of the source")
+    _content = "the rows of the source"
 
     def append(self, spooled_object: object) -> None:
         """Write one object. Raises RunAborted if the disk is full."""
         object_bytes = pickle.dumps(spooled_object, protocol=pickle.HIGHEST_PROTOCOL)
         size_field = len(object_bytes).to_bytes(_SIZE_BYTES, "little")
-        self._records.write([size_field + pa.compress(object_bytes, codec="lz4", asbytes=True)])
-        self._records.flush()
+        self._write_records([size_field + pa.compress(object_bytes, codec="lz4", asbytes=True)])
 
     def read(self) -> Iterator[Any]:
         """Yield all objects in their order. Raises RunAborted if the file cannot be read."""
-        for index in range(len(self._records)):
-            record = self._records.read(index)
+        for index in range(len(self._offsets) - 1):
+            record = self._read_record(index)
             uncompressed_size = int.from_bytes(record[:_SIZE_BYTES], "little")
             yield pickle.loads(pa.decompress(record[_SIZE_BYTES:], uncompressed_size, codec="lz4"))  # noqa: S301 - written by this process
 
-    def close(self) -> None:
-        """Delete all objects. A second call does nothing."""
-        self._records.close()
 
-
-class SpooledValues(CloseableResource):
+class SpooledValues(_RecordFile):
     """Rows of JSON values, by index from 0."""
 
-    def __init__(self) -> None:
-        self._records = _RecordFile("values that the run reads again")
+    _content = "values that the run reads again"
 
     def add(self, rows: Iterable[Sequence[object]]) -> int:
         """Append rows, and return the index of the first new row. Raises RunAborted if the disk is full."""
-        return self._records.write([encode_values(row) for row in rows])
+        return self._write_records([encode_values(row) for row in rows])
 
     def read(self, index: int) -> list[Any]:
-        """Return the row at this index. Raises RunAborted if the file cannot be written or read."""
-        return decode_values(self._records.read(index))
-
-    def close(self) -> None:
-        """Delete all rows. A second call does nothing."""
-        self._records.close()
+        """Return the row at this index. Raises RunAborted if the file cannot be read."""
+        return decode_values(self._read_record(index))
 
 
 def describe_full_disk(content: str, error: OSError) -> str:

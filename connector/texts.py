@@ -5,6 +5,7 @@ characters, or marks that change the direction of writing. These hidden characte
 that a person reads. So an escape replaces each hidden character.
 """
 
+import json
 import re
 from textwrap import TextWrapper
 
@@ -49,17 +50,11 @@ def escape_to_one_line(text: str) -> str:
 
 def escape_json(text: str) -> str:
     """Replace each hidden character in a JSON text by a JSON escape."""
-    return _HIDDEN_CHARACTER.sub(lambda match: "".join(f"\\u{unit:04x}" for unit in _list_utf16_units(match[0])), text)
+    return _HIDDEN_CHARACTER.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _escape_match(match: re.Match[str]) -> str:
     return ascii(match[0])[1:-1]
-
-
-def _list_utf16_units(character: str) -> list[int]:
-    """Return the UTF-16 units of a character. A character beyond U+FFFF has two units."""
-    utf16_bytes = character.encode("utf-16-be", "surrogatepass")
-    return [int.from_bytes(utf16_bytes[start : start + 2], "big") for start in range(0, len(utf16_bytes), 2)]
 
 
 # Cells of spreadsheets

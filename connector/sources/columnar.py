@@ -167,7 +167,6 @@ def _format_series(series: pd.Series) -> TextColumn:
 
 
 def _convert_cell(value: object) -> object:
-    """Return the Python value of a cell of a DataFrame."""
     if isinstance(value, np.floating):
         return float(str(value))  # the 64-bit float with the same decimal digits
     if isinstance(value, np.generic):

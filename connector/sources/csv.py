@@ -56,12 +56,7 @@ _MAX_SHOWN_BYTES = 1 << 16  # the rejects file shows only the beginning of a lon
 # Bytes that are decoded at a time, because Python copies all later bytes at each invalid byte.
 _DECODED_PIECE_BYTES = 1 << 16
 # With these faults, a record may include later lines of the file.
-_CODES_OF_MULTILINE_FAULTS = (
-    "stray_quote",
-    "unclosed_quote",
-    "oversized",
-)
-_REPLACEMENT_BYTES = REPLACEMENT_CHARACTER.encode()
+_CODES_OF_MULTILINE_FAULTS = ("stray_quote", "unclosed_quote", "oversized")
 _MAX_HELD_BYTES = 1 << 24  # a longer record has a quote that is never closed
 
 
@@ -111,17 +106,14 @@ class CsvSource(CloseableResource):
         delimiter_hint = first_line.strip(b'\r"')
         if len(delimiter_hint) == 5 and delimiter_hint.lower().startswith(b"sep="):
             # This is a line such as `sep=;`, which Excel reads above the header.
-            byte_count_above_header, hinted_delimiter = (
-                len(first_line + line_end),
-                parse_delimiter(chr(delimiter_hint[4])),
-            )
+            byte_count_above_header = len(first_line + line_end)
+            hinted_delimiter = parse_delimiter(chr(delimiter_hint[4]))
         text = first_bytes[byte_count_above_header:].decode("utf-8", "replace")
         line_count_above_header = count_lines(first_bytes[:byte_count_above_header])
         if (quoted_line_number := find_line_in_single_quotes(text)) is not None:
             raise SourceError(
                 f"{self.name}: line {line_count_above_header + quoted_line_number}: the header's cells stand in single "
-                "quotes. "
-                f"{_SAVE_ADVICE}"
+                f"quotes. {_SAVE_ADVICE}"
             )
         chosen_delimiter = delimiter or hinted_delimiter or decide_delimiter(text, is_whole_file=is_whole_file)
         title_count = count_titles(text, chosen_delimiter)
@@ -148,9 +140,7 @@ class CsvSource(CloseableResource):
         # The mean length of the first lines shows how many bytes a chunk needs.
         chunk_size_estimate = _TARGET_CHUNK_ROWS * len(first_rows) // max(1, first_rows.count(b"\n"))
         self._block_bytes = chunk_size or min(max(chunk_size_estimate, _MIN_BLOCK_BYTES), _MAX_BLOCK_BYTES)
-        self._messages = []
-        if self._stream.remark is not None:
-            self._messages.append(f"{self.name}: {self._stream.remark}")
+        self._messages = [] if self._stream.remark is None else [f"{self.name}: {self._stream.remark}"]
         if title_count:
             self._messages.append(f"{self.name}: titles above its header were left out (lines: {title_count})")
         if rows_have_trailing_delimiters:
@@ -166,8 +156,7 @@ class CsvSource(CloseableResource):
         ]
         file_size, previous_read_share = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
         for line_number, block, records in self._read_blocks():
-            file_problem = find_file_problem(block, records, self._dialect)
-            if file_problem is not None:
+            if (file_problem := find_file_problem(block, records, self._dialect)) is not None:
                 index, problem = file_problem
                 first_line_number = line_number + count_lines(block[: int(records.starts[index])])
                 raise ContentError(
@@ -181,7 +170,7 @@ class CsvSource(CloseableResource):
             row_count = 0
             block_row_count = max(len(parsed_block.indices) + len(parsed_block.failures), 1)
             for chunk in self._build_chunks(block, records, parsed_block, line_number, previous_row_number):
-                row_count += len(chunk.row_numbers) + len(chunk.malformed_rows)
+                row_count += chunk.record_count
                 yield replace(
                     chunk,
                     messages=messages,
@@ -231,16 +220,13 @@ class CsvSource(CloseableResource):
         first_bytes = self._stream.read(_HEAD_BYTES)
         if not first_bytes.startswith(self._bytes_above_rows):
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
-        first_rows_stream, line_number = (
-            BytesIO(first_bytes[len(self._bytes_above_rows) :]),
-            1 + count_lines(self._bytes_above_rows),
-        )
+        first_rows_stream = BytesIO(first_bytes[len(self._bytes_above_rows) :])
+        line_number = 1 + count_lines(self._bytes_above_rows)
         block, requested_size, is_at_end = b"", self._block_bytes, False
         while block or not is_at_end:
             while len(block) < requested_size and not is_at_end:
-                new_bytes = first_rows_stream.read(requested_size - len(block)) or self._stream.read(
-                    requested_size - len(block)
-                )
+                missing_size = requested_size - len(block)
+                new_bytes = first_rows_stream.read(missing_size) or self._stream.read(missing_size)
                 is_at_end = not new_bytes
                 block += new_bytes
             records = find_records(block, self._dialect.delimiter, is_last=is_at_end)
@@ -252,8 +238,7 @@ class CsvSource(CloseableResource):
             elif len(block) >= _MAX_HELD_BYTES:
                 raise ContentError(
                     f"{self.name}: the record that begins on line {line_number} is longer than "
-                    f"{_MAX_HELD_BYTES >> 20} MiB; "
-                    f"look in this record for a quote that is never closed. {_SAVE_ADVICE}"
+                    f"{_MAX_HELD_BYTES >> 20} MiB; look in this record for a quote that is never closed. {_SAVE_ADVICE}"
                 )
             else:
                 requested_size = min(2 * len(block), _MAX_HELD_BYTES)
@@ -329,8 +314,7 @@ def open_csv(
 _MESSAGE_BY_CODE = {
     "ambiguous_quote": (
         "has quotes inside an unquoted cell, and a delimiter between these quotes, so the end of the cell is not "
-        "certain; "
-        'quote the whole cell, and write the quotes in it twice: "Ann""Lee, Jr"""'
+        'certain; quote the whole cell, and write the quotes in it twice: "Ann""Lee, Jr"""'
     ),
     "stray_quote": (
         "a quote closes a cell, and more text follows in the cell; write a quote within a quoted cell twice, as in "
@@ -396,18 +380,16 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
         blank_mask[index] |= block[records.starts[index] : records.stops[index]] == delimiters_only_record
     code_by_index = dict.fromkeys(_find_record_indices(records, records.ambiguous_quotes), "ambiguous_quote")
     code_by_index |= dict.fromkeys(_find_record_indices(records, records.stray_quotes), "stray_quote")
+    if records.is_unclosed:
+        code_by_index[len(records) - 1] = "unclosed_quote"
+    code_by_index |= dict.fromkeys(np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist(), "oversized")
     failure_by_index = {index: (code, _MESSAGE_BY_CODE[code]) for index, code in code_by_index.items()}
     decoding_failures = _find_decoding_failures(block, records, dialect)
-    if records.is_unclosed:
-        failure_by_index[len(records) - 1] = ("unclosed_quote", _MESSAGE_BY_CODE["unclosed_quote"])
-    oversized_indices = np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist()
-    failure_by_index |= dict.fromkeys(oversized_indices, ("oversized", _MESSAGE_BY_CODE["oversized"]))
     parsed_mask = ~blank_mask
     parsed_mask[list(failure_by_index)] = False
     parsed_indices = np.flatnonzero(parsed_mask)
-    table, width_by_row = _read_table(
-        _select_parseable_records(block, records, parsed_mask, decoding_failures), dialect
-    )
+    parseable_records = _select_parseable_records(block, records, parsed_mask, decoding_failures)
+    table, width_by_row = _read_table(parseable_records, dialect)
     expected_width_text = f"the header has {dialect.width}"
     if dialect.has_trailing_delimiters:
         regular_row_indices = np.delete(np.arange(table.num_rows + len(width_by_row)), list(width_by_row))
@@ -424,9 +406,7 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
     indices = np.delete(parsed_indices, list(width_by_row))
     readable_indices = _find_readable_records(table, indices, decoding_failures, used_indices)
-    failure_by_index |= {
-        index: problem for index, problem in decoding_failures.items() if index not in readable_indices
-    }
+    failure_by_index |= {index: fault for index, fault in decoding_failures.items() if index not in readable_indices}
     row_mask = ~np.isin(indices, list(failure_by_index))
     return ParsedBlock(table.filter(pa.array(row_mask)), indices[row_mask], failure_by_index)
 
@@ -441,9 +421,8 @@ def _select_parseable_records(
         start_offset, end_offset = int(records.starts[index]), int(records.next_starts[index])
         pieces.append(block[previous_end:start_offset])
         if parsed_mask[index]:
-            pieces.append(
-                block[start_offset:end_offset].replace(b"\0", _REPLACEMENT_BYTES).decode("utf-8", "replace").encode()
-            )
+            text = block[start_offset:end_offset].decode("utf-8", "replace")
+            pieces.append(text.replace("\0", REPLACEMENT_CHARACTER).encode())
         previous_end = end_offset
     return b"".join([*pieces, block[previous_end:]]) if previous_end else block
 
@@ -461,7 +440,6 @@ def _find_readable_records(
 
 
 def _find_record_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:
-    """Return the indices of the records that contain these positions."""
     indices: list[int] = np.unique(np.searchsorted(records.next_starts, positions, side="right")).tolist()
     return indices
 
@@ -481,12 +459,9 @@ def _find_decoding_failures(block: bytes, records: Records, dialect: CsvDialect)
         except UnicodeDecodeError as error:
             undecodable_offset = offset + error.start
             index = int(np.searchsorted(records.next_starts, undecodable_offset, side="right"))
-            is_utf_8 = dialect.encoding == "utf-8"
-            problem_text = (
-                f"byte 0x{block[undecodable_offset]:02X} is not UTF-8"
-                if is_utf_8
-                else f"holds bytes that are not {dialect.encoding}"
-            )
+            problem_text = f"holds bytes that are not {dialect.encoding}"
+            if dialect.encoding == "utf-8":
+                problem_text = f"byte 0x{block[undecodable_offset]:02X} is not UTF-8"
             advice = f"if the file is in another encoding, name it: {advise_encoding(dialect.advised_encoding)}"
             failure_by_index[index] = ("encoding", f"{problem_text}; {advice}")
             offset = int(records.next_starts[index])

@@ -46,9 +46,7 @@ def find_records(block: bytes, delimiter: str, *, is_last: bool) -> Records:
     if is_last and len(block) > (next_starts[-1] if len(next_starts) else 0):
         stops, next_starts = np.append(stops, len(block)), np.append(next_starts, len(block))
     starts = np.concatenate([np.zeros(min(1, len(next_starts)), dtype=np.int64), next_starts[:-1]])
-    is_unclosed = (
-        is_last and bool(len(quotes.closing_quotes)) and bool(quotes.closing_quotes[-1] == _NO_CLOSING_POSITION)
-    )
+    is_unclosed = is_last and _NO_CLOSING_POSITION in quotes.closing_quotes[-1:]
     last_record_end = next_starts[-1] if len(next_starts) else 0
     stray_quotes = quotes.stray_quotes[quotes.stray_quotes < last_record_end]
     indented_quotes = quotes.indented_quotes[quotes.indented_quotes < last_record_end]
@@ -169,11 +167,8 @@ def _match_quotes_in_loop(
     array operations cannot match the quotes if unquoted cells have quotes or text follows a closing quote."""
     opening_quotes: list[int] = []
     closing_quotes: list[int] = []
-    positions, cell_start_flags, doubled_quote_flags = (
-        quotes.tolist(),
-        cell_start_mask.tolist(),
-        doubled_quote_mask.tolist(),
-    )
+    positions, cell_start_flags = quotes.tolist(), cell_start_mask.tolist()
+    doubled_quote_flags = doubled_quote_mask.tolist()
     index, quote_count = 0, len(positions)
     while index < quote_count:
         if not cell_start_flags[index]:

@@ -131,12 +131,9 @@ def read_cursor_value(value: object, kind: CursorKind) -> CursorValue | None:
                 return None
             return whole_number if abs(whole_number) <= _LARGEST_INTEGER else None
         if isinstance(decoded_value, datetime):  # pandas has a subclass of datetime with nanoseconds
-            is_standard_datetime = type(decoded_value) is datetime
-            timestamp = (
-                decoded_value
-                if is_standard_datetime
-                else datetime.fromisoformat(decoded_value.isoformat(timespec="microseconds"))
-            )
+            timestamp = decoded_value
+            if type(decoded_value) is not datetime:
+                timestamp = datetime.fromisoformat(decoded_value.isoformat(timespec="microseconds"))
         elif isinstance(decoded_value, date):
             timestamp = datetime.combine(decoded_value, time.min)
         elif isinstance(decoded_value, str) and _DAY_PATTERN.match(decoded_value.strip()):

@@ -180,10 +180,8 @@ def open_duckdb(
     cursor_sql = f"${CURSOR}"
     if cursor_bound.value is None:
         cursor_sql = f"CAST({cursor_sql} AS {_SQL_TYPE_BY_KIND[cursor_bound.kind]})"
-    query_sql = replace_cursor(query, "duckdb", cursor_sql)
-    return DuckdbSource(
-        path, query_sql, {CURSOR: cursor_bound.value} if uses_cursor(query, "duckdb") else {}, cursor_watch
-    )
+    query_parameters = {CURSOR: cursor_bound.value} if uses_cursor(query, "duckdb") else {}
+    return DuckdbSource(path, replace_cursor(query, "duckdb", cursor_sql), query_parameters, cursor_watch)
 
 
 def _quote_name(identifier: str) -> str:

@@ -18,7 +18,7 @@ import codecs
 import re
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from typing import BinaryIO
@@ -187,11 +187,10 @@ class Utf8Stream:
     def read(self, size: int) -> bytes:
         """Return about `size` bytes, or no bytes at the end of the text. Raises SourceError."""
         pieces: list[bytes] = []
-        missing_size = size
-        while missing_size > 0:
-            piece = self._read_piece(min(missing_size, _READ_BYTES))
+        while size > 0:
+            piece = self._read_piece(min(size, _READ_BYTES))
             pieces.append(self._convert_to_utf8(piece))
-            missing_size -= len(pieces[-1])
+            size -= len(pieces[-1])
             if not piece:
                 break
         return b"".join(pieces)
@@ -208,9 +207,11 @@ class Utf8Stream:
             ("utf-16-le", piece[1::2], piece[::2]),
             ("utf-16-be", piece[::2], piece[1::2]),
         ):
-            if zero_bytes.count(0) > _UTF_16_MIN_ZERO_SHARE * len(zero_bytes) and other_bytes.count(
-                0
-            ) <= _UTF_16_MAX_STRAY_SHARE * len(other_bytes):
+            max_stray_count = _UTF_16_MAX_STRAY_SHARE * len(other_bytes)
+            if (
+                zero_bytes.count(0) > _UTF_16_MIN_ZERO_SHARE * len(zero_bytes)
+                and other_bytes.count(0) <= max_stray_count
+            ):
                 self.remark = f"read as {utf_16_encoding}, recognised by its zero bytes, because it has no BOM"
                 return utf_16_encoding
         if piece.startswith(tuple(signature for signature, _ in _BINARY_BEGINNINGS)) or _has_many_control_bytes(piece):
@@ -227,16 +228,14 @@ class Utf8Stream:
             self.advised_encoding = encoding_guess.likeliest_encoding
             self.remark = (
                 f"its encoding is not certain: {encoding_guess.reason}. Rows with characters outside ASCII were not "
-                "read; "
-                f"name the encoding and run again: {advise_encoding(self.advised_encoding)}"
+                f"read; name the encoding and run again: {advise_encoding(self.advised_encoding)}"
             )
             return "utf-8"
         if encoding_guess.encoding != "utf-8":
             self._is_guessed = True
             self.remark = (
                 f"read as {encoding_guess.encoding}, found by its words ({', '.join(encoding_guess.sample)}); if "
-                "these words are wrong, name "
-                f"the encoding: {advise_encoding('NAME')}"
+                f"these words are wrong, name the encoding: {advise_encoding('NAME')}"
             )
         return encoding_guess.encoding
 
@@ -262,10 +261,8 @@ class Utf8Stream:
 def decide_encoding(text_bytes: bytes) -> EncodingGuess:
     """Return the encoding of a text with some bytes beyond ASCII."""
     decoded_text = text_bytes.decode("utf-8", "surrogateescape")
-    valid_count, invalid_count = (
-        len(_VALID_CHARACTERS_PATTERN.findall(decoded_text)),
-        len(_INVALID_BYTES_PATTERN.findall(decoded_text)),
-    )
+    valid_count = len(_VALID_CHARACTERS_PATTERN.findall(decoded_text))
+    invalid_count = len(_INVALID_BYTES_PATTERN.findall(decoded_text))
     if valid_count and invalid_count <= _MAX_INVALID_BYTES_PER_VALID_CHARACTER * valid_count:
         # Damaged UTF-8 counts as UTF-8, and only the rows with invalid bytes are malformed.
         return EncodingGuess("utf-8")
@@ -291,14 +288,9 @@ def decide_encoding(text_bytes: bytes) -> EncodingGuess:
     )
     if other_candidates and other_candidates[0].rating >= (1 - min_rating_lead) * best_candidate.rating:
         second_candidate = other_candidates[0]
-        differing_index = next(
-            (index for index, word in enumerate(best_candidate.words) if word != second_candidate.words[index]), 0
-        )
-        candidate_texts = [
-            f"{candidate.encoding} ({candidate.words[differing_index]})"
-            for candidate in (best_candidate, second_candidate)
-        ]
-        reason = f"it may be {' or '.join(candidate_texts)}"
+        word_pairs = zip(best_candidate.words, second_candidate.words, strict=True)
+        best_word, second_word = next((word, other_word) for word, other_word in word_pairs if word != other_word)
+        reason = f"it may be {best_candidate.encoding} ({best_word}) or {second_candidate.encoding} ({second_word})"
         return EncodingGuess(None, likeliest_encoding=best_candidate.encoding, reason=reason)
     sample: list[str] = []
     sample_letters: set[str] = set()
@@ -330,12 +322,12 @@ def format_bytes(record: bytes) -> str:
     )
 
 
-def advise_encoding(name: str = "cp1252") -> str:
+def advise_encoding(name: str) -> str:
     """Return the option and the job key that set a file's encoding, with `name` as the value."""
     return f"--encoding {name}, or source.file.encoding in a job"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _CandidateEncoding:
     """An encoding that the text may have. `words` are the words decoded in this encoding. `rating` is a number without
     a unit."""
@@ -343,7 +335,7 @@ class _CandidateEncoding:
     encoding: str
     words: tuple[str, ...]
     impossible_word_share: float
-    rating: float
+    rating: float = 0.0
 
 
 def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_CandidateEncoding]:
@@ -373,11 +365,10 @@ def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_Candida
         alphabet_share = max(
             sum(letters <= alphabet for letters in rated_letter_sets) for alphabet in _ALPHABETS_BY_ENCODING[encoding]
         ) / len(decoded_words)
-        rating = rating_by_encoding.get(encoding, 0.0) * alphabet_share**_ALPHABET_SHARE_POWER
-        previous_candidate = candidate_by_words.get(
-            decoded_words, _CandidateEncoding(encoding, decoded_words, impossible_word_share, 0.0)
+        candidate = candidate_by_words.setdefault(
+            decoded_words, _CandidateEncoding(encoding, decoded_words, impossible_word_share)
         )
-        candidate_by_words[decoded_words] = replace(previous_candidate, rating=previous_candidate.rating + rating)
+        candidate.rating += rating_by_encoding.get(encoding, 0.0) * alphabet_share**_ALPHABET_SHARE_POWER
     smallest_impossible_word_share = min(
         (candidate.impossible_word_share for candidate in candidate_by_words.values()), default=0.0
     )
@@ -402,11 +393,12 @@ def _is_possible_word(word: str) -> bool:
     words have them.
     """
     for word_part in word.split("\u00a0"):
-        if any(_get_category(character) in ("Cc", "Cn", "Co", "Cs", "Lm", "Mn") for character in word_part):
+        if any(unicodedata.category(character) in ("Cc", "Cn", "Co", "Cs", "Lm", "Mn") for character in word_part):
             return False
-        if not _LONE_ACCENTS.isdisjoint(word_part):
-            return False
-        if len({script for character in word_part if (script := _get_script(character))}) > 1:
+        if (
+            not _LONE_ACCENTS.isdisjoint(word_part)
+            or len({script for character in word_part if (script := _get_script(character))}) > 1
+        ):
             return False
         for index, character in enumerate(word_part):
             previous_text, next_text = word_part[index - 1 : index], word_part[index + 1 : index + 2]
@@ -416,7 +408,7 @@ def _is_possible_word(word: str) -> bool:
                 return False
             if character.isupper() and not character.isascii() and previous_text.isalpha() and next_text.islower():
                 return False
-            if character.isascii() or _get_category(character)[0] in "LM" or not next_text.isalpha():
+            if character.isascii() or unicodedata.category(character)[0] in "LM" or not next_text.isalpha():
                 continue
             if character not in (_JOINING_CHARACTERS if previous_text.isalpha() else _OPENING_CHARACTERS):
                 return False
@@ -429,15 +421,10 @@ def _find_letters(word: str) -> frozenset[str]:
 
 
 @lru_cache(maxsize=4096)
-def _get_category(character: str) -> str:
-    return unicodedata.category(character)
-
-
-@lru_cache(maxsize=4096)
 def _get_script(character: str) -> str | None:
     """Return the script of a letter (LATIN, CYRILLIC, …), which is the first word of the letter's Unicode name. Return
     None for a character without a script."""
-    if _get_category(character)[0] not in "LM":
+    if unicodedata.category(character)[0] not in "LM":
         return None
     script = unicodedata.name(character, "").partition(" ")[0]
     return None if script in ("COMBINING", "MODIFIER", "FEMININE", "MASCULINE", "MICRO") else script

@@ -9,11 +9,10 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Literal, get_args
 
 import pandas as pd
 
-from connector.choices import FILE_FORMATS
+from connector.choices import FILE_FORMATS, FileFormat
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, CloseableResource, Source, closed_on_error
 from connector.sources.cell_text import TEXT
@@ -21,7 +20,6 @@ from connector.sources.csv import open_csv
 from connector.sources.inputs import Input, exists, open_input
 from connector.stores import StoreError, find_objects, is_url, parse_store_url
 
-FileFormat = Literal["csv", "tsv", "excel", "parquet", "jsonl"]
 AUTO = "auto"
 
 _FORMAT_BY_BEGINNING: tuple[tuple[bytes, FileFormat], ...] = (
@@ -94,19 +92,12 @@ def _open_format(source_input: Input, format_option: str, encoding: str, delimit
     if file_format == "tsv" and format_option == AUTO and delimiter != AUTO:
         file_format = "csv"  # the option `delimiter` overrules the suffix `.tsv`, which means a tab
     option_values = {"delimiter": delimiter, "encoding": encoding, "sheet": sheet}
-    wrong_option = next(
-        (
-            key
-            for key in _FORMATS_BY_OPTION
-            if option_values[key] not in (None, AUTO) and file_format not in _FORMATS_BY_OPTION[key]
-        ),
-        "",
-    )
-    if wrong_option:
-        raise ConfigurationError(
-            f"{source_input.name}: is read as {file_format}, which has no {wrong_option}: leave {wrong_option} out, or "
-            "name the right format"
-        )
+    for key, formats in _FORMATS_BY_OPTION.items():
+        if option_values[key] not in (None, AUTO) and file_format not in formats:
+            raise ConfigurationError(
+                f"{source_input.name}: is read as {file_format}, which has no {key}: leave {key} out, or name the "
+                "right format"
+            )
     if file_format == "excel":
         # Imported here, because a CSV file needs no library of other formats.
         from connector.sources.workbook import open_workbook
@@ -177,13 +168,12 @@ class MatchedFiles(CloseableResource):
                         f"{path}: has changed since the run began. Wait until the file is complete, and run again"
                     )
                 for chunk in source.read_chunks(used_columns):
-                    read_share = (
-                        None if chunk.read_share is None else (index + chunk.read_share) / len(self.columns_by_file)
-                    )
+                    if chunk.read_share is not None:
+                        chunk = replace(chunk, read_share=(index + chunk.read_share) / len(self.columns_by_file))
                     if tuple(chunk.frame.columns) != self.columns:
                         frame = chunk.frame.reindex(columns=pd.Index(self.columns)).astype(TEXT)
                         chunk = replace(chunk, frame=frame)
-                    yield replace(chunk, read_share=read_share)
+                    yield chunk
 
     def close(self) -> None:
         """Close the open file, if there is one. A second call does nothing."""
@@ -204,8 +194,8 @@ def refuse_missing_columns(source: Source, columns: Sequence[str]) -> None:
         )
         raise ConfigurationError(
             f"{path}: has no column {name}, which other files of {source.name} have{further_columns_message}; its "
-            "columns: "
-            f"{', '.join(columns_by_file[path])}. Give every file the columns that are mapped, or narrow the pattern"
+            f"columns: {', '.join(columns_by_file[path])}. Give every file the columns that are mapped, or narrow the "
+            "pattern"
         )
 
 
@@ -230,14 +220,11 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
             )
         if detected_format is None and format_option in _NAME_BY_FORMAT:
             raise SourceError(f"{name}: is not {_NAME_BY_FORMAT[format_option]}; use format auto, or the right format")
-        return next(file_format for file_format in get_args(FileFormat) if file_format == format_option)
+        return next(file_format for file_format in FILE_FORMATS if file_format == format_option)
     if detected_format is not None:
         return detected_format
-    text = (
-        first_bytes.removeprefix(next((bom for bom in _BOMS if first_bytes.startswith(bom)), b""))
-        .replace(b"\0", b"")
-        .lstrip()
-    )
+    bom = next((bom for bom in _BOMS if first_bytes.startswith(bom)), b"")
+    text = first_bytes.removeprefix(bom).replace(b"\0", b"").lstrip()
     if _MARKUP_BEGINNING.match(text):
         raise SourceError(
             f"{name}: is a web page or XML, whatever its name says; open it in a spreadsheet, save it as .xlsx or CSV"

@@ -33,12 +33,10 @@ def find_line_in_single_quotes(text: str) -> int | None:
     line_number, line = next(
         ((line_number, line) for line_number, line in enumerate(text.splitlines(), 1) if line.strip()), (0, "")
     )
-    rows = (line.strip().split(delimiter) for delimiter in DELIMITERS)
-    return (
-        line_number
-        if any(all(_CELL_IN_SINGLE_QUOTES_PATTERN.fullmatch(cell) for cell in cells) for cells in rows)
-        else None
-    )
+    for delimiter in DELIMITERS:
+        if all(_CELL_IN_SINGLE_QUOTES_PATTERN.fullmatch(cell) for cell in line.strip().split(delimiter)):
+            return line_number
+    return None
 
 
 def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
@@ -51,30 +49,21 @@ def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
     Otherwise the first lines are probably titles. Then the most frequent count takes the place of the count in the
     first record. If no record has a delimiter, return a comma.
     """
-    widths_by_delimiter: dict[str, list[int]] = {}
-    for delimiter in DELIMITERS:
-        widths_by_delimiter[delimiter] = [
-            len(cells) for cells in _read_records(text, delimiter, is_whole_file=is_whole_file)
-        ] or [0]
+    widths_by_delimiter = {
+        delimiter: [len(cells) for cells in _read_records(text, delimiter, is_whole_file=is_whole_file)] or [0]
+        for delimiter in DELIMITERS
+    }
 
-    def rate_delimiter(delimiter: str, width: int) -> float:
-        return (width - 1) * widths_by_delimiter[delimiter].count(width) / len(widths_by_delimiter[delimiter])
+    def rate(widths: Sequence[int], width: int) -> float:
+        return (width - 1) * widths.count(width) / len(widths)
 
-    best_header_delimiter = max(
-        DELIMITERS, key=lambda delimiter: rate_delimiter(delimiter, widths_by_delimiter[delimiter][0])
+    header_delimiter, header_widths = max(widths_by_delimiter.items(), key=lambda item: rate(item[1], item[1][0]))
+    if header_widths.count(header_widths[0]) > len(header_widths) / 2 and header_widths[0] > 1:
+        return header_delimiter
+    row_delimiter, row_widths = max(
+        widths_by_delimiter.items(), key=lambda item: rate(item[1], _find_common_width(item[1]))
     )
-    if (
-        widths_by_delimiter[best_header_delimiter].count(widths_by_delimiter[best_header_delimiter][0])
-        > len(widths_by_delimiter[best_header_delimiter]) / 2
-        and widths_by_delimiter[best_header_delimiter][0] > 1
-    ):
-        return best_header_delimiter
-    best_row_delimiter = max(
-        DELIMITERS, key=lambda delimiter: rate_delimiter(delimiter, _find_common_width(widths_by_delimiter[delimiter]))
-    )
-    return (
-        best_row_delimiter if _find_common_width(widths_by_delimiter[best_row_delimiter]) > 1 else best_header_delimiter
-    )
+    return row_delimiter if _find_common_width(row_widths) > 1 else header_delimiter
 
 
 def _find_common_width(widths: Sequence[int]) -> int:
@@ -160,13 +149,11 @@ def build_column_names(names: Sequence[str]) -> tuple[str, ...]:
     """Return the names, trimmed and unique. An empty name is replaced by `column N` (from 1), and a second `Email` by
     `Email (2)`."""
     trimmed_names = [name.strip() or f"column {column_number}" for column_number, name in enumerate(names, start=1)]
-    trimmed_name_set, unique_names = set(trimmed_names), []
-    used_names: set[str] = set()
+    trimmed_name_set, unique_names = set(trimmed_names), dict[str, None]()
     for name in trimmed_names:
         unique_name, suffix_number = name, 1
-        while unique_name in used_names or (suffix_number > 1 and unique_name in trimmed_name_set):
+        while unique_name in unique_names or (suffix_number > 1 and unique_name in trimmed_name_set):
             suffix_number += 1
             unique_name = f"{name} ({suffix_number})"
-        used_names.add(unique_name)
-        unique_names.append(unique_name)
+        unique_names[unique_name] = None
     return tuple(unique_names)

@@ -41,10 +41,7 @@ _ZIP_BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")  # an archive with files, and a
 _PACKING_SUFFIX = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
 _MAX_SHOWN_NAMES = 20  # files of an archive that a message names
 # Files that show that a zip archive is an .xlsx, or an .ods, which is refused.
-_DOCUMENT_PARTS = {
-    "[Content_Types].xml",
-    "content.xml",
-}
+_DOCUMENT_PARTS = {"[Content_Types].xml", "content.xml"}
 
 _MAX_UNPACKING_FACTOR = 500  # a list of subscribers unpacks to 10 times its size, a zip bomb to 1,000 times
 _ALWAYS_ALLOWED_BYTES = 1 << 26  # 64 MiB: a short file that repeats one line is not a zip bomb
@@ -86,11 +83,9 @@ class Input(CloseableResource):
         if current_state is None or self.state is None or current_state == self.state:
             return
         (old_size, _), (current_size, _) = self.state, current_state
-        change_message = (
-            "its size is the same"
-            if current_size == old_size
-            else f"its size was {old_size:,} bytes and is now {current_size:,} bytes"
-        )
+        change_message = f"its size was {old_size:,} bytes and is now {current_size:,} bytes"
+        if current_size == old_size:
+            change_message = "its size is the same"
         raise SourceError(
             f"{self.name}: has changed since it was opened ({change_message}), so another program may still be writing "
             "the data, and the last row may be incomplete. Wait until the data are complete, then run again"
@@ -177,11 +172,8 @@ def _open_without_unpacking(location: str) -> Input:
         raise SourceError(f"{source_name}: cannot be opened: {reason}") from None
     if location == STANDARD_INPUT or not Path(location).is_file():
         with file as pipe_file:
-            return Input(
-                source_name,
-                source_name,
-                _copy_to_temporary_file(iter(lambda: pipe_file.read(_COPY_BLOCK_BYTES), b""), source_name),
-            )
+            pieces = iter(lambda: pipe_file.read(_COPY_BLOCK_BYTES), b"")
+            return Input(source_name, source_name, _copy_to_temporary_file(pieces, source_name))
     # A second descriptor, because pyarrow closes a file after unpacking.
     origin = os.fdopen(os.dup(file.fileno()), "rb")
     return Input(source_name, source_name, file, origin, _read_origin_state(file))
@@ -190,13 +182,10 @@ def _open_without_unpacking(location: str) -> Input:
 def _unpack_input(packed_input: Input, member_name: str | None) -> Input:
     """Unpack an input if it is packed. A workbook, which is also a zip archive, is returned unchanged."""
     name, file, first_bytes = packed_input.name, packed_input.file, packed_input.first_bytes
-    if (
-        first_bytes.startswith(_ZIP_BEGINNINGS)
-        and (member_info := _choose_member(packed_input, member_name)) is not None
-    ):
+    if first_bytes.startswith(_ZIP_BEGINNINGS) and (member := _choose_member(packed_input, member_name)) is not None:
         with zipfile.ZipFile(file) as archive:
-            pieces = _read_pieces(lambda: archive.open(member_info).read, name, member_info.compress_size)
-            return Input(name, member_info.filename, _copy_to_temporary_file(pieces, name))
+            pieces = _read_pieces(lambda: archive.open(member).read, name, member.compress_size)
+            return Input(name, member.filename, _copy_to_temporary_file(pieces, name))
     if member_name is not None:
         raise SourceError(f"{name}: is not a ZIP archive, so it does not contain {member_name}; name only the file")
     if first_bytes.startswith(_GZIP_BEGINNING):
@@ -207,11 +196,8 @@ def _unpack_input(packed_input: Input, member_name: str | None) -> Input:
         open_stream = lambda: pa.CompressedInputStream(file, "zstd").read  # noqa: E731
     else:
         return packed_input
-    return Input(
-        name,
-        _PACKING_SUFFIX.sub("", name),
-        _copy_to_temporary_file(_read_pieces(open_stream, name, os.fstat(file.fileno()).st_size), name),
-    )
+    pieces = _read_pieces(open_stream, name, os.fstat(file.fileno()).st_size)
+    return Input(name, _PACKING_SUFFIX.sub("", name), _copy_to_temporary_file(pieces, name))
 
 
 def _read_pieces(
@@ -257,8 +243,7 @@ def _choose_member(packed_input: Input, requested_name: str | None) -> zipfile.Z
         is_data_file = path.parts[:1] != ("__MACOSX",) and not path.name.startswith(".")
         if is_data_file and not member.is_dir() and not stat.S_ISLNK(member.external_attr >> 16):
             data_members.append(member)
-    matching_members = [member for member in data_members if requested_name in (None, member.filename)]
-    matching_members = matching_members or [
+    matching_members = [member for member in data_members if requested_name in (None, member.filename)] or [
         member for member in data_members if fnmatchcase(member.filename, requested_name or "")
     ]
     if len(matching_members) == 1:
@@ -266,17 +251,14 @@ def _choose_member(packed_input: Input, requested_name: str | None) -> zipfile.Z
     if not data_members:
         raise SourceError(f"{packed_input.name}: the ZIP archive holds no file")
     member_names = [member.filename for member in data_members]
-    further_names_message = (
-        f" and {len(member_names) - _MAX_SHOWN_NAMES} more" if len(member_names) > _MAX_SHOWN_NAMES else ""
-    )
-    match_count_message = (
-        ""
-        if requested_name is None
-        else f"; {len(matching_members) or 'none'} of them {'match' if matching_members else 'is'} {requested_name}"
-    )
+    content_text = ", ".join(member_names[:_MAX_SHOWN_NAMES])
+    if len(member_names) > _MAX_SHOWN_NAMES:
+        content_text += f" and {len(member_names) - _MAX_SHOWN_NAMES} more"
+    if requested_name is not None:
+        match_count, verb = len(matching_members) or "none", "match" if matching_members else "is"
+        content_text += f"; {match_count} of them {verb} {requested_name}"
     raise SourceError(
-        f"{packed_input.name}: the ZIP archive holds "
-        f"{', '.join(member_names[:_MAX_SHOWN_NAMES])}{further_names_message}{match_count_message}; "
+        f"{packed_input.name}: the ZIP archive holds {content_text}; "
         f"name the file to read: {packed_input.name}#{member_names[0]}"
     )
 

@@ -264,7 +264,6 @@ def find_repeated_keys(text_bytes: bytes, parsed_object: Mapping[str, object]) -
 
 
 def _count_keys(json_value: object) -> int:
-    """Return the number of keys in all objects of a JSON value."""
     key_count, pending_values = 0, [json_value]
     while pending_values:
         json_value = pending_values.pop()

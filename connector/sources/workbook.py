@@ -10,6 +10,7 @@ import posixpath
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -55,10 +56,8 @@ _XLS_ERROR_PATTERN = re.compile(  # in any sheet of a BIFF8 file, an error cell,
     rb"\x05\x02\x08\x00.{6}[\x00\x07\x0f\x17\x1d\x24\x2a]\x01|\x06\x00..[^\xff].{5}\x02.[\x00\x07\x0f\x17\x1d\x24\x2a].{3}\xff\xff",
     re.DOTALL,
 )
-_PASSWORD_PATTERN = (
-    re.compile(  # an encrypted .xlsx, or an .xls whose second record says that the other records are encrypted
-        "EncryptedPackage".encode("utf-16-le") + rb"|\x09\x08\x10\x00.{16}(?:\x86\x00\x00\x00)?\x2f\x00", re.DOTALL
-    )
+_PASSWORD_PATTERN = re.compile(  # an encrypted .xlsx, or an .xls whose second record says that the others are encrypted
+    "EncryptedPackage".encode("utf-16-le") + rb"|\x09\x08\x10\x00.{16}(?:\x86\x00\x00\x00)?\x2f\x00", re.DOTALL
 )
 
 
@@ -86,9 +85,9 @@ class WorkbookSource(CloseableResource):
             title_row_count = count_title_rows(rows)
             if any(row_number in cell_problems for row_number, _ in first_rows[: title_row_count + 1]):
                 title_row_count = 0
-        messages = (
-            [f"{location}: titles above its header were left out (rows: {title_row_count})"] if title_row_count else []
-        )
+        messages = []
+        if title_row_count:
+            messages.append(f"{location}: titles above its header were left out (rows: {title_row_count})")
         if hidden_row_count:
             messages.append(
                 f"{location}: {count(hidden_row_count, 'hidden row')} {agree(hidden_row_count, 'is', 'are')} used "
@@ -144,12 +143,13 @@ class WorkbookSource(CloseableResource):
         text_arrays = [build_texts([_format_duration(cell) for cell in cells])[0] for cells in cells_by_column]
         frame = build_frame(pa.table(text_arrays, names=list(self.columns)))
         row_numbers = np.array([row_number for row_number, _ in valid_rows], dtype=np.int64)
-        number_count_by_column = {
-            name: sum(isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells)
+        number_cell_counts = Counter(
+            name
             for name, cells in zip(self.columns, cells_by_column, strict=True)
-        }
-        nonzero_number_counts = {name: cell_count for name, cell_count in number_count_by_column.items() if cell_count}
-        return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cell_counts=nonzero_number_counts)
+            for cell in cells
+            if isinstance(cell, int | float) and not isinstance(cell, bool)
+        )
+        return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cell_counts=number_cell_counts)
 
     def _find_row_problem(self, row_number: int, used_columns: Collection[str] | None) -> str | None:
         """Return the problem of the first cell without a value in a used column of this row, or None. If `used_columns`
@@ -243,11 +243,8 @@ def _find_cell_problems(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int
             tag.get("fullCalcOnLoad") in ("1", "true") for tag in workbook_xml.iter() if tag.tag.endswith("}calcPr")
         )
         sheet_target = {link.get("Id"): link.get("Target", "") for link in links}[link_id_by_sheet[sheet]]
-        sheet_path = (
-            sheet_target.lstrip("/")
-            if sheet_target.startswith("/")
-            else posixpath.normpath(posixpath.join("xl", sheet_target))
-        )
+        # An absolute target replaces the folder.
+        sheet_path = posixpath.normpath(posixpath.join("/xl", sheet_target)).lstrip("/")
         for tag in _find_tags(archive, sheet_path, _XLSX_TAG_PATTERN):
             name_match = _XLSX_CELL_NAME_PATTERN.search(tag[2])
             if tag[1] == b"row":
@@ -265,16 +262,17 @@ def _find_cell_problems(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int
             if not tag[2].endswith(b"/"):  # a tag without content is an empty cell with a format
                 last_row_number = max(last_row_number, row_number)
                 last_column_number = max(last_column_number, column_number)
-                cell = _name_cell(row_number, column_number)
                 if _XLSX_ERROR_PATTERN.search(tag[2]):
-                    problem = f"the cell {cell} holds an error, such as #N/A; correct it in the workbook"
-                    cell_problems.setdefault(row_number, {})[column_number] = problem
+                    problem = "holds an error, such as #N/A; correct it in the workbook"
                 elif tag["formula"] and (tag["value"] is None or (is_uncomputed and tag["value"] in (b"", b"0"))):
                     problem = (
-                        f"the cell {cell} holds a formula that was never computed; open the workbook in a spreadsheet "
-                        "program, and save it"
+                        "holds a formula that was never computed; open the workbook in a spreadsheet program, and save "
+                        "it"
                     )
-                    cell_problems.setdefault(row_number, {})[column_number] = problem
+                else:
+                    continue
+                message = f"the cell {_name_cell(row_number, column_number)} {problem}"
+                cell_problems.setdefault(row_number, {})[column_number] = message
     if last_row_number * last_column_number > _MAX_CELLS:
         raise SourceError(
             f"{name}: the sheet {sheet} spans {last_row_number * last_column_number:,} cells, down to "
