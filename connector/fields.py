@@ -9,7 +9,6 @@ import unicodedata
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import assert_never
 
 import idna
 
@@ -42,12 +41,7 @@ class FieldContent(StrEnum):
     @property
     def is_digits(self) -> bool:
         """Whether the texts are usually digits."""
-        match self:
-            case FieldContent.DIGITS | FieldContent.ID:
-                return True
-            case FieldContent.PLAIN | FieldContent.NAME | FieldContent.ANY_TEXT:
-                return False
-        assert_never(self)
+        return self in (FieldContent.DIGITS, FieldContent.ID)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,7 @@ from connector.control import Stop
 from connector.fields import SENT_FIELDS
 from connector.rows import CloseableResource, Source
 from connector.spool import Spool
-from connector.subscribers.identity import Digests, Mask, compute_field_digests
-from connector.subscribers.identity_lists import Suppression
+from connector.subscribers.identity import Digests, Mask, Suppression, compute_field_digests
 from connector.subscribers.preparation import Difference, Positions, PreparedChunk, build_inactive_mask
 from connector.texts import agree, count
 
@@ -75,9 +75,8 @@ class Conflicts:
             self._differing_subscribers.append(prepared_chunk.subscriber_digests[prepared_chunk.different_row_mask])
         if len(prepared_chunk.blocking_records[0]):
             identities, record_numbers = prepared_chunk.blocking_records
-            self._invalid_records.append(
-                (identities, np.full(len(identities), self._find_file_index(prepared_chunk)), record_numbers)
-            )
+            file_indices = np.full(len(identities), self._find_file_index(prepared_chunk))
+            self._invalid_records.append((identities, file_indices, record_numbers))
 
     def choose_used_rows(self, chunks: Iterable[PreparedChunk]) -> None:
         """Choose the used row of each recorded subscriber. Read the chunks only if `add` has recorded a subscriber."""
@@ -93,10 +92,9 @@ class Conflicts:
             )
             self._blocked_identities, first_indices = np.unique(identities, return_index=True)
             invalid_records = np.stack([file_indices, row_numbers], axis=1)[first_indices]
-        blocked_identities = self._blocked_identities
         rows = _RecordedRows.join_parts([self._select_rows(prepared_chunk)[1] for prepared_chunk in chunks])
         usable_indices = np.flatnonzero(
-            ~rows.duplicate_mask & (rows.inactive_mask | ~np.isin(rows.identities, blocked_identities))
+            ~rows.duplicate_mask & (rows.inactive_mask | ~np.isin(rows.identities, self._blocked_identities))
         )
         # The first row of each subscriber is used, so inactive rows come first.
         usable_indices = usable_indices[
@@ -108,7 +106,7 @@ class Conflicts:
         subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.inactive_mask])
         overruling_row_mask = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
         unused_row_mask = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
-        blocking_record_mask = np.isin(blocked_identities, rows.identities[unused_row_mask])
+        blocking_record_mask = np.isin(self._blocked_identities, rows.identities[unused_row_mask])
         used_records = np.stack([used_rows.file_indices, used_rows.row_numbers], axis=1)
         self.messages += self._describe_conflicts(
             used_records[overruling_row_mask].tolist(), invalid_records[blocking_record_mask].tolist()
@@ -135,11 +133,7 @@ class Conflicts:
             fields: tuple[str, ...] = ()
             if used_row_mask[index]:
                 different_field_mask = rows.digests[index] != used_rows.digests[used_indices[index]]
-                fields = tuple(
-                    name
-                    for name, is_different in zip(self._field_names, different_field_mask, strict=True)
-                    if is_different
-                )
+                fields = tuple(compress(self._field_names, different_field_mask))
             if fields or not used_row_mask[index]:
                 differences.append(Difference(int(positions[index]), fields, bool(overruled_row_mask[index])))
         return replace(prepared_chunk, duplicate_mask=duplicate_mask, differences=tuple(differences))
@@ -192,10 +186,8 @@ class Conflicts:
         file_names, shown_records = list(self._file_indices), sorted(records)[:_MAX_SHOWN_ROWS]
         further_rows_text = f" and {len(records) - _MAX_SHOWN_ROWS:,} more" if len(records) > _MAX_SHOWN_ROWS else ""
         if len(file_names) > 1:
-            return (
-                ", ".join(f"row {row_number:,} of {file_names[file_index]}" for file_index, row_number in shown_records)
-                + further_rows_text
-            )
+            row_texts = [f"row {row_number:,} of {file_names[file_index]}" for file_index, row_number in shown_records]
+            return f"{', '.join(row_texts)}{further_rows_text}"
         numbers_text = ", ".join(f"{row_number:,}" for _, row_number in shown_records)
         return f"{agree(len(records), 'row', 'rows')} {numbers_text}{further_rows_text}"
 

@@ -75,11 +75,9 @@ def split_name(name: str) -> tuple[str, str]:
         given_name_words, family_name_words = _split_given_and_family_name(_drop_titles(word_lists[0]))
     else:
         return whole_name, ""
-    return (
-        (" ".join(given_name_words), " ".join(family_name_words))
-        if given_name_words and family_name_words
-        else (whole_name, "")
-    )
+    if not given_name_words or not family_name_words:
+        return whole_name, ""
+    return " ".join(given_name_words), " ".join(family_name_words)
 
 
 def _split_given_and_family_name(words: list[str]) -> tuple[list[str], list[str]]:

@@ -19,9 +19,9 @@ from connector.runs.frame import RunPlan
 from connector.runs.rejects import select_source_columns
 from connector.shards import SINGLE_SHARD, Shard
 from connector.sources.files import refuse_missing_columns
-from connector.subscribers.identity_lists import Suppression
+from connector.subscribers.identity import Suppression
 from connector.subscribers.preparation import PreparedChunk, check_mapping, prepare_chunks
-from connector.subscribers.rules import BaseColumn, FieldMapping, ValidationRules, explain_missing_name, list_columns
+from connector.subscribers.rules import BaseColumn, FieldMapping, ValidationRules, explain_missing_column, list_columns
 
 if TYPE_CHECKING:
     from connector.imports.increments import Increment
@@ -115,4 +115,4 @@ def refuse_unknown_columns(source: Source, ignored_columns: Sequence[str]) -> No
     """Raise ConfigurationError if the source lacks an ignored column, because the name may be misspelt."""
     for column in ignored_columns:
         if column not in source.columns:
-            raise ConfigurationError(f"ignore: {explain_missing_name('column', column, source.columns)}")
+            raise ConfigurationError(f"ignore: {explain_missing_column(column, source.columns)}")

@@ -17,8 +17,7 @@ from connector.errors import ConfigurationError, ContentError, RunAborted, Sourc
 from connector.rows import Chunk, Source, closed_on_error
 from connector.sources.files import refuse_missing_columns
 from connector.subscribers.checks import mark_emails
-from connector.subscribers.identity import IDENTITY_BYTES, Digests, compute_identities, join_digests
-from connector.subscribers.identity_lists import Suppression
+from connector.subscribers.identity import IDENTITY_BYTES, Digests, Suppression, compute_identities, join_digests
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.validation import validate_rows

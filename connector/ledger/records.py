@@ -15,7 +15,7 @@ from connector.ledger.schema import CONFIRMATION_NUMBERS, IDENTITY_FIELD_NUMBERS
 from connector.ledger.store import Base, make_storable, make_storable_or_none
 from connector.pace.rate import FoundLimit
 from connector.states import State, find_traits, list_states_sql
-from connector.subscribers.identity_lists import Suppression
+from connector.subscribers.identity import Suppression
 
 LIST_SIZE_PREFIX = "list "
 """The prefix of some keys in the tables `meta` and `email_meta`. The value of such a key is the size of a suppression

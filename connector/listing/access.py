@@ -24,7 +24,7 @@ from connector.paging.overlap import IdArray, IdSet
 from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.spool import SpooledValues
-from connector.subscribers.identity_lists import InactiveIdentities
+from connector.subscribers.identity import InactiveIdentities
 from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingKind, classify_spelling, is_plain_spelling
 
 _ID_BATCH_SIZE = 1024  # number of answered ids that are added to an array at once

@@ -16,8 +16,7 @@ from connector.fields import FIELD_BY_NAME, fold_base_name
 from connector.ledger.store import Base
 from connector.listing.access import IDENTITY_PATHS, ListAccess
 from connector.spool import SpooledValues
-from connector.subscribers.identity import digest_identity
-from connector.subscribers.identity_lists import InactiveIdentities
+from connector.subscribers.identity import InactiveIdentities, digest_identity
 
 ListedBase = tuple[int, str | None]
 """The Id and the Name of a base, as the list shows them."""

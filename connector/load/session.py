@@ -18,8 +18,7 @@ from connector.pace.pace import Pace
 from connector.pace.refusals import TemporaryRefusals
 from connector.rows import LoadRow, Row
 from connector.spool import SpooledValues
-from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, join_digests
-from connector.subscribers.identity_lists import Suppression
+from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
 from connector.tally import MIN_ROWS_FOR_SHARE, Tally, exceeds_share
 
 _MIN_FRESH_S = 1.0  # a smaller `load.fresh` counts as this value

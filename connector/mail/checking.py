@@ -29,8 +29,7 @@ from connector.spool import SpooledValues
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.consent import find_inactive_rows
 from connector.subscribers.headers import guess_mapping
-from connector.subscribers.identity import digest_identity, split_digests
-from connector.subscribers.identity_lists import InactiveIdentities, Suppression
+from connector.subscribers.identity import InactiveIdentities, Suppression, digest_identity, split_digests
 from connector.subscribers.preparation import PreparedChunk, find_possible_identities, prepare_chunks
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.tally import Problem

@@ -67,8 +67,7 @@ from connector.service.client import open_client
 from connector.service.retry import Retrier
 from connector.settings import build_service, limit_in_flight_count
 from connector.states import EmailState
-from connector.subscribers.identity import IDENTITY_BYTES, digest_identity, join_digests
-from connector.subscribers.identity_lists import InactiveIdentities
+from connector.subscribers.identity import IDENTITY_BYTES, InactiveIdentities, digest_identity, join_digests
 from connector.tally import Problem, exceeds_share
 from connector.texts import agree, count
 

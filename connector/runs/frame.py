@@ -55,7 +55,7 @@ from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.settings import Settings, build_service, limit_in_flight_count
 from connector.shards import SINGLE_SHARD, Shard
-from connector.subscribers.identity_lists import InactiveIdentities, Suppression
+from connector.subscribers.identity import InactiveIdentities, Suppression
 from connector.tally import Tally
 from connector.texts import agree, count
 

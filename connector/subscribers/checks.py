@@ -31,6 +31,8 @@ TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 def normalize_texts(cells: pa.Array, normal_form: Literal["NFC", "NFKC"]) -> pa.Array:
     """Return the texts in a normal form of Unicode. Arrow's own `utf8_normalize` does not compose letters before
     version 26."""
+    if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
+        return cells
     return convert_distinct_texts(cells, partial(unicodedata.normalize, normal_form))
 
 
@@ -148,9 +150,8 @@ _PROGRAM_CODE_PATTERNS = (
 )  # fmt: skip
 _PROGRAM_CODE_PATTERN = "|".join(f"(?:{code})" for code in _PROGRAM_CODE_PATTERNS)
 _PROGRAM_CODE_CHARACTERS = b"\\=%{[_|"
-_PLACEHOLDER_PATTERN = (
-    r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""  # Python's bytes; an array in PHP; an unfinished Google Sheet
-)
+# Python's bytes; an array in PHP; an unfinished Google Sheet
+_PLACEHOLDER_PATTERN = r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""
 
 
 def mark_texts_without_program_code(cells: pa.Array) -> pa.Array:
@@ -174,9 +175,8 @@ SPREADSHEET_ERROR_PATTERN = (
 mapping reads `#N/A` as a missing value. Other texts of this form, such as `#VIP!`, are not errors."""
 
 
-_LOST_LETTER_PATTERN = (
-    r"[\x{80}-\x{9f}\x{fffd}]"  # U+FFFD replaces an undecodable byte, and no text contains C1 controls
-)
+# U+FFFD replaces an undecodable byte, and no text contains C1 controls.
+_LOST_LETTER_PATTERN = r"[\x{80}-\x{9f}\x{fffd}]"
 _MISREAD_LETTERS_PATTERN = r"[ÂÃâÄÅÐÑ][\x{80}-\x{bf}\x{152}-\x{192}\x{2c6}-\x{2122}]"
 
 
@@ -186,19 +186,12 @@ def mark_well_decoded(cells: pa.Array) -> pa.Array:
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
         return _mark_all_valid(cells)
     suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, _MISREAD_LETTERS_PATTERN))).to_pylist()
-    misread_texts = [text for text in suspect_texts if text and _is_misread(text)]
-    return pc.and_(
-        pc.invert(pc.match_substring_regex(cells, _LOST_LETTER_PATTERN)), _mark_texts_not_in(cells, misread_texts)
-    )
-
-
-def _is_misread(text: str) -> bool:
-    """Return whether the text becomes valid UTF-8 if it is written in the Windows encoding for Western Europe."""
-    try:
-        text.encode("cp1252").decode("utf-8")
-    except UnicodeError:
-        return False
-    return True
+    misread_texts = []
+    for text in suspect_texts:
+        with suppress(UnicodeError):
+            text.encode("cp1252").decode("utf-8")
+            misread_texts.append(text)
+    return pc.and_(mark_not_matching(cells, _LOST_LETTER_PATTERN), _mark_texts_not_in(cells, misread_texts))
 
 
 def mark_single_values(cells: pa.Array) -> pa.Array:
@@ -229,11 +222,8 @@ def mark_dates(cells: pa.Array) -> pa.Array:
     """Return whether each text is an existing date in the form YYYY-MM-DD."""
     date_form_mask = pc.fill_null(pc.match_substring_regex(cells, _DATE_PATTERN), False)
     digits = view_bytes(cells.filter(date_form_mask)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
-    years, months, days = (
-        digits[:, :4] @ _DIGIT_WEIGHTS,
-        digits[:, 5:7] @ _DIGIT_WEIGHTS[2:],
-        digits[:, 8:] @ _DIGIT_WEIGHTS[2:],
-    )
+    years = digits[:, :4] @ _DIGIT_WEIGHTS
+    months, days = digits[:, 5:7] @ _DIGIT_WEIGHTS[2:], digits[:, 8:] @ _DIGIT_WEIGHTS[2:]
     leap_year_mask = (years % 4 == 0) & ((years % 100 != 0) | (years % 400 == 0))
     month_mask = (months >= 1) & (months <= 12)
     last_days = _DAYS_BY_MONTH[np.where(month_mask, months, 0)] + ((months == 2) & leap_year_mask)
@@ -258,20 +248,10 @@ _PLAIN_ADDRESS_PATTERN = (
 # RFC 5321 allows 64 characters before the @, and more for a whole address.
 # So no part of an address is too long if the whole address has at most 64 characters.
 _MAX_PLAIN_ADDRESS_LENGTH = 64
-_SPECIAL_DOMAIN_PATTERN = (
-    r"(?i)\.(arpa|invalid|local|localhost|onion)$"  # special-use domains, which email-validator refuses
-)
-
+# email-validator refuses these special-use domains.
+_SPECIAL_DOMAIN_PATTERN = r"(?i)\.(arpa|invalid|local|localhost|onion)$"
 # Only texts that match are passed to email-validator, because email-validator would accept the address `a@test`.
 _DOMAIN_OTHER_THAN_TEST_PATTERN = re.compile(r"@(?!test$)", re.IGNORECASE)
-
-
-def normalise_emails(cells: pa.Array) -> pa.Array:
-    """Return the addresses as they are sent: trimmed and in NFC."""
-    trimmed_cells = pc.utf8_trim_whitespace(cells)
-    if pc.all(pc.string_is_ascii(trimmed_cells)).as_py() is not False:
-        return trimmed_cells
-    return normalize_texts(trimmed_cells, "NFC")
 
 
 def mark_emails(cells: pa.Array) -> pa.Array:

@@ -87,6 +87,8 @@ _STATUS_HEADER_PATTERN = re.compile("status|statut|estado|stato$|stan$")
 _URL_OR_TOKEN_PATTERN = re.compile("url|link|token|hash|doubleoptin")  # for example unsubscribe_url
 _PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # for example accepts_sms_marketing
 
+# The beginning of a cell such as `Opted out (by contact)` or `Unsubscribed by customer`.
+_REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
 _NO_WORDS = ("", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
 
 
@@ -126,26 +128,20 @@ def build_consent_rule(column: str) -> ColumnRule:
     return ColumnRule(template=f"{{{{ 'true' if {cell_expression} | trim | lower in {_NO_WORDS!r} else 'false' }}}}")
 
 
-def find_unread_columns(mapping: FieldMapping, columns: Sequence[str], ignored_columns: Collection[str]) -> list[str]:
-    """Return the columns that are neither ignored nor read by the rules of is_active and email. If is_active is false
-    for all rows, return no columns."""
+def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_columns: Collection[str]) -> list[str]:
+    """Return the consent columns of a chunk's frame (texts) that are neither ignored nor read by the rules of is_active
+    and email. If is_active is false for all rows, return no columns."""
     activity_rule = mapping.rules.get("is_active")
     if activity_rule is not None and activity_rule.value == "false":
         return []
     rules = (activity_rule, mapping.rules.get("email"))
-    rule_columns = {column for rule in rules if rule is not None for column in rule.columns}
-    return [column for column in columns if column not in rule_columns and column not in ignored_columns]
-
-
-def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_columns: Collection[str]) -> list[str]:
-    """Return the consent columns of a chunk's frame (texts) that the rule of is_active does not read."""
-    rule = mapping.rules.get("is_active")
-    has_activity_column = rule is not None and bool(rule.columns)
-    unread_columns = find_unread_columns(mapping, [str(column) for column in frame.columns], ignored_columns)
+    skipped_columns = {*ignored_columns, *(column for rule in rules if rule is not None for column in rule.columns)}
+    has_activity_column = activity_rule is not None and bool(activity_rule.columns)
     return [
         column
-        for column in unread_columns
-        if _is_consent_column(column, frame[column], has_activity_column=has_activity_column)
+        for column in map(str, frame.columns)
+        if column not in skipped_columns
+        and _is_consent_column(column, frame[column], has_activity_column=has_activity_column)
     ]
 
 
@@ -162,7 +158,7 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     if _contains_word(texts, UNSUBSCRIBED_WORDS):
         return True
     if (is_subscribed_header or _STATUS_HEADER_PATTERN.search(header)) and (
-        _contains_word(texts, INACTIVE_WORDS) or _has_refusal_text(texts)
+        _contains_word(texts, INACTIVE_WORDS) or pc.any(pc.match_substring_regex(texts, _REFUSAL_TEXT_PATTERN)).as_py()
     ):
         return True
     if has_activity_column:
@@ -182,14 +178,6 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
         _contains_word(first_words, [word for word in IS_YES_BY_WORD if IS_YES_BY_WORD[word] is is_yes])
         for is_yes in (True, False)
     )
-
-
-_REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
-
-
-def _has_refusal_text(words: pa.Array) -> bool:
-    """Return whether any cell begins with a refusal, such as `Opted out (by contact)` or `Unsubscribed by customer`."""
-    return bool(pc.any(pc.match_substring_regex(words, _REFUSAL_TEXT_PATTERN)).as_py())
 
 
 def _contains_word(cells: pa.Array, words: Sequence[str]) -> bool:

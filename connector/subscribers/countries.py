@@ -94,13 +94,12 @@ _COMMON_NAMES_BY_CODE: dict[str, tuple[str, ...]] = {
     "US": (
         "U.S.", "U.S.A.", "USA", "America", "United States (US)", "EE.UU.", "EE. UU.", "EEUU",
         "Vereinigte Staaten (USA)", "Estados Unidos da América", "Verenigde Staten van Amerika",
-        "Stany Zjednoczone Ameryki", "Amerika", "Amérique", "Stati Uniti (USA)",
-        "EUA",
+        "Stany Zjednoczone Ameryki", "Amerika", "Amérique", "Stati Uniti (USA)", "EUA",
     ),
     "VA": (
         "Vatican", "Vatican City", "Vatican City State", "Vatikan", "Vatikanstadt", "Vaticano", "Vaticaanstad",
-        "Watykan", "Città del Vaticano", "Ciudad del Vaticano", "Cité du Vatican",
-        "Heiliger Stuhl", "Saint-Siège", "Santa Sede",
+        "Watykan", "Città del Vaticano", "Ciudad del Vaticano", "Cité du Vatican", "Heiliger Stuhl", "Saint-Siège",
+        "Santa Sede",
     ),
     "VE": ("Venezuela, RB",),
     "VG": ("UK Virgin Islands",),
@@ -169,11 +168,8 @@ def _list_official_names(translate: Callable[[str], str]) -> Iterator[tuple[str,
                 name = translate(english_name)
                 yield name, country.alpha_2
                 first_part, comma, last_part = name.partition(", ")
-                # "Korea, Republic of" gives "Republic of Korea".
-                yield (
-                    (f"{last_part} {first_part}" if comma else name),
-                    country.alpha_2,
-                )
+                if comma:  # "Korea, Republic of" gives "Republic of Korea"
+                    yield f"{last_part} {first_part}", country.alpha_2
 
 
 def _list_short_names() -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from connector.errors import ConfigurationError
 from connector.subscribers.consent import ACTIVE_HEADERS
-from connector.subscribers.rules import ColumnRule, FieldMapping, explain_missing_name, normalise_header
+from connector.subscribers.rules import ColumnRule, FieldMapping, explain_missing_column, normalise_header
 
 # A comment names the programs whose exports have the headers of its line.
 HEADERS_BY_FIELD: dict[str, tuple[str, ...]] = {
@@ -158,23 +158,19 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
     is_mailchimp = _has_header(columns, MAILCHIMP_HEADERS)
     for column in columns:
         normal_header = normalise_header(column)
-        if normal_header in _FIELD_AND_RANK_BY_HEADER and not (
-            is_mailchimp and normal_header in MAILCHIMP_IGNORED_HEADERS
-        ):
+        if is_mailchimp and normal_header in MAILCHIMP_IGNORED_HEADERS:
+            continue
+        if normal_header in _FIELD_AND_RANK_BY_HEADER:
             field, rank = _FIELD_AND_RANK_BY_HEADER[normal_header]
             if field not in best_column_by_field or rank < best_column_by_field[field][0]:
                 best_column_by_field[field] = (rank, column)
     whole_name_column = None
     if "first_name" not in best_column_by_field:
-        whole_name_column = _find_header(
-            [best_column_by_field["last_name"][1]] if "last_name" in best_column_by_field else columns,
-            WHOLE_NAME_HEADERS,
-        )
-        first_name_column = (
-            whole_name_column
-            if "last_name" not in best_column_by_field
-            else _find_header(columns, _FIRST_NAME_HEADERS_BESIDE_LAST_NAME)
-        )
+        if "last_name" in best_column_by_field:
+            whole_name_column = _find_header([best_column_by_field["last_name"][1]], WHOLE_NAME_HEADERS)
+            first_name_column = _find_header(columns, _FIRST_NAME_HEADERS_BESIDE_LAST_NAME)
+        else:
+            whole_name_column = first_name_column = _find_header(columns, WHOLE_NAME_HEADERS)
         if first_name_column is not None:
             best_column_by_field["first_name"] = (0, first_name_column)
     rules = {field: build_column_rule(field, column, columns) for field, (_, column) in best_column_by_field.items()}
@@ -231,12 +227,10 @@ def find_name_column(columns: Sequence[str]) -> str | None:
 
 
 def _find_header(columns: Sequence[str], headers: frozenset[str]) -> str | None:
-    """Return the first column that has one of the headers, or None."""
     return next((column for column in columns if normalise_header(column) in headers), None)
 
 
 def _has_header(columns: Sequence[str], headers: frozenset[str]) -> bool:
-    """Return whether any column has one of the `headers`."""
     return not headers.isdisjoint(normalise_header(column) for column in columns)
 
 
@@ -258,6 +252,6 @@ def override_mapping(
         rule_columns = (override,) if isinstance(override, str) else override.columns
         missing_columns = [column for column in rule_columns if column not in columns]
         if missing_columns:
-            raise ConfigurationError(explain_missing_name("column", missing_columns[0], columns))
+            raise ConfigurationError(explain_missing_column(missing_columns[0], columns))
         rules[field] = build_column_rule(field, override, columns) if isinstance(override, str) else override
     return FieldMapping(rules, whole_name_column)

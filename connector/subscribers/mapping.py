@@ -61,10 +61,8 @@ class MappedChunk:
     @property
     def null_positions(self) -> set[int]:
         """The positions of rows with a cell that was read as missing, such as NULL."""
-        position_arrays = [
-            positions for reinterpretation, positions in self.reinterpreted_cells.items() if reinterpretation.null_text
-        ]
-        return {position for positions in position_arrays for position in positions.tolist()}
+        cells = self.reinterpreted_cells.items()
+        return {position for reason, positions in cells if reason.null_text for position in positions.tolist()}
 
 
 def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = date.max) -> MappedChunk:
@@ -78,11 +76,11 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     faults: list[Fault] = []
     reinterpreted_cells: ReinterpretedCells = {}
     for name, rule in mapping.rules.items():
+        field = FIELD_BY_NAME[name]
         if rule.template is not None:
             cells, problem_by_position = _fill_template(frame, rule.template, is_trimmed=rule.is_trimmed)
-            message = f"{name}: the template"
             faults += [
-                Fault(position, name, "template", f"{message} {problem}")
+                Fault(position, name, "template", f"{name}: the template {problem}")
                 for position, problem in problem_by_position.items()
             ]
         elif rule.column is None:
@@ -91,25 +89,17 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             cells = read_cells(frame[rule.column])
         cells, reinterpreted_field_cells = _apply_steps(cells, rule, name, today)
         reinterpreted_cells |= reinterpreted_field_cells
-        if (
-            FIELD_BY_NAME[name].content is FieldContent.NAME
-            and (none_text_positions := reinterpreted_field_cells.get(Reinterpretation(name, _NONE_TEXT))) is not None
-        ):
-            lone_null_positions = _find_lone_null_cells(frame, rule.columns, none_text_positions)
-            faults += [
-                Fault(position, name, "null", f"{name} {_NONE_TEXT_MESSAGE}")
-                for position in lone_null_positions.tolist()
-            ]
-        if FIELD_BY_NAME[name].kind is FieldKind.TAGS:
+        none_text_positions = reinterpreted_field_cells.get(Reinterpretation(name, _NONE_TEXT))
+        if field.content is FieldContent.NAME and none_text_positions is not None:
+            lone_null_positions = _find_lone_null_cells(frame, rule.columns, none_text_positions).tolist()
+            message = f"{name} {_NONE_TEXT_MESSAGE}"
+            faults += [Fault(position, name, "null", message) for position in lone_null_positions]
+        if field.kind is FieldKind.TAGS:
             tags, unreadable_positions = build_tags(cells, rule.split or DEFAULT_SPLIT)
-            if (
-                rule.split is None
-                and rule.value is None
-                and (other_separator_positions := _find_cells_with_other_separator(cells))
-            ):
+            if rule.split is None and rule.value is None:
                 faults += [
                     Fault(position, name, "split", f"{name} {_OTHER_SEPARATOR_MESSAGE}")
-                    for position in other_separator_positions
+                    for position in _find_cells_with_other_separator(cells)
                     if position not in unreadable_positions
                 ]
             column_by_field[name] = pd.Series(pd.arrays.ArrowExtensionArray(tags), index=frame.index)
@@ -225,28 +215,20 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     kind, content, reinterpreted_cells = FIELD_BY_NAME[name].kind, FIELD_BY_NAME[name].content, ReinterpretedCells()
     is_from_source = rule.value is None and content is not FieldContent.ANY_TEXT
     if is_from_source and content is not FieldContent.ID:
-        cells, decoded_positions = _decode_html(
-            cells, excluded_pattern=_LIST_PATTERN if kind is FieldKind.TAGS else None
-        )
+        excluded_pattern = _LIST_PATTERN if kind is FieldKind.TAGS else None
+        cells, decoded_positions = _decode_html(cells, excluded_pattern)
         reinterpreted_cells |= {Reinterpretation(name, ""): decoded_positions} if len(decoded_positions) else {}
     if rule.is_trimmed:
         cells = _trim_cells(cells, has_fixed_form=_has_fixed_form(kind) or content.is_digits)
     if pc.any(pc.starts_with(cells, "'")).as_py():
-        apostrophe_pattern = (
-            _DIGITS_AFTER_APOSTROPHE_PATTERN
-            if content.is_digits
-            else _EMAIL_AFTER_APOSTROPHE_PATTERN
-            if kind is FieldKind.EMAIL
-            else ESCAPED_FORMULA_PATTERN
-        )
-        cells = pc.replace_substring_regex(cells, apostrophe_pattern, r"\1")
+        pattern = _EMAIL_AFTER_APOSTROPHE_PATTERN if kind is FieldKind.EMAIL else ESCAPED_FORMULA_PATTERN
+        if content.is_digits:
+            pattern = _DIGITS_AFTER_APOSTROPHE_PATTERN
+        cells = pc.replace_substring_regex(cells, pattern, r"\1")
     if contains_any_character(cells, b'"'):
-        pattern_of_quoted_text = (
-            _FORMULA_TEXT_PATTERN
-            if content is FieldContent.ANY_TEXT or kind is FieldKind.TAGS
-            else _QUOTED_TEXT_PATTERN
-        )
-        cells = pc.replace_substring_regex(cells, pattern_of_quoted_text, r"\1")
+        has_any_quotes = content is FieldContent.ANY_TEXT or kind is FieldKind.TAGS
+        pattern = _FORMULA_TEXT_PATTERN if has_any_quotes else _QUOTED_TEXT_PATTERN
+        cells = pc.replace_substring_regex(cells, pattern, r"\1")
     if name == "phone" and contains_any_character(cells, b".,"):
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
     if name in _LABEL_PATTERN_BY_FIELD and contains_any_character(cells, b":"):

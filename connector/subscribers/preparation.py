@@ -26,6 +26,7 @@ from connector.subscribers.identity import (
     Digests,
     Mask,
     SeenIdentities,
+    Suppression,
     combine_digests,
     compute_fingerprints,
     compute_identities,
@@ -33,7 +34,6 @@ from connector.subscribers.identity import (
     join_digests,
     split_digests,
 )
-from connector.subscribers.identity_lists import Suppression
 from connector.subscribers.mapping import ReinterpretedCells, apply_mapping
 from connector.subscribers.rules import (
     BaseColumn,
@@ -232,13 +232,13 @@ def prepare_chunks(
     for source_chunk in _read_limited_chunks(source, None if is_activity_read else limit, columns_to_read):
         chunk = source_chunk if shard.is_whole else select_shard(source_chunk, mapping, rules, shard, today=today)
         mapped_chunk = apply_mapping(chunk.frame, mapping, today=today)
-        bases, base_faults = (None, ()) if base is None else read_bases(chunk.frame, base)
-        if base is not None and bases is not None:
+        bases, known_faults = None, mapped_chunk.faults
+        if base is not None:
+            bases, base_faults = read_bases(chunk.frame, base)
+            known_faults += base_faults
             named_bases.update(dict.fromkeys(bases.bases))
             refuse_mixed_bases(base.column, named_bases)
-        validation_result = validate_rows(
-            mapped_chunk.frame, rules, today=today, known_faults=[*mapped_chunk.faults, *base_faults]
-        )
+        validation_result = validate_rows(mapped_chunk.frame, rules, today=today, known_faults=known_faults)
         valid_rows = validation_result.subscribers
         row_bases = None if bases is None else bases.select(valid_rows.index.to_numpy())
         identities = compute_identities(valid_rows[rules.identity], rules.identity)
@@ -256,10 +256,9 @@ def prepare_chunks(
         blocking_records = identities[:0], chunk.row_numbers[:0]
         if is_activity_read:
             invalid_positions = sorted({fault.position for fault in validation_result.faults})
-            frame = chunk.frame.iloc[invalid_positions].reset_index(drop=True)
             invalid_chunk = replace(
                 chunk,
-                frame=frame,
+                frame=chunk.frame.iloc[invalid_positions].reset_index(drop=True),
                 row_numbers=chunk.row_numbers[invalid_positions],
                 malformed_rows=source_chunk.malformed_rows,
             )
@@ -383,11 +382,9 @@ def mark_suppressed_rows(
     `identity` field."""
     if suppression is None:
         return np.zeros(len(valid_rows), dtype=bool)
-    return (
-        suppression.build_digest_mask(identities)
-        if suppression.field == identity
-        else suppression.build_row_mask(valid_rows)
-    )
+    if suppression.field == identity:
+        return suppression.build_digest_mask(identities)
+    return suppression.build_row_mask(valid_rows)
 
 
 def _read_limited_chunks(source: Source, limit: int | None, used_columns: Collection[str]) -> Iterator[Chunk]:

@@ -166,21 +166,16 @@ def require_columns(mapping: FieldMapping, columns: Sequence[str]) -> None:
     """Raise ConfigurationError with all columns that the mapping uses and the source lacks."""
     missing_columns = [column for column in mapping.columns if column not in columns]
     if missing_columns:
-        raise ConfigurationError(
-            "; ".join(explain_missing_name("column", column, columns) for column in missing_columns)
-        )
+        raise ConfigurationError("; ".join(explain_missing_column(column, columns) for column in missing_columns))
 
 
-def explain_missing_name(kind: str, name: str, existing_names: Sequence[str]) -> str:
-    """Return the message for a name that does not exist, with similar existing names. `kind` is for example
-    "column"."""
-    name_by_folded_name = {existing_name.casefold(): existing_name for existing_name in existing_names}
-    similar_names = [
-        name_by_folded_name[folded_name]
-        for folded_name in get_close_matches(name.strip().casefold(), list(name_by_folded_name), n=3)
-    ]
-    hint = f" Did you mean {' or '.join(similar_names)}?" if similar_names else ""
-    return f"there is no {kind} {name!r}.{hint} There are: {', '.join(existing_names)}"
+def explain_missing_column(name: str, columns: Sequence[str]) -> str:
+    """Return the message for a column that does not exist, with similar columns."""
+    column_by_folded_name = {column.casefold(): column for column in columns}
+    similar_names = get_close_matches(name.strip().casefold(), list(column_by_folded_name), n=3)
+    similar_columns = [column_by_folded_name[similar_name] for similar_name in similar_names]
+    hint = f" Did you mean {' or '.join(similar_columns)}?" if similar_columns else ""
+    return f"there is no column {name!r}.{hint} There are: {', '.join(columns)}"
 
 
 def normalise_header(header: str) -> str:
@@ -320,16 +315,10 @@ class RowBases:
         """Yield each base with the positions of its rows. The bases are in the order of their first rows."""
         import numpy as np
 
-        row_order = np.argsort(self.indices, kind="stable")
-        used_indices, group_starts = np.unique(self.indices[row_order], return_index=True)
-        positions_by_base_index = (
-            dict(zip(used_indices.tolist(), np.split(row_order, group_starts[1:]), strict=True))
-            if len(used_indices)
-            else {}
-        )
-        base_indices = (base_index for base_index in positions_by_base_index if base_index >= 0)
-        for base_index in sorted(base_indices, key=lambda base_index: int(positions_by_base_index[base_index][0])):
-            yield self.bases[base_index], positions_by_base_index[base_index]
+        _, first_positions = np.unique(self.indices, return_index=True)
+        for base_index in self.indices[np.sort(first_positions)].tolist():
+            if base_index >= 0:
+                yield self.bases[base_index], np.flatnonzero(self.indices == base_index)
 
 
 def list_columns(mapped_columns: Iterable[str], base: BaseColumn | None) -> tuple[str, ...]:

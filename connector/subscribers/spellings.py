@@ -16,8 +16,6 @@ _PLAIN_PATTERN_BY_FIELD = {
     "client_user_id": re.compile(r"(?!0)[0-9]*[a-z._-][a-z0-9._-]*"),
 }
 _PLAIN_CHARACTERS = frozenset("._-")
-# a larger character needs four bytes in UTF-8, and some databases cannot store four bytes
-_LARGEST_16_BIT_CHARACTER = "\uffff"
 
 CAPITAL_TRAITS = frozenset({"local: capitals", "domain: capitals"})
 """The traits of an email with capital letters before the @ (`local`) or after the @ (`domain`)."""
@@ -97,6 +95,6 @@ def _find_traits(text: str) -> Iterator[str]:
         yield "beyond ASCII"
         if unicodedata.normalize("NFC", text) != text:
             yield "not composed"
-        if max(text) > _LARGEST_16_BIT_CHARACTER:
+        if max(text) > "\uffff":  # such a character needs four bytes in UTF-8, which some databases cannot store
             yield "beyond 16 bits"
     yield from {character for character in text if character.isascii() and not character.isalnum()} - _PLAIN_CHARACTERS

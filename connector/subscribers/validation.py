@@ -30,30 +30,7 @@ from connector.fields import (
 )
 from connector.outcomes import Fault
 from connector.subscribers import checks
-from connector.subscribers.checks import (
-    GENDER_BY_WORD,
-    IS_ACTIVE_BY_WORD,
-    LARGEST_TEXT_LENGTH,
-    NEEDLESS_DECIMALS_MESSAGE,
-    TAGS,
-    TEXT,
-    YEARLESS_PATTERN,
-    convert_distinct_texts,
-    mark_dates,
-    mark_emails,
-    mark_not_matching,
-    mark_plausible_birthdays,
-    mark_sendable_zips,
-    mark_short_texts,
-    mark_single_values,
-    mark_texts_without_program_code,
-    mark_valid_lists,
-    mark_well_decoded,
-    normalise_emails,
-    read_cells,
-    read_zips,
-    translate_cells,
-)
+from connector.subscribers.checks import TAGS, TEXT, read_cells
 from connector.subscribers.countries import find_country
 from connector.subscribers.rules import ValidationRules, format_phone
 
@@ -69,8 +46,9 @@ def _build_text_check(code: str, mark_valid_texts: Callable[[pa.Array], pa.Array
 
     def check(column: pd.Series) -> "pd.Series[bool]":
         cells = read_cells(column)
-        must_check_each_tag = pa.types.is_list(cells.type) and mark_valid_texts is not mark_short_texts
-        valid_mask = mark_valid_lists(cells, mark_valid_texts) if must_check_each_tag else mark_valid_texts(cells)
+        must_check_each_tag = pa.types.is_list(cells.type) and mark_valid_texts is not checks.mark_short_texts
+        mark_cells = partial(checks.mark_valid_lists, mark_valid_texts=mark_valid_texts)
+        valid_mask = mark_cells(cells) if must_check_each_tag else mark_valid_texts(cells)
         accepted_mask = pc.fill_null(pc.or_kleene(valid_mask, cells.is_null()), True)
         return pd.Series(accepted_mask.to_numpy(zero_copy_only=False))
 
@@ -79,7 +57,7 @@ def _build_text_check(code: str, mark_valid_texts: Callable[[pa.Array], pa.Array
 
 def _build_pattern_check(code: str, pattern: str, characters: bytes, message: str) -> pandera.Check:
     """Return the check that no text matches a regular expression. See `mark_not_matching` for `characters`."""
-    return _build_text_check(code, partial(mark_not_matching, pattern=pattern, characters=characters), message)
+    return _build_text_check(code, partial(checks.mark_not_matching, pattern=pattern, characters=characters), message)
 
 
 def _build_reader_check(code: str, reader: Callable[[pa.Array], pa.Array], message: str) -> pandera.Check:
@@ -98,12 +76,12 @@ CONTROL_CHARACTER_CHECK = _build_pattern_check(
 )
 LENGTH_CHECK = _build_text_check(
     "length",
-    mark_short_texts,
-    f"holds more than {LARGEST_TEXT_LENGTH:,} characters: look in the cell for a quote that is never closed",
+    checks.mark_short_texts,
+    f"holds more than {checks.LARGEST_TEXT_LENGTH:,} characters: look in the cell for a quote that is never closed",
 )
 DECODING_CHECK = _build_text_check(
     "decoding",
-    mark_well_decoded,
+    checks.mark_well_decoded,
     "has letters that were lost or misread before (such as Zo\ufffd for Zoë, or MÃ¼ller for Müller): write the file "
     "again as UTF-8 from the program that has the right letters",
 )
@@ -116,20 +94,21 @@ SPREADSHEET_ERROR_CHECK = _build_pattern_check(
 )
 PROGRAM_CODE_CHECK = _build_text_check(
     "code",
-    mark_texts_without_program_code,
+    checks.mark_texts_without_program_code,
     "contains code of a program (such as b'Ann', M\\u00fcller, Ann%20Lee, =PROPER(B2), [object Object] or "
     "{{name}}): let the program write plain text",
 )
 LIST_CHECK = _build_text_check(
-    "list", mark_single_values, "holds a list or an object, and takes one text: select a single value in the source"
+    "list",
+    checks.mark_single_values,
+    "holds a list or an object, and takes one text: select a single value in the source",
 )
 CONVERTED_NAME_CHECK = _build_pattern_check(
     "converted",
     checks.CONVERTED_NAME_PATTERN,
     b"",
     "is TRUE, FALSE or a date such as 2026-05-02, which a program may have made of a name: make the column a text "
-    "column, and "
-    "write the name again",
+    "column, and write the name again",
 )
 SPOILED_NUMBER_CHECK = _build_pattern_check(
     "spoiled",
@@ -138,30 +117,31 @@ SPOILED_NUMBER_CHECK = _build_pattern_check(
     "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of a number: "
     "digits or zeros may be lost. Make the column a text column, and write the file again",
 )
-ID_CHECK = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", NEEDLESS_DECIMALS_MESSAGE)
+ID_CHECK = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", checks.NEEDLESS_DECIMALS_MESSAGE)
 ZIP_CHECK = _build_text_check(
-    "zip", mark_sendable_zips, "cannot be sent: the service takes numbers only, without leading zeros"
+    "zip", checks.mark_sendable_zips, "cannot be sent: the service takes numbers only, without leading zeros"
 )
-EMAIL_CHECK = _build_text_check("email", mark_emails, "is not one complete email address, such as ann@example.com")
+EMAIL_CHECK = _build_text_check(
+    "email", checks.mark_emails, "is not one complete email address, such as ann@example.com"
+)
+_read_flags = partial(checks.translate_cells, value_by_text=checks.IS_ACTIVE_BY_WORD)
 FLAG_CHECK = _build_reader_check(
     "flag",
-    partial(translate_cells, value_by_text=IS_ACTIVE_BY_WORD),
+    _read_flags,
     f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE_HINT}",
 )
-GENDER_CHECK = _build_reader_check(
-    "gender",
-    partial(translate_cells, value_by_text=GENDER_BY_WORD),
-    f"is neither male nor female nor empty: {_TRANSLATE_HINT}",
-)
+_read_genders = partial(checks.translate_cells, value_by_text=checks.GENDER_BY_WORD)
+GENDER_CHECK = _build_reader_check("gender", _read_genders, f"is neither male nor female nor empty: {_TRANSLATE_HINT}")
+_read_countries = partial(checks.convert_distinct_texts, convert=find_country)
 COUNTRY_CHECK = _build_reader_check(
     "country",
-    partial(convert_distinct_texts, convert=find_country),
+    _read_countries,
     "is not a country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South Korea "
     f"for Korea). For other names {_TRANSLATE_HINT}",
 )
 DATE_CHECK = _build_text_check(
     "date",
-    mark_dates,
+    checks.mark_dates,
     'is not a date in the form YYYY-MM-DD: for another form, set `format:` of this field in a job, such as "%d.%m.%Y"',
 )
 _LIFETIME_MESSAGE = "lies before 1900 or in the future: correct the date, or leave the cell empty"
@@ -196,22 +176,19 @@ def find_kind_rules(kind: FieldKind) -> KindRules:
         case FieldKind.NUMBER:
             return KindRules(received_type=_WHOLE_NUMBER_DTYPE)
         case FieldKind.FLAG:
-            reader = partial(translate_cells, value_by_text=IS_ACTIVE_BY_WORD)
-            return KindRules(
-                (*_COMMON_CHECKS, FLAG_CHECK), reader, sent_type=_BOOLEAN_DTYPE, received_type=_BOOLEAN_DTYPE
-            )
+            return KindRules((*_COMMON_CHECKS, FLAG_CHECK), _read_flags, _BOOLEAN_DTYPE, _BOOLEAN_DTYPE)
         case FieldKind.TEXT | FieldKind.NULLABLE_TEXT:
             return KindRules()
         case FieldKind.EMAIL:
             return KindRules((*_COMMON_CHECKS, PROGRAM_CODE_CHECK, EMAIL_CHECK))
         case FieldKind.GENDER:
-            return KindRules((*_COMMON_CHECKS, GENDER_CHECK), partial(translate_cells, value_by_text=GENDER_BY_WORD))
+            return KindRules((*_COMMON_CHECKS, GENDER_CHECK), _read_genders)
         case FieldKind.TAGS:
             return KindRules((*_COMMON_CHECKS, PROGRAM_CODE_CHECK), sent_type=TAGS, received_type=TAGS)
         case FieldKind.COUNTRY:
-            return KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), partial(convert_distinct_texts, convert=find_country))
+            return KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), _read_countries)
         case FieldKind.ZIP:
-            return KindRules((*_COMMON_CHECKS, SPOILED_NUMBER_CHECK), read_zips, sent_type=_WHOLE_NUMBER_DTYPE)
+            return KindRules((*_COMMON_CHECKS, SPOILED_NUMBER_CHECK), checks.read_zips, sent_type=_WHOLE_NUMBER_DTYPE)
         case FieldKind.DATE:
             return KindRules((*_COMMON_CHECKS, DATE_CHECK), received_type=pd.ArrowDtype(pa.date32()))
     assert_never(kind)
@@ -225,7 +202,7 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
         case FieldKind.TEXT | FieldKind.NULLABLE_TEXT:
             field_checks += _list_text_checks(field.content, rules)
         case FieldKind.DATE:
-            mark_valid_texts = partial(mark_plausible_birthdays, today=today)
+            mark_valid_texts = partial(checks.mark_plausible_birthdays, today=today)
             field_checks.append(_build_text_check("lifetime", mark_valid_texts, _LIFETIME_MESSAGE))
         case FieldKind.ZIP:
             field_checks += [ZIP_CHECK] if rules.zip == "reject" else []
@@ -352,11 +329,12 @@ def _prepare_rows(mapped_frame: pd.DataFrame, rules: ValidationRules) -> tuple[p
             empty_column_type = TAGS if field.kind is FieldKind.TAGS else TEXT
             column_by_field[field.name] = pd.Series([None] * len(mapped_frame), dtype=empty_column_type)
     if "email" in column_by_field:
-        column_by_field["email"] = pd.Series(normalise_emails(read_cells(column_by_field["email"])), dtype=TEXT)
+        emails = pc.utf8_trim_whitespace(read_cells(column_by_field["email"]))
+        column_by_field["email"] = pd.Series(checks.normalize_texts(emails, "NFC"), dtype=TEXT)
     yearless_positions = np.empty(0, dtype=np.int64)
     if "birthday" in column_by_field:
         cells = read_cells(column_by_field["birthday"])
-        yearless_mask = pc.fill_null(pc.match_substring_regex(cells, YEARLESS_PATTERN), False)
+        yearless_mask = pc.fill_null(pc.match_substring_regex(cells, checks.YEARLESS_PATTERN), False)
         yearless_positions = np.flatnonzero(yearless_mask.to_numpy(zero_copy_only=False))
         if len(yearless_positions):
             column_by_field["birthday"] = pd.Series(
@@ -384,7 +362,7 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
     omitted_zip_positions = np.empty(0, dtype=np.int64)
     if "address_zip" in rows.columns and rules.zip != "reject":
         cells = read_cells(rows["address_zip"])
-        unsendable_mask = pc.fill_null(pc.invert(mark_sendable_zips(cells)), False)
+        unsendable_mask = pc.fill_null(pc.invert(checks.mark_sendable_zips(cells)), False)
         if rules.zip == "omit":
             omitted_zip_positions = rows.index.to_numpy(dtype=np.int64)[unsendable_mask.to_numpy(zero_copy_only=False)]
         else:
@@ -400,4 +378,4 @@ def read_phones(cells: pa.Array, region: str) -> pa.Array:
 
     A number without a leading + belongs to `region`.
     """
-    return convert_distinct_texts(cells, partial(format_phone, region=region))
+    return checks.convert_distinct_texts(cells, partial(format_phone, region=region))

@@ -23,7 +23,7 @@ from connector.rows import PlannedChunk, format_cell
 from connector.service.wire import find_differing_fields
 from connector.spool import decode_values, encode_values
 from connector.states import State
-from connector.subscribers.identity_lists import Suppression
+from connector.subscribers.identity import Suppression
 from connector.subscribers.preparation import PreparedChunk, mark_suppressed_rows, read_identities
 from connector.subscribers.rules import BaseColumn, RowBases, read_bases
 from connector.texts import agree, count

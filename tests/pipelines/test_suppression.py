@@ -9,7 +9,7 @@ from connector.errors import ContentError
 from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.ledger.opening import open_ledger
 from connector.sources.files import open_file
-from connector.subscribers.identity_lists import Suppression
+from connector.subscribers.identity import Suppression
 from tests.pipelines.conftest import CommandResult, Connector, wait_for_result, write_csv
 
 

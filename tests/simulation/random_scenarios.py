@@ -8,8 +8,7 @@ from typing import Literal
 
 from connector.load.retry import HeldDecision, RetrySelection
 from connector.load.session import LoadPolicy
-from connector.subscribers.identity import digest_identity
-from connector.subscribers.identity_lists import Suppression
+from connector.subscribers.identity import Suppression, digest_identity
 from tests.simulation.fault_periods import JobDurations, draw_fault_period
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB

@@ -15,11 +15,11 @@ from connector.subscribers.identity import (
     Digests,
     Mask,
     SeenIdentities,
+    Suppression,
     compute_fingerprints,
     compute_identities,
     split_digests,
 )
-from connector.subscribers.identity_lists import Suppression
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.preparation import build_inactive_mask
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules

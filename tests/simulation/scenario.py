@@ -7,7 +7,7 @@ from typing import Literal
 from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
 from connector.shards import SINGLE_SHARD, Shard
-from connector.subscribers.identity_lists import Suppression
+from connector.subscribers.identity import Suppression
 from tests.simulation.network import NetworkFaults
 from tests.simulation.people import People
 from tests.simulation.rows import PreparedChunk

@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from connector.fields import normalise_identity
 from connector.subscribers.identity import (
     SeenIdentities,
+    Suppression,
     combine_digests,
     compute_fingerprints,
     compute_identities,
@@ -21,7 +22,6 @@ from connector.subscribers.identity import (
     join_digests,
     split_digests,
 )
-from connector.subscribers.identity_lists import Suppression
 from connector.subscribers.spellings import (
     build_spellings,
     classify_spelling,
