@@ -95,23 +95,16 @@ def _find_ambiguous_quotes(block: bytes, quotes: "_Quotes", next_starts: Positio
     first quote of a pair is ambiguous if a delimiter stands between the two quotes. A quote without a partner
     (`12" screen`) is a plain character."""
     inner_quotes = quotes.inner_quotes[quotes.inner_quotes < (next_starts[-1] if len(next_starts) else 0)]
-    if len(inner_quotes) < 2:
-        return inner_quotes[:0]
     record_indices = np.searchsorted(next_starts, inner_quotes, side="right")
-    first_quote_in_record_mask = np.append(True, record_indices[1:] != record_indices[:-1])
-    indices_in_record = (
-        np.arange(len(inner_quotes))
-        - np.flatnonzero(first_quote_in_record_mask)[np.cumsum(first_quote_in_record_mask) - 1]
-    )
-    pair_indices = np.flatnonzero((indices_in_record[:-1] % 2 == 0) & (record_indices[:-1] == record_indices[1:]))
-    delimiter_byte = delimiter.encode()
-    ambiguous_quotes = [
-        first_quote
-        for first_quote, second_quote in zip(
-            inner_quotes[pair_indices].tolist(), inner_quotes[pair_indices + 1].tolist(), strict=True
-        )
-        if block.find(delimiter_byte, first_quote, second_quote) >= 0
-    ]
+    delimiter_byte, ambiguous_quotes = delimiter.encode(), list[int]()
+    first_quote, record_of_first_quote = 0, -1
+    for quote, record_index in zip(inner_quotes.tolist(), record_indices.tolist(), strict=True):
+        if record_index != record_of_first_quote:  # a pair begins
+            first_quote, record_of_first_quote = quote, record_index
+            continue
+        if block.find(delimiter_byte, first_quote, quote) >= 0:
+            ambiguous_quotes.append(first_quote)
+        record_of_first_quote = -1
     return np.array(ambiguous_quotes, dtype=np.int64)
 
 

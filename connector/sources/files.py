@@ -189,9 +189,8 @@ def refuse_missing_columns(source: Source, columns: Sequence[str]) -> None:
     ]
     if missing_columns:
         path, name = missing_columns[0]
-        further_columns_message = (
-            f" ({len(missing_columns) - 1} more are missing in these files)" if len(missing_columns) > 1 else ""
-        )
+        further_count = len(missing_columns) - 1
+        further_columns_message = f" ({further_count} more are missing in these files)" if further_count else ""
         raise ConfigurationError(
             f"{path}: has no column {name}, which other files of {source.name} have{further_columns_message}; its "
             f"columns: {', '.join(columns_by_file[path])}. Give every file the columns that are mapped, or narrow the "

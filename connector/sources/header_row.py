@@ -30,12 +30,11 @@ def parse_delimiter(delimiter: str) -> str | None:
 
 def find_line_in_single_quotes(text: str) -> int | None:
     """Return the number (from 1) of the first filled line if all cells of this line are in single quotes, else None."""
-    line_number, line = next(
-        ((line_number, line) for line_number, line in enumerate(text.splitlines(), 1) if line.strip()), (0, "")
-    )
-    for delimiter in DELIMITERS:
-        if all(_CELL_IN_SINGLE_QUOTES_PATTERN.fullmatch(cell) for cell in line.strip().split(delimiter)):
-            return line_number
+    for line_number, line in enumerate(text.splitlines(), 1):
+        if line.strip():
+            rows = [line.strip().split(delimiter) for delimiter in DELIMITERS]
+            is_quoted = any(all(_CELL_IN_SINGLE_QUOTES_PATTERN.fullmatch(cell) for cell in cells) for cells in rows)
+            return line_number if is_quoted else None
     return None
 
 

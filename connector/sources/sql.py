@@ -126,9 +126,8 @@ class QuerySource(CloseableResource):
             self._result = self._connection.execute(self._statement)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             self.close()
-            error_type = (
-                UnreachableError if _UNREACHABLE_ERROR_PATTERN.search(str(getattr(error, "orig", ""))) else SourceError
-            )
+            is_unreachable = _UNREACHABLE_ERROR_PATTERN.search(str(getattr(error, "orig", "")))
+            error_type = UnreachableError if is_unreachable else SourceError
             raise error_type(f"{self.name}: {explain(error, self._url)}") from None
         if not self._result.returns_rows:
             self.close()
@@ -180,17 +179,14 @@ def open_sql(
         from connector.sources.duckdb import open_duckdb  # imported here, because other databases do not need DuckDB
 
         return open_duckdb(parsed_url, query, table, cursor_bound, cursor_watch)
-    if query is not None and (reason := explain_why_query_may_write(query, database)):
+    if query is None:
+        return QuerySource(parsed_url, build_select(table or "", cursor_bound, database), cursor_watch)
+    if reason := explain_why_query_may_write(query, database):
         raise ConfigurationError(
             f"{format_url(parsed_url)}: {reason}, and a source only reads; write one SELECT, or one WITH that writes "
             "nothing"
         )
-    statement = (
-        build_select(table or "", cursor_bound, database)
-        if query is None
-        else build_query(query, cursor_bound, database)
-    )
-    return QuerySource(parsed_url, statement, cursor_watch)
+    return QuerySource(parsed_url, build_query(query, cursor_bound, database), cursor_watch)
 
 
 class IncrementalSource(CloseableResource):

@@ -248,11 +248,9 @@ def prepare_chunks(
             subscriber_digests, fingerprints, build_inactive_mask(valid_rows)
         )
         suppressed_mask = mark_suppressed_rows(suppression, valid_rows, identities, rules.identity) & ~duplicate_mask
-        omitted_zips = (
-            mapped_chunk.frame["address_zip"].iloc[validation_result.omitted_zip_positions]
-            if len(validation_result.omitted_zip_positions)
-            else None
-        )
+        omitted_zips, zip_positions = None, validation_result.omitted_zip_positions
+        if len(zip_positions):
+            omitted_zips = mapped_chunk.frame["address_zip"].iloc[zip_positions]
         blocking_records = identities[:0], chunk.row_numbers[:0]
         if is_activity_read:
             invalid_positions = sorted({fault.position for fault in validation_result.faults})
@@ -273,7 +271,7 @@ def prepare_chunks(
             different_row_mask,
             validation_result.faults,
             blocking_records,
-            validation_result.omitted_zip_positions,
+            zip_positions,
             validation_result.yearless_positions,
             mapped_chunk.reinterpreted_cells,
             source_chunk.record_count,

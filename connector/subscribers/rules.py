@@ -291,13 +291,6 @@ class BaseColumn:
         object.__setattr__(self, "values", MappingProxyType(base_by_cell))
         refuse_mixed_bases(self.column, base_by_cell.values())
 
-    @property
-    def field(self) -> str:
-        """The field in the fault of a row whose cell means no base. The field is base_id if `values` has only ids, else
-        base_name."""
-        has_only_ids = self.values is not None and all(base.name is None for base in self.values.values())
-        return "base_id" if has_only_ids else "base_name"
-
 
 @dataclass(frozen=True, slots=True)
 class RowBases:
@@ -361,9 +354,12 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    default_field = "base_name"  # the field in the fault of a row
     if rule.values is None:
         allowed_message = "must hold a base's id (a whole number from 1) or its name"
     else:
+        if all(base.name is None for base in rule.values.values()):
+            default_field = "base_id"
         unlisted_text_count = len(rule.values) - _MAX_LISTED_TEXTS
         listed_texts = ", ".join(list(rule.values)[:_MAX_LISTED_TEXTS])
         allowed_message = (
@@ -377,7 +373,7 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     base_index_by_cell = np.full(len(cell_texts), -1, dtype=np.int64)
     fault_by_cell_number: dict[int, tuple[str, str, str]] = {}  # field, code and message of the cells that name no base
     for cell_number, text in enumerate(cell_texts):
-        base, field = None, rule.field
+        base, field = None, default_field
         if rule.values is not None:
             base = rule.values.get(text)
         elif text:
