@@ -9,7 +9,7 @@ from pathlib import Path
 
 from connector.clock import Clock
 from connector.control import Stop
-from connector.errors import ConfigurationError, ConnectorError, RunAborted
+from connector.errors import ConfigurationError, ConnectorError, RunAborted, find_exit_code
 from connector.jobs.mail_models import NotificationSettings, Webhook
 from connector.jobs.models import Job
 from connector.jobs.reader import read_job_alert_keys
@@ -22,7 +22,8 @@ from connector.runs.alerts import (
     write_alert,
     write_alert_record,
 )
-from connector.runs.report import Report, RunScope, describe_fault, record_error, report_error
+from connector.runs.report import Report, RunScope, describe_fault, end_report, start_report
+from connector.runs.run_log import ERROR_STATUS_BY_EXIT_CODE, record_failed_start
 from connector.service.webhook import build_headers, post_webhook
 from connector.settings import read_state_location
 
@@ -59,7 +60,10 @@ async def report_failed_start(
     job_name, notification_settings = (
         (job.name, job.notify) if isinstance(job, Job) else read_job_alert_keys(job, environ)
     )
-    report = report_error(command, job_name, error, stop.clock.now())
+    ended_at = stop.clock.now()
+    report = start_report(command, job_name, ended_at)
+    report.run_id = error.run_id or report.run_id  # the id of the record, if the run was recorded
+    end_report(report, ERROR_STATUS_BY_EXIT_CODE[find_exit_code(error)], ended_at, str(error))
     path = job.path if isinstance(job, Job) else job
     if path is not None:
         report.scope = RunScope(settings={"job_file": str(path)})
@@ -67,7 +71,7 @@ async def report_failed_start(
     with suppress(ConfigurationError):  # the state folder may be the cause of `error`
         state_dir = read_state_location(environ).state_dir
     if error.run_id is None and state_dir is not None:
-        record_error(report, state_dir)
+        record_failed_start(state_dir, report.as_record())
     return report.run_id, await send_alert(notification_settings, report, state_dir, stop)
 
 
@@ -83,7 +87,6 @@ async def _record_and_send(
     alerts = list(alert_record.undelivered)
     if reason is not None:
         alerts.append(write_alert(reason, last_run, report_values))
-    problem_text = None
     if path is not None:
         # The alerts are recorded before they are sent. If this run is killed, the next run sends them.
         write_alert_record(path, last_run, alerts)
@@ -91,7 +94,7 @@ async def _record_and_send(
         alerts.pop(0)
         if path is not None:
             write_alert_record(path, last_run, alerts)
-    if problem_text is None:
+    if not alerts:
         return []
     return [f"The job's alert failed {_MAX_ATTEMPTS} times: {problem_text}. {_describe_next_attempt(state_dir)}"]
 

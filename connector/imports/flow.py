@@ -177,9 +177,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
     ):
         if not plan.is_planned and not plan.rows.has_is_active_rule:
             raise ConfigurationError(MISSING_ACTIVITY_MESSAGE)
-        return await run_with_setup(
-            setup, lambda run: _LoadRun(plan, rows, run).execute(), stop, progress.set_describe_function
-        )
+        return await run_with_setup(setup, lambda run: _LoadRun(plan, rows, run).execute(), stop, progress)
 
 
 class _LoadRun:
@@ -223,7 +221,8 @@ class _LoadRun:
             outcomes = run.tally.outcomes  # the planned creates count as unsent, because the run ends after its survey
             outcomes[Outcome.UNSENT] += outcomes.pop(Outcome.CREATED, 0)
             return survey
-        run.reset_counts_and_files()
+        run.tally.reset_row_counts()
+        run.rows.restart()
         self._remarks = Remarks()
         run.limits.begin(guard.max_creates, guard.max_rejected)
         return await self._load_in_mode(RunMode.LOAD, survey)

@@ -131,12 +131,8 @@ def _is_incomplete(certificate: Mapping[str, Any]) -> bool:
 
 def _count_problems(report: Mapping[str, Any]) -> dict[str, int]:
     """Return the number of problems by kind: rows that need a person, opt-outs, and differences of a reconciliation."""
-    rows, differences = report["rows"], report.get("differences") or {}
-    problem_counts = {kind: rows.get(kind, 0) for kind in OUTCOMES_FOR_A_PERSON}
-    problem_counts |= {
-        "opt_outs": report["opt_outs"],
-        **{kind: problem_count or 0 for kind, problem_count in differences.items()},
-    }
+    problem_counts = {kind: report["rows"].get(kind, 0) for kind in OUTCOMES_FOR_A_PERSON}
+    problem_counts |= {"opt_outs": report["opt_outs"], **(report.get("differences") or {})}
     return {kind: problem_count for kind, problem_count in problem_counts.items() if problem_count}
 
 
@@ -161,20 +157,13 @@ _ENDING_BY_STATUS = {
 def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any]) -> Alert:
     """Return the alert. Its body has a `text` (for receivers that accept messages of Slack), the `reason`, and the
     `report`."""
-    status, rows = report["status"], report["rows"]
-    title = (
-        f"{_TITLE_BY_REASON[reason]} (since {last_run.since[:10]})"
-        if reason == "reminder"
-        else _TITLE_BY_REASON[reason]
-    )
-    run_name = f"{report['command']} {report['job']}"
-    lines = [f"{title}: {run_name} {_ENDING_BY_STATUS[status]}."]
-    counts_text = ", ".join(f"{row_count:,} {outcome}" for outcome, row_count in rows.items() if row_count)
-    counts_text += "".join(
-        f", {difference_count or 0:,} {kind}" for kind, difference_count in (report.get("differences") or {}).items()
-    )
-    if counts_text:
-        lines.append(f"Rows: {counts_text.removeprefix(', ')}.")
+    status = report["status"]
+    title = _TITLE_BY_REASON[reason] + (f" (since {last_run.since[:10]})" if reason == "reminder" else "")
+    lines = [f"{title}: {report['command']} {report['job']} {_ENDING_BY_STATUS[status]}."]
+    counts = [f"{row_count:,} {outcome}" for outcome, row_count in report["rows"].items() if row_count]
+    counts += [f"{row_count or 0:,} {kind}" for kind, row_count in (report.get("differences") or {}).items()]
+    if counts:
+        lines.append(f"Rows: {', '.join(counts)}.")
     lines += _describe_problems(report["problems"])
     if _is_incomplete(certificate := report.get("certificate") or {}):
         lines.append(f"The list is incomplete: {certificate['reason']}.")
@@ -185,7 +174,8 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
         )
     needs_message = status != "ok" and not (status == "partial" and last_run.problems)
     if report["messages"] and needs_message:
-        lines.append(_cut_message(report["messages"][0]))
+        message = report["messages"][0]
+        lines.append(message if len(message) <= _MAX_MESSAGE_LENGTH else f"{message[:_MAX_MESSAGE_LENGTH]}…")
     lines.append(f"More: connector status {report['run_id']}")
     text = "\n".join(map(_escape_line, lines))
     body = json.dumps({"text": text, "reason": reason, "report": report})
@@ -200,10 +190,6 @@ def _describe_problems(problems: Mapping[str, Any]) -> Iterator[str]:
             ", ".join(f"{counts['new']:,} {kind}" for kind, counts in counts_by_kind.items() if counts["new"]) or "none"
         )
         yield f"New problems: {new_counts_text}. Open problems: {open_problem_count:,}."
-
-
-def _cut_message(message: str) -> str:
-    return message if len(message) <= _MAX_MESSAGE_LENGTH else f"{message[:_MAX_MESSAGE_LENGTH]}…"
 
 
 def _escape_line(line: str) -> str:

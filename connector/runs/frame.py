@@ -35,7 +35,7 @@ from connector.load.drift import compare_waiting_rows, report_uncompared_rows
 from connector.load.session import Canaries, Limits, LoadPolicy, Session, WaitingRows
 from connector.outcomes import Outcome, needs_person
 from connector.pace.pace import Pace
-from connector.progress import ProgressMeter
+from connector.progress import Progress, ProgressMeter
 from connector.runs.planned_rows import PlannedRows
 from connector.runs.problems import ProblemLog, ProblemScope
 from connector.runs.report import (
@@ -65,9 +65,6 @@ if TYPE_CHECKING:
 _MIN_SHOWN_PAUSE_S = 1.0  # a shorter pause is not shown in the progress line
 _RENEWAL_INTERVAL_S = 5.0  # seconds between two renewals of the lease, which is valid for 30 s
 Work = Callable[["Run"], Awaitable[None]]
-
-DescriptionCallback = Callable[[Callable[[], str]], None]
-"""A callback. Its argument is a function that returns a text about the current state of the run."""
 
 SuppressionReader = Callable[[Callable[[], bool]], tuple[Suppression, list[str]]]
 """A function that reads a job's suppression list, and returns the list and messages about the list. Its argument is a
@@ -141,9 +138,9 @@ class Run:
     bases: Sequence[Base]
     ledger_queue: LedgerQueue
     pace: Pace
-    problems: ProblemLog = field(default_factory=ProblemLog)
-    progress_meter: ProgressMeter = field(init=False)
-    retrier: Retrier = field(default_factory=Retrier)
+    problems: ProblemLog
+    progress_meter: ProgressMeter
+    retrier: Retrier
     canaries: Canaries = field(default_factory=Canaries)
     lookup_state: LookupState = field(default_factory=LookupState)
     known_ids: KnownIds = field(default_factory=KnownIds)
@@ -223,9 +220,6 @@ class Run:
         """The clock of the run."""
         return self.stop.clock
 
-    def __post_init__(self) -> None:
-        self.progress_meter = ProgressMeter(self.clock.monotonic)
-
     def estimate_row_count(self, read_share: float | None, max_rows: int | None) -> None:
         """Estimate the number of rows of the source. `read_share` (0 to 1) is the share of the source that was read.
         The run reads at most `max_rows`."""
@@ -279,11 +273,10 @@ class Run:
             return self.suppression
         suppression, messages = await asyncio.to_thread(read_suppression_list, self.stop.event.is_set)
         account = self.setup.plan.settings.account
-        suppression.refuse_shrunk_list(
-            await self.ledger_queue.execute(
-                lambda ledger: read_list_size(ledger.connection, meta, account, suppression)
-            )
+        previous_size = await self.ledger_queue.execute(
+            lambda ledger: read_list_size(ledger.connection, meta, account, suppression)
         )
+        suppression.refuse_shrunk_list(previous_size)
         await self.ledger_queue.execute(lambda ledger: record_list_size(ledger.connection, meta, account, suppression))
         self.report.messages += messages
         self.suppression = suppression
@@ -294,11 +287,6 @@ class Run:
         the errors of `connector.load.drift.compare_waiting_rows`."""
         if self.is_running:
             await compare_waiting_rows(sessions, self.waiting_rows, is_full=self.setup.plan.is_full)
-
-    def reset_counts_and_files(self) -> None:
-        """Reset all counts and files after the survey, because the load counts the rows again."""
-        self.tally.reset_row_counts()
-        self.rows.restart()
 
     def describe(self) -> str:
         """Return a text for a person about the current state of the run."""
@@ -321,9 +309,8 @@ class Run:
         )
 
 
-async def run_with_setup(setup: RunSetup, work: Work, stop: Stop, on_start: DescriptionCallback) -> Report:
-    """Do the work with this setup, and return the report. `on_start` receives a function that describes the current
-    state of the run.
+async def run_with_setup(setup: RunSetup, work: Work, stop: Stop, progress: Progress) -> Report:
+    """Do the work with this setup, and return the report. `progress` describes the run from its start.
 
     Raises ConfigurationError only before anything is sent. A run that has begun always ends with a report.
     """
@@ -350,7 +337,7 @@ async def run_with_setup(setup: RunSetup, work: Work, stop: Stop, on_start: Desc
     with nullcontext() if plan.is_planned else report_record:
         try:
             async with enter_in_thread(ledger_context, stop) as ledger:
-                await _run_with_ledger(ledger, setup, work, report, stop, on_start)
+                await _run_with_ledger(ledger, setup, work, report, stop, progress)
         except LockedError as error:
             report.signal = stop.signal
             end_report(report, "locked" if stop.signal is None else "stopped", stop.clock.now(), str(error))
@@ -362,43 +349,30 @@ async def run_with_setup(setup: RunSetup, work: Work, stop: Stop, on_start: Desc
 
 
 async def _run_with_ledger(
-    ledger: Ledger, setup: RunSetup, work: Work, report: Report, stop: Stop, on_start: DescriptionCallback
+    ledger: Ledger, setup: RunSetup, work: Work, report: Report, stop: Stop, progress: Progress
 ) -> None:
     plan = setup.plan
     clock = stop.clock
     problems = ProblemLog(setup.problems, report.run_id)
     findings = RowFindings(setup.columns_by_field, problems)
     row_files: LoadFiles | PlannedRows
-    if not plan.is_planned:
-        file_arguments = setup.columns, report.run_id
-        row_files = LoadFiles(
-            plan.settings.state_dir, *file_arguments, clock.now, findings, is_workbook=setup.is_workbook
-        )
-    else:
+    if plan.is_planned:
         row_files = PlannedRows(plan.rows_path, plan.policy.identity, findings)
+    else:
+        row_files = LoadFiles(
+            plan.settings.state_dir, setup.columns, report.run_id, clock.now, findings, is_workbook=setup.is_workbook
+        )
     with row_files, open_ledger_queue(ledger) as ledger_queue:
         run_key, bases = _record_start(ledger, setup, report, clock)
         with ledger.transaction():
             problems.load_known_problems(ledger)
         pace = _build_pace(ledger, setup, clock)
         async with open_client(plan.settings.service, clock=clock, rate=pace.rate) as client:
-            tally, retrier = Tally(row_files), Retrier(clock=clock)
             run = Run(
-                setup,
-                report,
-                stop,
-                row_files,
-                tally,
-                ledger,
-                client,
-                run_key,
-                bases,
-                ledger_queue,
-                pace,
-                problems,
-                retrier=retrier,
-            )
-            on_start(run.describe)
+                setup, report, stop, row_files, Tally(row_files), ledger, client, run_key, bases, ledger_queue, pace,
+                problems, ProgressMeter(clock.monotonic), Retrier(clock=clock),
+            )  # fmt: skip
+            progress.set_describe_function(run.describe)
             renew_lease = partial(ledger_queue.execute, lambda _: None)  # any transaction renews the lease
             async with run_in_background(renew_lease_until_end(ledger.store, renew_lease, stop)):
                 await work(run)
@@ -406,14 +380,12 @@ async def _run_with_ledger(
             report.copy_request_counts(client)
     _end_report(run)
     has_finished = report.status in ("ok", "partial")
-    source_row_count = run.source_row_count if has_finished else None
     with ledger.transaction() as connection:
         ended_at = clock.now().timestamp()
-        finish_run(connection, run_key, report.status, ended_at, source_row_count)
+        finish_run(connection, run_key, report.status, ended_at, run.source_row_count if has_finished else None)
         if pace.rate.is_measured and pace.rate.found_limit is not None:
-            record_rate_limit(
-                connection, plan.settings.account, pace.rate.found_limit.scale(plan.shard.count), ended_at
-            )
+            found_limit = pace.rate.found_limit.scale(plan.shard.count)
+            record_rate_limit(connection, plan.settings.account, found_limit, ended_at)
         if has_finished and not plan.is_planned:
             problems.record_in_ledger(ledger, ended_at)
         report.problems = problems.describe(ledger)
@@ -448,12 +420,15 @@ def _record_start(ledger: Ledger, setup: RunSetup, report: Report, clock: Clock)
             )
         end_dead_runs(connection, clock.now().timestamp())
         bases = setup.find_bases(ledger)
-        started_at = report.started_at.timestamp()
-        is_holding = plan.policy.on_unknown == "hold"
-        run_arguments = report.run_id, report.job, report.command
-        account = plan.settings.account
         run_key = start_run(
-            connection, *run_arguments, started_at, suppressing_job, is_holding=is_holding, account=account
+            connection,
+            report.run_id,
+            report.job,
+            report.command,
+            report.started_at.timestamp(),
+            suppressing_job,
+            is_holding=plan.policy.on_unknown == "hold",
+            account=plan.settings.account,
         )
         if ledger.store.lease is not None:
             ledger.store.lease.record_run(connection, run_key)
@@ -462,8 +437,7 @@ def _record_start(ledger: Ledger, setup: RunSetup, report: Report, clock: Clock)
 
 async def renew_lease_until_end(store: Store, renew_lease: Callable[[], Awaitable[object]], stop: Stop) -> None:
     """Renew the lease of the ledger again and again, even while the run does not use the ledger. End the run if the
-    lease is lost. `renew_lease` executes one transaction of the store.
-    """
+    lease is lost. `renew_lease` executes one transaction of the store."""
     if store.lease is None:
         return
     while True:

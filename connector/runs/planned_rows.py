@@ -68,7 +68,7 @@ class PlannedRows(CloseableResource, RowRecorder):
 
     def write_opt_out(self, opt_out: OptOut) -> None:
         """Count an opt-out."""
-        self.findings.add_opt_out(opt_out)
+        self.findings.problems.add_opt_out(opt_out)
 
     def begin_chunk(self, prepared_chunk: PreparedChunk) -> None:
         """Write the lines of the previous chunk in the order of the rows, and begin the lines of this chunk."""

@@ -61,9 +61,10 @@ class ProblemLog:
         self._scope, self._run_id = scope, run_id
         self._known_keys: set[ProblemKey] = set()
         self._known_digests = join_digests((), IDENTITY_BYTES)
-        self._reset_problems()
+        self.forget_problems()
 
-    def _reset_problems(self) -> None:
+    def forget_problems(self) -> None:
+        """Forget the problems of the run, because all rows are read again."""
         self._problems: dict[ProblemKey, SeenProblem] = {}
         # The row, kind and field of each problem whose identity is not read yet.
         self._pending_problems: list[tuple[Row, str, str]] = []
@@ -85,19 +86,14 @@ class ProblemLog:
         self._known_keys = find_problems(ledger, self._scope.account, self._scope.job)
         self._known_digests = join_digests({key.digest for key in self._known_keys}, IDENTITY_BYTES)
 
-    def forget_problems(self) -> None:
-        """Forget the problems of the run, because all rows are read again."""
-        self._reset_problems()
-
     def add_problem(self, problem: Problem) -> None:
         """Add a row that a person must see."""
         if self._scope is None or problem.outcome is Outcome.DUPLICATE:
             return
         kind = problem.code if problem.code == "held" else str(problem.outcome)
         if problem.raw_record is not None:
-            digest = digest_text(problem.raw_record)
-            row_position_digest = _digest_row_position(self._run_id, problem.row.file, problem.row.number)
-            self._store_problem(ProblemKey(digest, "", kind), SeenProblem(False, "", row_position_digest))
+            key = ProblemKey(digest_text(problem.raw_record), "", kind)
+            self._store_problem(key, SeenProblem(False, "", self._digest_position(problem.row)))
             return
         self._pending_problems.append((problem.row, kind, problem.field))
         if len(self._pending_problems) >= _ROWS_READ_TOGETHER:
@@ -106,12 +102,8 @@ class ProblemLog:
     def add_opt_out(self, opt_out: OptOut) -> None:
         """Add a subscriber whose row says inactive while the service shows the subscriber as active."""
         if self._scope is not None:
-            row_position_digest = (
-                b"" if opt_out.row is None else _digest_row_position(self._run_id, opt_out.row.file, opt_out.row.number)
-            )
-            self._store_problem(
-                ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", row_position_digest)
-            )
+            position = b"" if opt_out.row is None else self._digest_position(opt_out.row)
+            self._store_problem(ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", position))
 
     def record_valid_rows(self, prepared_chunk: PreparedChunk) -> None:
         """Record the valid rows of a chunk. A known problem of a valid row may have ended."""
@@ -155,11 +147,8 @@ class ProblemLog:
         }
         end_row_problems(ledger, corrected_row_position_digests)
         if self._scope is not None and self._scope.job:
-            keys_of_ended_problems = [
-                key
-                for key in self._known_keys
-                if key not in self._problems and self._is_problem_ended(key, seen_identities)
-            ]
+            unseen_keys = self._known_keys - self._problems.keys()
+            keys_of_ended_problems = [key for key in unseen_keys if self._is_problem_ended(key, seen_identities)]
             end_problems(ledger, self._scope.account, self._scope.job, keys_of_ended_problems)
             record_problems(ledger, self._scope.account, self._scope.job, self._problems, self._run_id, recorded_at)
         end_settled_problems(ledger.connection)
@@ -169,9 +158,8 @@ class ProblemLog:
         new_problem_counts = self.count_new_problems()
         open_problem_counts = Counter(new_problem_counts)
         if self._scope is not None and self._scope.job:
-            open_problem_counts = self._unstored_counts + Counter(
-                count_problems(ledger, self._scope.account, self._scope.job)
-            )
+            stored_counts = count_problems(ledger, self._scope.account, self._scope.job)
+            open_problem_counts = self._unstored_counts + Counter(stored_counts)
         counts_by_kind = {
             kind: {"new": new_problem_counts[kind], "open": open_problem_counts[kind]}
             for kind in sorted({*new_problem_counts, *open_problem_counts})
@@ -191,7 +179,6 @@ class ProblemLog:
         )
 
     def _read_identities(self) -> None:
-        """Read the identities of the pending problems, and store the problems."""
         pending_problems, self._pending_problems, scope = self._pending_problems, [], self._scope
         if scope is None:
             return
@@ -206,9 +193,10 @@ class ProblemLog:
                 digests, identity_mask, bases, problems_of_columns, strict=True
             ):
                 key = ProblemKey(digest, "" if pd.isna(base) else str(base), kind)
-                self._store_problem(
-                    key, SeenProblem(has_identity, field, _digest_row_position(self._run_id, row.file, row.number))
-                )
+                self._store_problem(key, SeenProblem(has_identity, field, self._digest_position(row)))
+
+    def _digest_position(self, row: Row) -> bytes:
+        return _digest_row_position(self._run_id, row.file, row.number)
 
     def _store_problem(self, key: ProblemKey, problem: SeenProblem) -> None:
         if key in self._problems or len(self._problems) < MAX_STORED_PROBLEMS:

@@ -16,12 +16,12 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from connector.errors import RUN_STOPPED_MESSAGE, ConnectorError, LockedError, RunAborted, find_exit_code
+from connector.errors import RUN_STOPPED_MESSAGE, LockedError, RunAborted
 from connector.fields import BaseRef
 from connector.outcomes import MailOutcome, Outcome
 from connector.paging.certificate import Certificate
 from connector.runs.report_keys import Activity, Cause, EmailReport, Problems, ReceiptCounts, SettledCounts
-from connector.runs.run_log import ERROR_STATUS_BY_EXIT_CODE, record_failed_start, record_run
+from connector.runs.run_log import record_run
 from connector.service.retry import RequestCounts
 from connector.units import format_duration
 
@@ -222,6 +222,10 @@ class Report:
                 report_values[report_field.name] = value
         return report_values
 
+    def as_record(self) -> dict[str, Any]:
+        """Return the record of the ended run in the log of runs: the JSON of the report, and the exit code."""
+        return {**self.as_json(), "exit_code": self.exit_code}
+
     @property
     def exit_code(self) -> int:
         """The exit code of the command (architecture 8). If a signal stopped the run, the exit code is 128 plus the
@@ -272,26 +276,9 @@ def record_report(
 ) -> AbstractContextManager[bool]:
     """Return a context for the whole run, which records the run for the command `status`: first the start of the run,
     and at the end its report. The context yields True if the record of the start is on disk."""
-
-    def describe() -> dict[str, Any]:
-        return {**report.as_json(), "exit_code": report.exit_code}
-
     begin_keys = ("run_id", "job", "command", "started_at", "account", "settings")
     begin_values = {key: report.as_json()[key] for key in begin_keys}
-    return record_run(state_dir, begin_values, describe, now, retention_s)
-
-
-def report_error(command: str, job: str, error: ConnectorError, ended_at: datetime) -> Report:
-    """Return the report of a run that ended with `error` before it had a report. If the run was recorded, the report
-    has the id of the record."""
-    report = start_report(command, job, ended_at)
-    report.run_id = error.run_id or report.run_id
-    return end_report(report, ERROR_STATUS_BY_EXIT_CODE[find_exit_code(error)], ended_at, str(error))
-
-
-def record_error(report: Report, state_dir: Path) -> None:
-    """Store a report from `report_error` in the state folder for the command `status`."""
-    record_failed_start(state_dir, {**report.as_json(), "exit_code": report.exit_code})
+    return record_run(state_dir, begin_values, report.as_record, now, retention_s)
 
 
 def end_report(report: Report, status: Status, ended_at: datetime, reason: str | None = None) -> Report:

@@ -67,14 +67,13 @@ class RowFindings:
     """
 
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    problems: ProblemLog | None = None
+    problems: ProblemLog = field(default_factory=ProblemLog)
     changed_fields: Counter[str] = field(default_factory=Counter)
     _cause_by_key: dict[tuple[str, str, str, str], dict[str, Any]] = field(default_factory=dict)
 
     def count_problem(self, problem: Problem) -> None:
         """Count a row for each cause of its problem."""
-        if self.problems is not None:
-            self.problems.add_problem(problem)
+        self.problems.add_problem(problem)
         fields, codes, messages = (text.split("; ") for text in (problem.field, problem.code, problem.message))
         if not len(fields) == len(codes) == len(messages):
             fields, codes, messages = [problem.field], [problem.code], [problem.message]
@@ -103,11 +102,6 @@ class RowFindings:
         """Count a changed row for each field that differs."""
         self.changed_fields.update(name for name, _, _ in change.fields)
 
-    def add_opt_out(self, opt_out: OptOut) -> None:
-        """Add an opt-out to the problems."""
-        if self.problems is not None:
-            self.problems.add_opt_out(opt_out)
-
     @property
     def causes(self) -> list[dict[str, Any]]:
         """The causes, the most frequent first. The keys are outcome, field, code, message, rows and examples (with the
@@ -118,8 +112,7 @@ class RowFindings:
         """Reset the counts, because all rows are read again."""
         self.changed_fields.clear()
         self._cause_by_key.clear()
-        if self.problems is not None:
-            self.problems.forget_problems()
+        self.problems.forget_problems()
 
 
 def mask_cell(cell: str) -> str:
@@ -128,10 +121,9 @@ def mask_cell(cell: str) -> str:
     The cell `ann lee@x,org` gives `a•• l••@x,o••`. Combining marks belong to words, because many scripts write vowels
     as marks.
     """
-    visible_characters = [
+    text = "".join(
         character if character.isprintable() else ascii(character)[1:-1] for character in cell[:_MAX_CELL_LENGTH]
-    ]
-    text = "".join(visible_characters)
+    )
     word_mask = [character == "_" or unicodedata.category(character)[0] in "LMN" for character in text]
     follows_word_mask = [False, *word_mask]
     masked_characters = [
@@ -242,7 +234,6 @@ class RejectsFile(RowFile):
             self._convert_to_workbook(workbook_path)
 
     def _convert_to_workbook(self, workbook_path: Path) -> None:
-        """Replace the CSV file by a workbook with the same lines."""
         try:
             with PartialFile(workbook_path) as partial_file, self._path.open(encoding="utf-8", newline="") as file:
                 lines = csv.reader(file)
@@ -322,13 +313,13 @@ class LoadFiles(CloseableResource, RowRecorder):
         columns: Sequence[str],
         run_id: str,
         now: Callable[[], datetime],
-        findings: RowFindings | None = None,
+        findings: RowFindings,
         *,
-        is_workbook: bool = False,
+        is_workbook: bool,
     ) -> None:
         """`columns` are the columns of the source. If `is_workbook`, the source is a workbook, and the rejects file is
         also a workbook."""
-        self.findings = findings or RowFindings()
+        self.findings = findings
         self._run_id, self._now = run_id, now
         rejects_file_path = state_dir / "rejects" / f"{run_id}.csv"
         workbook_path = rejects_file_path.with_suffix(".xlsx") if is_workbook else None
@@ -380,7 +371,7 @@ class LoadFiles(CloseableResource, RowRecorder):
 
     def write_opt_out(self, opt_out: OptOut) -> None:
         """Add an opt-out to the drift file."""
-        self.findings.add_opt_out(opt_out)
+        self.findings.problems.add_opt_out(opt_out)
         service_value = None if opt_out.reason else True
         self._write_drift(
             opt_out.row, opt_out.identity, "is_active", service_value, False, opt_out.outcome, "opted_out"

@@ -70,7 +70,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         scope=_describe_scope(plan),
     )
-    return await run_with_setup(setup, retry.execute, stop, progress.set_describe_function)
+    return await run_with_setup(setup, retry.execute, stop, progress)
 
 
 def _describe_scope(plan: RetryPlan) -> RunScope:

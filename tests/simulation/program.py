@@ -27,8 +27,10 @@ from connector.load.retry import retry_entries
 from connector.load.session import LoadPolicy, Session
 from connector.outcomes import Outcome
 from connector.pace.pace import Pace
+from connector.progress import ProgressMeter
 from connector.runs.frame import Run, RunPlan, RunSetup
 from connector.runs.planned_rows import PlannedRows
+from connector.runs.problems import ProblemLog
 from connector.runs.report import start_report
 from connector.service.client import Client, RequestSender
 from connector.service.retry import Retrier
@@ -191,7 +193,9 @@ class Program:
             [],
             self.ledger_queue,
             Pace(policy.max_rate, policy.max_concurrency),
-            retrier=session.access.retrier,
+            ProblemLog(),
+            ProgressMeter(self._clock.monotonic),
+            session.access.retrier,
             waiting_rows=session.waiting_rows,
             suppression=session.suppression,
         )
