@@ -86,7 +86,7 @@ def back_up_ledger(url: str, target: Path) -> Backup:
     row_counts, partial_files = list[int | None](), list[PartialFile]()
     with ExitStack() as stack:
         sqlite_mode = "rw"  # with this mode, SQLite rolls back the unfinished transaction of a killed process
-        for source, path in zip(source_paths, target_paths, strict=True):
+        for source, path, table in zip(source_paths, target_paths, (meta, email_meta), strict=True):
             if source.is_file():
                 partial_files.append(stack.enter_context(PartialFile(path)))
                 if source == ledger_path:
@@ -94,9 +94,8 @@ def back_up_ledger(url: str, target: Path) -> Backup:
                         stack.enter_context(hold_lock(find_lock_path(source)))
                     except LockedError:
                         sqlite_mode = "ro"
-                row_counts.append(
-                    _copy_pages(source, partial_files[-1].path, sqlite_mode if source == ledger_path else "rw")
-                )
+                mode = sqlite_mode if source == ledger_path else "rw"
+                row_counts.append(_copy_pages(source, partial_files[-1].path, mode, table))
             else:
                 row_counts.append(None)
         for partial_file in reversed(partial_files):
@@ -113,11 +112,11 @@ def _refuse_existing_files(target_paths: tuple[Path, Path]) -> None:
             raise ConfigurationError(f"{path} exists already, and was not overwritten: move the file away")
 
 
-def _copy_pages(source: Path, copy_path: Path, sqlite_mode: str) -> int:
-    """Copy a database in one read transaction, check the copy, and return the number of entries or emails. The copy has
-    no WAL.
+def _copy_pages(source: Path, copy_path: Path, sqlite_mode: str, version_table: Table) -> int:
+    """Copy a database in one read transaction, check the copy, and return the number of entries (if `version_table` is
+    `meta`) or emails. The copy has no WAL.
 
-    Raises LedgerError if the source cannot be read or is damaged.
+    Raises LedgerError if the source cannot be read, is damaged or lacks these tables.
     """
     try:
         with (
@@ -131,12 +130,8 @@ def _copy_pages(source: Path, copy_path: Path, sqlite_mode: str) -> int:
             check_result = copy_connection.execute("PRAGMA quick_check(1)").fetchone()[0].splitlines()[-1]
             if check_result != "ok":
                 raise LedgerError(f"the ledger {source} is damaged ({check_result}), and its copy was deleted")
-            is_ledger = (
-                copy_connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'entry'").fetchone() is not None
-            )
-            test_sql = "SELECT count(*) FROM entry, meta" if is_ledger else "SELECT count(*) FROM email, email_meta"
-            copy_connection.execute(test_sql)  # fails if a table is missing
-            count_sql = f"SELECT count(*) FROM {'entry' if is_ledger else 'email'}"  # noqa: S608
+            copy_connection.execute(f"SELECT value FROM {version_table.name}")  # noqa: S608 - fails without the table
+            count_sql = f"SELECT count(*) FROM {(entry if version_table is meta else email).name}"  # noqa: S608
             return int(copy_connection.execute(count_sql).fetchone()[0])
     except sqlite3.Error as error:
         reason = describe_error(error)
@@ -170,7 +165,7 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
                 continue
             partial_files.append(stack.enter_context(PartialFile(target)))
             try:
-                row_counts.append(_copy_pages(path, partial_files[-1].path, "ro"))
+                row_counts.append(_copy_pages(path, partial_files[-1].path, "ro", table))
             except LedgerError as error:
                 raise ConfigurationError(f"{path} is not a backup that can be restored: {error}") from None
             with closing(sqlite3.connect(partial_files[-1].path)) as copy_connection, copy_connection:

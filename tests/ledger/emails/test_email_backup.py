@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.ledger.copies import Backup, back_up_ledger
+from connector.ledger.copies import Backup, back_up_ledger, restore_ledger
 from connector.ledger.opening import open_email_log, open_existing_email_log, open_ledger
 from connector.ledger.store import StaleTransitionError
 from connector.states import EmailState
@@ -58,6 +59,17 @@ def test_emails_without_a_ledger_are_copied(tmp_path: Path) -> None:
 def test_a_backup_by_a_link_to_the_ledger_includes_the_emails(ledger_path: Path, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(ledger_path)
     assert back_up_ledger(build_file_url(tmp_path / "link.db"), tmp_path / "copy.db").email_count == 1
+
+
+def test_the_file_of_the_emails_is_refused_as_a_backup_of_the_ledger(ledger_path: Path, tmp_path: Path) -> None:
+    back_up_ledger(build_file_url(ledger_path), tmp_path / "copy.db")
+    with pytest.raises(ConfigurationError, match=r"copy-emails\.db is not a backup that can be restored"):
+        restore_ledger(
+            build_file_url(tmp_path / "new.db"),
+            tmp_path / "copy-emails.db",
+            restored_at=datetime(2026, 11, 27, tzinfo=UTC),
+        )
+    assert not (tmp_path / "new.db").exists()
 
 
 def test_existing_emails_beside_the_target_are_not_overwritten(ledger_path: Path, tmp_path: Path) -> None:
