@@ -44,12 +44,7 @@ from connector.ledger.sqlite import find_emails_file, find_lock_path, hold_lock,
 from connector.ledger.store import build_missing_ledger_error
 
 # Suffixes of a database, and of the files that SQLite creates for the database.
-_FILE_SUFFIXES = (
-    "",
-    "-wal",
-    "-shm",
-    "-journal",
-)
+_FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +69,8 @@ def back_up_ledger(url: str, target: Path) -> Backup:
             f"the ledger {format_ledger_location(location)} is in PostgreSQL: back it up with pg_dump"
         )
     ledger_path, target = location.resolve(), target.absolute()
-    source_paths, target_paths = (
-        (ledger_path, find_emails_file(ledger_path).resolve()),
-        (target, find_emails_file(target)),
-    )
+    source_paths = (ledger_path, find_emails_file(ledger_path).resolve())
+    target_paths = (target, find_emails_file(target))
     if not any(source.is_file() for source in source_paths):
         raise build_missing_ledger_error(str(location))
     if target.resolve() in source_paths:
@@ -85,19 +78,18 @@ def back_up_ledger(url: str, target: Path) -> Backup:
     _refuse_existing_files(target_paths)
     row_counts, partial_files = list[int | None](), list[PartialFile]()
     with ExitStack() as stack:
-        sqlite_mode = "rw"  # with this mode, SQLite rolls back the unfinished transaction of a killed process
         for source, path, table in zip(source_paths, target_paths, (meta, email_meta), strict=True):
-            if source.is_file():
-                partial_files.append(stack.enter_context(PartialFile(path)))
-                if source == ledger_path:
-                    try:
-                        stack.enter_context(hold_lock(find_lock_path(source)))
-                    except LockedError:
-                        sqlite_mode = "ro"
-                mode = sqlite_mode if source == ledger_path else "rw"
-                row_counts.append(_copy_pages(source, partial_files[-1].path, mode, table))
-            else:
+            if not source.is_file():
                 row_counts.append(None)
+                continue
+            partial_files.append(stack.enter_context(PartialFile(path)))
+            sqlite_mode = "rw"  # with this mode, SQLite rolls back the unfinished transaction of a killed process
+            if table is meta:
+                try:
+                    stack.enter_context(hold_lock(find_lock_path(source)))
+                except LockedError:
+                    sqlite_mode = "ro"
+            row_counts.append(_copy_pages(source, partial_files[-1].path, sqlite_mode, table))
         for partial_file in reversed(partial_files):
             # The file of the emails is published before the ledger, so that a kill leaves no ledger without its emails.
             partial_file.publish(must_be_new=True)
@@ -180,8 +172,8 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
                     copy_connection.execute("UPDATE campaign SET is_closed = 1")
                     copy_connection.execute(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
         if row_counts[1] is None:  # the backup may lack campaigns that were sent
-            with open_email_log(url) as email_log, email_log.transaction():
-                email_log.connection.exec_driver_sql(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
+            with open_email_log(url) as email_log, email_log.transaction() as connection:
+                connection.exec_driver_sql(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
         for partial_file in reversed(partial_files):
             # The file of the emails is published before the ledger, so that a kill leaves no ledger without its emails.
             partial_file.publish(must_be_new=True)
@@ -231,20 +223,19 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
         open_ledger(target_url) as target_ledger,
     ):
         source_stores = [source_ledger.store] if email_log is None else [source_ledger.store, email_log.store]
-        with target_ledger.store.transaction():
-            connection = target_ledger.store.connection
+        with target_ledger.transaction() as connection:
             if not has_emails(connection, ledger_name):
                 create_tables(connection, ledger_name, emails_metadata, email_meta)
             _refuse_filled_tables(connection, ledger_name)
             for store, tables in zip(source_stores, (metadata, emails_metadata), strict=False):
-                with store.transaction():
-                    _copy_tables(store.connection, connection, tables)
+                with store.transaction() as source_connection:
+                    _copy_tables(source_connection, connection, tables)
             entry_count = connection.execute(select(func.count()).select_from(entry)).scalar_one()
             email_count = connection.execute(select(func.count()).select_from(email)).scalar_one()
         copy_description = f"{ledger_name}, on {copied_at:%Y-%m-%d}"
         for store, table in zip(source_stores, (meta, email_meta), strict=False):
-            with store.transaction():
-                store.connection.execute(insert(table).values(name=MOVED_TO_KEY, value=copy_description))
+            with store.transaction() as source_connection:
+                source_connection.execute(insert(table).values(name=MOVED_TO_KEY, value=copy_description))
     return entry_count, email_count
 
 
@@ -253,8 +244,7 @@ def _refuse_filled_tables(connection: Connection, ledger_name: str) -> None:
         if table not in (meta, email_meta) and connection.execute(select(table).limit(1)).first() is not None:
             raise ConfigurationError(
                 f"the ledger {ledger_name} has rows in the table {table.name}. Nothing was copied. Name an empty "
-                "database or "
-                "schema (postgresql://user@host/database?options=-csearch_path%3Dschema)"
+                "database or schema (postgresql://user@host/database?options=-csearch_path%3Dschema)"
             )
 
 

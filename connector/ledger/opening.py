@@ -25,6 +25,7 @@ from connector.ledger import schema
 from connector.ledger.emails import EmailLog
 from connector.ledger.entries import NOT_FINAL_STATUSES, Ledger
 from connector.ledger.postgres import (
+    LOCK_TRANSACTION,
     build_campaign_lock,
     compute_key,
     connect_for_reading,
@@ -40,8 +41,6 @@ from connector.pace.pace import Pace
 from connector.settings import Settings
 from connector.shards import SINGLE_SHARD, Shard
 from connector.states import State
-
-_LOCK_TRANSACTION = text("SELECT pg_advisory_xact_lock(:key)")
 
 
 @contextmanager
@@ -67,7 +66,7 @@ def open_ledger(
         with open_session(location) as (connection, schema):
             store, key = Store(connection, ledger_name), compute_key(schema)
             with store.transaction():  # only one process creates the tables
-                connection.execute(_LOCK_TRANSACTION, {"key": key})
+                connection.execute(LOCK_TRANSACTION, {"key": key})
                 if not create_or_check_tables(connection, ledger_name, may_create=may_create):
                     raise build_missing_ledger_error(ledger_name)
                 lease_metadata.create_all(connection)
@@ -76,9 +75,8 @@ def open_ledger(
         return
     if not shard.is_whole:
         raise ConfigurationError(
-            f"shard {shard}: the ledger {ledger_name} is a SQLite file, which only one process can write. Keep "
-            "the ledger in "
-            "PostgreSQL: set CONNECTOR_LEDGER=postgresql://… for every shard"
+            f"shard {shard}: the ledger {ledger_name} is a SQLite file, which only one process can write. Keep the "
+            "ledger in PostgreSQL: set CONNECTOR_LEDGER=postgresql://… for every shard"
         )
     if not may_create and not location.exists():
         raise build_missing_ledger_error(ledger_name)
@@ -138,16 +136,14 @@ def _open_email_log(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
     location = parse_ledger_location(url)
     with ExitStack() as stack:
         if isinstance(location, Path):
-            emails_path = resolve_file(
-                find_emails_file(resolve_file(location, may_create=may_create)), may_create=may_create
-            )
+            ledger_path = resolve_file(location, may_create=may_create)
+            emails_path = resolve_file(find_emails_file(ledger_path), may_create=may_create)
             if not may_create and not emails_path.exists():
                 yield None
                 return
             connection = stack.enter_context(open_emails_file(emails_path))
-            email_log = EmailLog(
-                Store(connection, str(emails_path)), partial(hold_campaign_file, connection, emails_path)
-            )
+            hold_campaign = partial(hold_campaign_file, connection, emails_path)
+            email_log = EmailLog(Store(connection, str(emails_path)), hold_campaign)
         else:
             ledger_name = format_ledger_location(location)
             connection, schema = stack.enter_context(open_session(location, _EMAIL_TABLES))
@@ -155,7 +151,7 @@ def _open_email_log(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
         with email_log.transaction():  # if two processes create the tables, the second process finds them
             if may_create and not email_log.store.is_file:
                 # In SQLite, the transaction alone blocks other processes.
-                connection.execute(_LOCK_TRANSACTION, {"key": _CREATION_LOCK_KEY})
+                connection.execute(LOCK_TRANSACTION, {"key": _CREATION_LOCK_KEY})
             has_tables = has_emails(connection, email_log.name)
             if may_create and not has_tables:
                 create_tables(connection, email_log.name, emails_metadata, email_meta)
@@ -248,10 +244,7 @@ _COUNT_OPEN_ENTRIES = (
 
 def check_ledger_rights(url: str) -> None:
     """Raise LedgerError if this user may not write the ledger's file, or create files in its folder. Nothing is
-    written.
-
-    For a ledger on a server, nothing is checked.
-    """
+    written. For a ledger on a server, nothing is checked."""
     location = parse_ledger_location(url)
     if isinstance(location, URL):
         return
@@ -290,11 +283,10 @@ def read_ledger(url: str, read_function: Callable[[Ledger], T]) -> T | None:
         file_state_before = _describe_file_state(location)
         try:
             open_mode = "mode=ro" if file_state_before is None else "mode=ro&immutable=1"
+            file_url = f"{location.resolve().as_uri()}?{open_mode}"
             with (
                 translate_errors(str(location)),
-                closing(
-                    sqlite3.connect(f"{location.resolve().as_uri()}?{open_mode}", uri=True, timeout=READ_BUSY_TIMEOUT_S)
-                ) as file_connection,
+                closing(sqlite3.connect(file_url, uri=True, timeout=READ_BUSY_TIMEOUT_S)) as file_connection,
                 closing(connect_file(file_connection)) as connection,
             ):
                 result = _read_existing_ledger(connection, str(location), read_function)

@@ -58,12 +58,6 @@ from connector.ledger.store import (
 )
 from connector.shards import Shard
 
-_CONNECT_TIMEOUT_S = 10  # by default, libpq waits as long as the kernel, which is two minutes or more
-
-_PREPARE_THRESHOLD = None
-"""The driver prepares no statement. PostgreSQL would make the plan of a prepared statement for empty tables, and would
-still use this plan when the tables are large."""
-
 _APPLICATION_PREFIX = "connector: "
 
 _LEDGER_TABLES = ("meta",)
@@ -83,13 +77,15 @@ _SESSION_SETTINGS = (
     "SET SESSION idle_in_transaction_session_timeout = '60s'",  # a process that hangs cannot keep its lease forever
     "SET SESSION lock_timeout = '30s'",  # a lock of another client on a table ends the run instead of blocking it
 )
-_KEEPALIVE_OPTIONS = {
+_DEFAULT_OPTIONS = {
+    "connect_timeout": 10,  # by default, libpq waits as long as the kernel, which is two minutes or more
+    # With these options, a connection to a server that no longer answers fails after about a minute.
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""Options of libpq. With these options, a connection to a server that no longer answers fails after about a minute."""
+"""Options of libpq, which the URL of a ledger may override."""
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _RELEASE_LOCK = text("SELECT pg_advisory_unlock(:key)")
 _SESSION_END_WAIT_S = 1.0
@@ -138,17 +134,17 @@ def connect_for_reading(url: URL) -> Iterator[Connection]:
 
 
 def _connect_to_server(url: URL, name: str) -> Connection:
-    default_options = {"connect_timeout": _CONNECT_TIMEOUT_S} | _KEEPALIVE_OPTIONS
-    default_options = {name: value for name, value in default_options.items() if name not in url.query}
     options = {
+        **{option_name: value for option_name, value in _DEFAULT_OPTIONS.items() if option_name not in url.query},
         "application_name": _APPLICATION_PREFIX + describe_holder(),
         # Without this option, SQLAlchemy cannot read the version of a server whose encoding is SQL_ASCII.
         "client_encoding": "utf8",
-        "prepare_threshold": _PREPARE_THRESHOLD,
+        # The driver prepares no statement. PostgreSQL would make the plan of a prepared statement for empty tables, and
+        # would still use this plan when the tables are large.
+        "prepare_threshold": None,
     }
     try:
-        engine = create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=options | default_options)
-        return engine.connect()
+        return create_engine(url, poolclass=NullPool, hide_parameters=True, connect_args=options).connect()
     except ImportError:
         raise ConfigurationError(
             "a ledger in PostgreSQL needs a driver that is not installed: pip install 'subscriber-connector[postgres]'"
@@ -210,11 +206,8 @@ def build_campaign_lock(connection: Connection, schema: str, ledger_name: str) -
             keys_of_held_locks.remove(key)
             if not connection.invalidated:
                 # After a lost connection, SQLAlchemy would open a new session, which has no lock.
-                with (
-                    suppress(SQLAlchemyError),
-                    connection.begin(),
-                ):
-                    # If the session is lost at this moment, its lock is lost, too.
+                # If the session is lost at this moment, its lock is lost, too.
+                with suppress(SQLAlchemyError), connection.begin():
                     connection.execute(_RELEASE_LOCK, {"key": key})
 
     return hold_campaign
@@ -257,25 +250,16 @@ def hold_lease(
         lease = _try_acquire_lease(store, key, shard, token)
         return lease is not None
 
-    lock_name = name if shard.is_whole else f"shard {shard} of {name}"
-    wait_for_lock(
-        lock_name,
-        try_acquire,
-        lambda: _describe_holder(store, shard),
-        max(wait_s, _SESSION_END_WAIT_S),
-        is_stopped=is_stopped,
-    )
+    lock_name, wait_s = name if shard.is_whole else f"shard {shard} of {name}", max(wait_s, _SESSION_END_WAIT_S)
+    wait_for_lock(lock_name, try_acquire, lambda: _describe_holder(store, shard), wait_s, is_stopped)
     store.lease = lease
     try:
         yield
     finally:
         _tokens_of_ended_leases.add(token)
         store.lease = None
-        with (
-            suppress(LedgerError),
-            store.transaction() as connection,
-        ):
-            # If the server cannot be reached, the lease expires.
+        # If the server cannot be reached, the lease expires.
+        with suppress(LedgerError), store.transaction() as connection:
             connection.execute(_DELETE_LEASE, {"id": lease.lease_id if lease is not None else None})
 
 
@@ -284,16 +268,14 @@ def _try_acquire_lease(store: Store, key: int, shard: Shard, token: str) -> Leas
     monotonic = system_clock().monotonic
     requested_at = monotonic()
     with store.transaction() as connection:
-        connection.execute(_LOCK_TRANSACTION, {"key": key})
+        connection.execute(LOCK_TRANSACTION, {"key": key})
         other_leases = [
             row for row in connection.execute(_LIST_LEASES) if shard.overlaps(Shard(row.shard_index, row.shard_count))
         ]
-        dead_lease_ids = [row.lease_id for row in other_leases if _has_ended(row.process)]
         lease_ids = [row.lease_id for row in other_leases]
-        freed_lease_ids = (
-            connection.execute(_DELETE_FREE_LEASES, {"ids": lease_ids, "dead": dead_lease_ids}).scalars().all()
-        )
-        if len(freed_lease_ids) < len(lease_ids):
+        dead_lease_ids = [row.lease_id for row in other_leases if _has_ended(row.process)]
+        freed_count = connection.execute(_DELETE_FREE_LEASES, {"ids": lease_ids, "dead": dead_lease_ids}).rowcount
+        if freed_count < len(lease_ids):
             return None
         parameters = {
             "index": shard.index,
@@ -342,18 +324,15 @@ def _has_ended(lease_process: str) -> bool:
     except PermissionError:
         pass  # a process of another user has this id
     # "" means that the system hides the process, so the process is alive.
-    return _identify_process(pid) not in (
-        "",
-        holder_process,
-    )
+    return _identify_process(pid) not in ("", holder_process)
 
 
-_LOCK_TRANSACTION = text("SELECT pg_advisory_xact_lock(:key)")
+LOCK_TRANSACTION = text("SELECT pg_advisory_xact_lock(:key)")
 _LIST_LEASES = text("SELECT lease_id, shard_index, shard_count, holder, process FROM lease ORDER BY lease_id")
 # The statement skips locked rows, because a locked row is a lease that its holder is renewing.
 _DELETE_FREE_LEASES = text(
     "DELETE FROM lease WHERE lease_id IN (SELECT lease_id FROM lease WHERE lease_id = ANY(:ids) "
-    "AND (expires_at < clock_timestamp() OR lease_id = ANY(:dead)) FOR UPDATE SKIP LOCKED) RETURNING lease_id"
+    "AND (expires_at < clock_timestamp() OR lease_id = ANY(:dead)) FOR UPDATE SKIP LOCKED)"
 )
 _INSERT_LEASE = text(
     "INSERT INTO lease (shard_index, shard_count, holder, process, expires_at) VALUES (:index, :count, "

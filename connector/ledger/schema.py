@@ -1,6 +1,5 @@
 """The ledger's tables, with CHECK constraints for every entry. A run upgrades a ledger of version 1, 2 or 3. The
-connector refuses a ledger of any other version.
-"""
+connector refuses a ledger of any other version."""
 
 from collections.abc import Mapping
 
@@ -126,10 +125,7 @@ entry = Table(
         f"state NOT IN {list_states_sql(lambda traits: traits.is_unsettled)} OR body IS NOT NULL",
         name="a_body_until_final",
     ),
-    CheckConstraint(
-        f"state <> {State.CONFIRMED} OR body IS NULL",
-        name="no_body_once_confirmed",
-    ),
+    CheckConstraint(f"state <> {State.CONFIRMED} OR body IS NULL", name="no_body_once_confirmed"),
     CheckConstraint(f"(state = {State.REJECTED}) = (status IS NOT NULL)", name="rejected_means_a_status"),
     CheckConstraint(f"(state = {State.CONFIRMED}) = (how IS NOT NULL)", name="confirmed_says_how"),
     CheckConstraint("(reported IS NULL) = (reported_at IS NULL)", name="reported_at_a_time"),
@@ -310,8 +306,7 @@ def create_or_check_tables(connection: Connection, name: str, *, may_create: boo
     else:
         check_version(connection, name)
     _create_indexes(connection)
-    statement = update(meta).where(meta.c.name == "schema_version")
-    connection.execute(statement.values(value=str(SCHEMA_VERSION)))
+    connection.execute(update(meta).where(meta.c.name == "schema_version").values(value=str(SCHEMA_VERSION)))
     return True
 
 
@@ -344,12 +339,12 @@ MOVED_TO_KEY = "moved_to"
 def is_upgradable_version(stored_version: Mapping[str, str]) -> bool:
     """Return whether this is the version (the content of a table `meta`) of an older ledger that a run can upgrade."""
     version_number = stored_version.get("schema_version", "")
-    is_upgradable_number = (
+    return (
         version_number.isdecimal()
         and _OLDEST_UPGRADABLE_VERSION <= int(version_number) < SCHEMA_VERSION
         and MOVED_TO_KEY not in stored_version
+        and stored_version.get("identity_rule") == str(IDENTITY_RULE_VERSION)
     )
-    return is_upgradable_number and stored_version.get("identity_rule") == str(IDENTITY_RULE_VERSION)
 
 
 def is_current(stored_version: Mapping[str, str], meta: Table) -> bool:
@@ -404,6 +399,5 @@ def create_tables(connection: Connection, name: str, metadata: MetaData, meta: T
             "ledger"
         )
     metadata.create_all(connection, checkfirst=False)
-    connection.execute(
-        insert(meta), [{"name": key, "value": value} for key, value in _VERSION_BY_TABLE[meta.name].items()]
-    )
+    version_rows = [{"name": key, "value": value} for key, value in _VERSION_BY_TABLE[meta.name].items()]
+    connection.execute(insert(meta), version_rows)
