@@ -48,15 +48,6 @@ class _Request:
     result_future: "asyncio.Future[Any]"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _RunningRequest:
-    """The request that the thread works on. `thread_future` gets the result of the function when the transaction is
-    durable."""
-
-    request: _Request
-    thread_future: "Future[Any]"
-
-
 class LedgerQueue:
     """A queue of functions that use the ledger, each in its own transaction. `executor` is an executor of one thread.
 
@@ -67,7 +58,8 @@ class LedgerQueue:
         self._ledger = ledger
         self._executor = executor
         self._queue: deque[_Request] = deque()
-        self._running: _RunningRequest | None = None
+        # The request that the thread works on. The future gets the result when the transaction is durable.
+        self._running: tuple[_Request, Future[Any]] | None = None
 
     @property
     def send_deadline(self) -> float:
@@ -96,9 +88,10 @@ class LedgerQueue:
             if self._running is not None:
                 # Wait for the thread before the call of `_set_result`, so that Ctrl-C ends `drain`.
                 # `_set_result` would catch the KeyboardInterrupt, and report it as an error of the transaction.
-                self._running.thread_future.exception()
-                running_request, self._running = self._running, None
-                _set_result(running_request.request, running_request.thread_future.result)
+                request, thread_future = self._running
+                thread_future.exception()
+                self._running = None
+                _set_result(request, thread_future.result)
             else:
                 request = self._queue.popleft()
                 _set_result(request, partial(self._run_transaction, request.function))
@@ -141,7 +134,7 @@ class LedgerQueue:
         loop = asyncio.get_running_loop()
 
         def finish_running_request(thread_future: "Future[Any]") -> None:
-            if self._running is not None and self._running.thread_future is thread_future:
+            if self._running is not None and self._running[1] is thread_future:
                 # If `_running` is not this request, `drain` has already passed the result to the caller.
                 self._running = None
                 _set_result(request, thread_future.result)
@@ -149,10 +142,9 @@ class LedgerQueue:
 
         # The submitted function must not refer to itself: it contains the digests of a chunk of rows.
         # Only the garbage collector frees a circular reference, and until then 200 MB of digests would pile up.
-        self._running = _RunningRequest(request, self._executor.submit(function))
-        self._running.thread_future.add_done_callback(
-            lambda future: loop.call_soon_threadsafe(finish_running_request, future)
-        )
+        thread_future = self._executor.submit(function)
+        self._running = request, thread_future
+        thread_future.add_done_callback(lambda future: loop.call_soon_threadsafe(finish_running_request, future))
 
 
 class LedgerWriter:

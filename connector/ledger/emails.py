@@ -56,20 +56,11 @@ class EmailEntry:
 
 @dataclass(frozen=True, slots=True)
 class UnsettledEmail:
-    """An email of a campaign that needs a person's attention. `intended_at` is the time at which the intent was
-    recorded (Unix seconds).
+    """An UNKNOWN email of a campaign, about which a person must decide. `recipient` is the digest of the address."""
 
-    `status` and `message` are the status and the message of a refusal. `recipient` is the digest of the address.
-    """
-
-    state: EmailState
-    address: str
-    intended_at: float
-    run_id: str
-    status: int | None
-    message: str | None
     recipient: bytes
-    key: int
+    address: str
+    run_id: str
 
 
 class EmailLog:
@@ -171,10 +162,9 @@ class EmailLog:
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 
     def read_unsettled_emails(self, campaign: Campaign) -> list[UnsettledEmail]:
-        """Return all UNKNOWN emails in the order of sending. A person must decide about these emails, which may have
-        been sent."""
+        """Return all UNKNOWN emails, which may have been sent, in the order of sending."""
         rows = self.connection.execute(_READ_UNSETTLED_EMAILS, {"campaign": campaign.key, "state": EmailState.UNKNOWN})
-        return [UnsettledEmail(EmailState(state), *other_values) for state, *other_values in rows]
+        return [UnsettledEmail(*row) for row in rows]
 
     # The state transitions of a campaign's emails
 
@@ -277,8 +267,7 @@ _SET_STATE_OF_CAMPAIGN = text(
     "UPDATE email SET state = :new_state WHERE campaign_key = :campaign AND state = :old_state"
 )
 _READ_UNSETTLED_EMAILS = text(
-    "SELECT state, address, intended_at, run_id, status, words, recipient, email_key FROM email "
-    "WHERE campaign_key = :campaign AND state = :state ORDER BY email_key"
+    "SELECT recipient, address, run_id FROM email WHERE campaign_key = :campaign AND state = :state ORDER BY email_key"
 )
 
 _FIND_CAMPAIGN = text(

@@ -215,18 +215,13 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntryCo
     A missing ledger has no entries. Raises LedgerError if the ledger cannot be read, or is missing without
     `may_be_new`. Raises ConfigurationError if the URL is invalid or its driver is missing.
     """
-
-    def count_entries(ledger: Ledger) -> list[OpenEntryCount]:
-        rows = ledger.connection.execute(_COUNT_OPEN_ENTRIES)
-        return [
-            OpenEntryCount(account, run_id, job, State(state), entry_count)
-            for account, run_id, job, state, entry_count in rows
-        ]
-
-    open_entry_counts = read_ledger(url, count_entries)
-    if open_entry_counts is None and not may_be_new:
+    rows = read_ledger(url, lambda ledger: ledger.connection.execute(_COUNT_OPEN_ENTRIES).all())
+    if rows is None and not may_be_new:
         raise build_missing_ledger_error(format_ledger_location(parse_ledger_location(url)))
-    return open_entry_counts or []
+    return [
+        OpenEntryCount(account, run_id, job, State(state), entry_count)
+        for account, run_id, job, state, entry_count in rows or []
+    ]
 
 
 _IS_DROPPED_BY_PERSON = (schema.entry.c.state == State.REJECTED.value) & (func.coalesce(schema.entry.c.status, -1) == 0)

@@ -130,14 +130,10 @@ class PlannedLedger(Ledger):
             (real_base.key, identity) for real_base in self._find_real_bases(base) for identity, _ in listed_subscribers
         ]
         confirmed_identities = self._read_real_ledger(_find_confirmed_identities, entry_keys) if entry_keys else set()
-        identities_only_in_real_ledger = confirmed_identities.difference(
-            super().find_entries(base, list(confirmed_identities))
-        )
-        super().record_listed_subscribers(
-            base,
-            field,
-            [subscriber for subscriber in listed_subscribers if subscriber[0] not in identities_only_in_real_ledger],
-        )
+        # The entries of these identities are only in the real ledger.
+        uncopied_identities = confirmed_identities - super().find_entries(base, list(confirmed_identities)).keys()
+        subscribers = [subscriber for subscriber in listed_subscribers if subscriber[0] not in uncopied_identities]
+        super().record_listed_subscribers(base, field, subscribers)
 
     def _find_real_bases(self, base: Base) -> list[Base]:
         """Return the rows of the table `base` that the real ledger had for this base at the start of the plan. The

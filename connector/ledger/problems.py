@@ -6,7 +6,7 @@ is of the identity, or of the cells if no identity can be read. Call every funct
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, bindparam, text
 
@@ -50,21 +50,6 @@ class Backlog:
     run_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class KnownProblem:
-    """An open problem of one identity. `first_seen` and `last_seen` are the first and the last time that a run has seen
-    the problem (Unix seconds)."""
-
-    account: str
-    job: str
-    base: str
-    kind: str
-    field: str
-    first_seen: float
-    last_seen: float
-    run_id: str
-
-
 def find_problems(ledger: Ledger, account: str, job: str) -> set[ProblemKey]:
     """Return the open problems of the job within the ledger's shard."""
     parameters = {"account": make_storable(account), "job": make_storable(job), "start": ledger.shard.smallest_digest}
@@ -76,12 +61,7 @@ def record_problems(
     ledger: Ledger, account: str, job: str, seen_problems: Mapping[ProblemKey, SeenProblem], run_id: str, seen_at: float
 ) -> None:
     """Record that the run has seen these problems of the job at `seen_at` (Unix seconds)."""
-    shared_values = {
-        "account": make_storable(account),
-        "job": make_storable(job),
-        "run_id": run_id,
-        "at": float(seen_at),
-    }
+    shared_values = {"account": make_storable(account), "job": make_storable(job), "run_id": run_id, "at": seen_at}
     rows = [
         (key.digest, key.base, key.kind, problem.has_identity, problem.field, problem.row_position_digest)
         for key, problem in seen_problems.items()
@@ -91,17 +71,14 @@ def record_problems(
 
 def end_problems(ledger: Ledger, account: str, job: str, problem_keys: Collection[ProblemKey]) -> None:
     """Delete these problems of the job."""
-    ledger.store.write(
-        _DELETE_PROBLEMS, {"account": make_storable(account), "job": make_storable(job)}, list(problem_keys)
-    )
+    shared_values = {"account": make_storable(account), "job": make_storable(job)}
+    ledger.store.write(_DELETE_PROBLEMS, shared_values, list(problem_keys))
 
 
 def end_row_problems(ledger: Ledger, row_position_digests: Collection[bytes]) -> None:
     """Delete each problem whose row has one of these positions, in any job. A position is a digest of the run, the file
     and the number of the row."""
-    ledger.store.write(
-        _DELETE_PROBLEMS_OF_ROWS, {}, [(row_position_digest,) for row_position_digest in row_position_digests]
-    )
+    ledger.store.write(_DELETE_PROBLEMS_OF_ROWS, {}, [(digest,) for digest in row_position_digests])
 
 
 def end_settled_problems(connection: Connection) -> None:
@@ -111,9 +88,8 @@ def end_settled_problems(connection: Connection) -> None:
 
 def end_identity_problems(ledger: Ledger, account: str, identities: Sequence[bytes]) -> None:
     """Delete the problems of these identities (digests), in all jobs of the account."""
-    ledger.store.write(
-        _DELETE_PROBLEMS_OF_IDENTITIES, {"account": make_storable(account)}, [(identity,) for identity in identities]
-    )
+    rows = [(identity,) for identity in identities]
+    ledger.store.write(_DELETE_PROBLEMS_OF_IDENTITIES, {"account": make_storable(account)}, rows)
 
 
 def end_problems_of_job(connection: Connection, job: str) -> int:
@@ -121,28 +97,22 @@ def end_problems_of_job(connection: Connection, job: str) -> int:
     return connection.execute(_DELETE_PROBLEMS_OF_JOB, {"job": make_storable(job)}).rowcount
 
 
-def count_problems(ledger: Ledger, account: str, job: str) -> dict[str, int]:
-    """Return the number of open problems of the job by kind, within the ledger's shard."""
-    parameters = {"account": make_storable(account), "job": make_storable(job), "start": ledger.shard.smallest_digest}
-    rows = ledger.connection.execute(_COUNT_PROBLEMS, parameters | {"end": ledger.shard.end_digest})
-    return dict(rows.all())
-
-
 def read_backlog(connection: Connection) -> list[Backlog]:
     """Return the open problems of all jobs, by job, run, kind and field. The latest run of a job comes first."""
     return [Backlog(*row) for row in connection.execute(_READ_BACKLOG)]
 
 
-def find_identity_problems(connection: Connection, identities: Sequence[bytes]) -> list[KnownProblem]:
-    """Return the open problems of these identities (digests)."""
-    return [
-        KnownProblem(*row) for row in connection.execute(_FIND_PROBLEMS_OF_IDENTITIES, {"identities": list(identities)})
-    ]
+def find_identity_problems(connection: Connection, identities: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Return the open problems of these identities (digests). The keys are account, job, base, kind, field, run_id,
+    first_seen and last_seen. The values of the last two keys are in Unix seconds."""
+    rows = connection.execute(_FIND_PROBLEMS_OF_IDENTITIES, {"identities": list(identities)})
+    return [dict(row) for row in rows.mappings()]
 
 
-_IS_OF_JOB_SQL = "account = :account AND job = :job AND digest >= :start AND digest < :end"
-_FIND_PROBLEMS = text(f"SELECT digest, base, kind FROM problem WHERE {_IS_OF_JOB_SQL}")
-_COUNT_PROBLEMS = text(f"SELECT kind, count(*) FROM problem WHERE {_IS_OF_JOB_SQL} GROUP BY kind")
+_FIND_PROBLEMS = text(
+    "SELECT digest, base, kind FROM problem "
+    "WHERE account = :account AND job = :job AND digest >= :start AND digest < :end"
+)
 _INSERT_PROBLEMS = BatchStatement(
     "INSERT INTO problem (account, job, run_id, first_seen, last_seen, digest, base, kind, is_identity, field, place) "
     "SELECT :account, :job, :run_id, CAST(:at AS double precision), CAST(:at AS double precision), "

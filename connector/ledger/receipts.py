@@ -144,19 +144,13 @@ def _build_receipt(
             # The connector may not have created the subscriber.
             return Receipt(identity_text, "exists", subscriber_id, "lookup", None)
         case State.CONFIRMED:
-            return Receipt(
-                identity_text,
-                "created",
-                subscriber_id,
-                "answer" if confirmation_number == CONFIRMATION_NUMBERS["created"] else "lookup",
-                None,
-            )
+            created_evidence = "answer" if confirmation_number == CONFIRMATION_NUMBERS["created"] else "lookup"
+            return Receipt(identity_text, "created", subscriber_id, created_evidence, None)
         case State.REJECTED if not is_sent_by_run or not status:
             return Receipt(identity_text, "rejected", None, "ledger", entry_message)
         case State.REJECTED:
-            return Receipt(
-                identity_text, "rejected", None, "answer" if reported_at is None else "lookup", entry_message
-            )
+            refusal_evidence = "answer" if reported_at is None else "lookup"
+            return Receipt(identity_text, "rejected", None, refusal_evidence, entry_message)
         case State.HELD if subscriber_id is not None:
             return Receipt(identity_text, "held", subscriber_id, "answer", entry_message)
         case State.HELD:

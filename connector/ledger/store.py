@@ -15,7 +15,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -259,31 +259,24 @@ def _build_database_calls(
     connection: Connection, statement: BatchStatement, shared_values: Mapping[str, Any], rows: Rows
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Split the rows into calls, and yield the SQL and the values of each call."""
-    is_sqlite, column_count = connection.dialect.name == "sqlite", len(statement.column_types_text.split())
-    max_rows = _floor_to_power_of_two(_MAX_VALUES // column_count) if is_sqlite else _MAX_ROWS
+    is_sqlite = connection.dialect.name == "sqlite"
+    max_rows = _MAX_VALUES // len(statement.column_types_text.split()) if is_sqlite else _MAX_ROWS
     first_index = 0
     while first_index < len(rows):
-        rows_of_call = rows[
-            first_index : first_index
-            + min(max_rows, _floor_to_power_of_two(len(rows) - first_index) if is_sqlite else max_rows)
-        ]
-        first_index += len(rows_of_call)
-        sql, parameter_names_before_rows, parameter_names_after_rows = (
-            _render_values(statement, len(rows_of_call)) if is_sqlite else _render_arrays(statement)
-        )
-        row_values = chain(*rows_of_call) if is_sqlite else map(list, zip(*rows_of_call, strict=True))
-        yield (
-            sql,
-            (
-                *(shared_values[name] for name in parameter_names_before_rows),
-                *row_values,
-                *(shared_values[name] for name in parameter_names_after_rows),
-            ),
-        )
-
-
-def _floor_to_power_of_two(number: int) -> int:
-    return 1 << (number.bit_length() - 1)
+        row_count = min(max_rows, len(rows) - first_index)
+        if is_sqlite:
+            row_count = 1 << (row_count.bit_length() - 1)  # the largest power of two that is not larger
+        rows_of_call = rows[first_index : first_index + row_count]
+        first_index += row_count
+        row_values: Iterable[Any]
+        if is_sqlite:
+            sql, names_before_rows, names_after_rows = _render_values(statement, row_count)
+            row_values = chain(*rows_of_call)
+        else:
+            sql, names_before_rows, names_after_rows = _render_arrays(statement)
+            row_values = map(list, zip(*rows_of_call, strict=True))
+        values_before_rows = [shared_values[name] for name in names_before_rows]
+        yield sql, (*values_before_rows, *row_values, *(shared_values[name] for name in names_after_rows))
 
 
 _RenderedSql = tuple[str, tuple[str, ...], tuple[str, ...]]

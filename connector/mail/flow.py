@@ -319,9 +319,7 @@ def _report_unknown_emails_without_row(run: _Run, email_log: EmailLog, campaign:
         ]
     for entry in other_entries:
         message = f"{entry.address!r}: the run {entry.run_id} sent the email, and no certain answer came"
-        run.rejects.write_problem(
-            Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", message, entry.status)
-        )
+        run.rejects.write_problem(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", message))
     run.has_unknown_emails_without_row = bool(other_entries)
     if other_entries:
         run.report.messages.append(

@@ -13,7 +13,7 @@ from connector.clock import format_timestamp
 from connector.databases import format_ledger_location, parse_ledger_location
 from connector.ledger.entries import NOT_FINAL_STATUSES, Ledger
 from connector.ledger.opening import read_ledger
-from connector.ledger.problems import KnownProblem, find_identity_problems
+from connector.ledger.problems import find_identity_problems
 from connector.ledger.records import EntryDetails, find_details
 from connector.ledger.store import build_missing_ledger_error
 from connector.runs.run_log import (
@@ -123,7 +123,7 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
     """
     digests = [digest_identity(field, identity) for field in IDENTITY_FIELDS]
 
-    def read_entries_and_problems(ledger: Ledger) -> tuple[list[EntryDetails], list[KnownProblem]]:
+    def read_entries_and_problems(ledger: Ledger) -> tuple[list[EntryDetails], list[dict[str, Any]]]:
         return find_details(ledger.connection, digests), find_identity_problems(ledger.connection, digests)
 
     entries_and_problems = read_ledger(location.ledger_url, read_entries_and_problems)
@@ -143,10 +143,8 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
     )
 
 
-def _describe_problem(problem: KnownProblem) -> ExplainedProblem:
-    problem_values = asdict(problem)
-    time_texts = {name: format_timestamp(problem_values[name]) for name in ("first_seen", "last_seen")}
-    return ExplainedProblem(**problem_values | time_texts)
+def _describe_problem(problem: dict[str, Any]) -> ExplainedProblem:
+    return ExplainedProblem(**problem | {name: format_timestamp(problem[name]) for name in ("first_seen", "last_seen")})
 
 
 _UNKNOWN_SUBSCRIBER_MESSAGE = (

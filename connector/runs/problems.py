@@ -19,7 +19,6 @@ from connector.ledger.problems import (
     OPT_OUT_KIND,
     ProblemKey,
     SeenProblem,
-    count_problems,
     end_problems,
     end_row_problems,
     end_settled_problems,
@@ -158,8 +157,8 @@ class ProblemLog:
         new_problem_counts = self.count_new_problems()
         open_problem_counts = Counter(new_problem_counts)
         if self._scope is not None and self._scope.job:
-            stored_counts = count_problems(ledger, self._scope.account, self._scope.job)
-            open_problem_counts = self._unstored_counts + Counter(stored_counts)
+            open_keys = find_problems(ledger, self._scope.account, self._scope.job)
+            open_problem_counts = self._unstored_counts + Counter(key.kind for key in open_keys)
         counts_by_kind = {
             kind: {"new": new_problem_counts[kind], "open": open_problem_counts[kind]}
             for kind in sorted({*new_problem_counts, *open_problem_counts})

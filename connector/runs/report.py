@@ -315,14 +315,10 @@ class UncountedRowsError(Exception):
 
     def __init__(self, rows: dict[str, int], outcome_sum: int) -> None:
         uncounted_row_count = max(0, rows["read"] - outcome_sum)
-        super().__init__(
-            f"rows read: {rows['read']}, rows with an outcome: {outcome_sum}. The counts of this report are wrong"
-            + (
-                f". Rows without an outcome, which count as unknown: {uncounted_row_count}"
-                if uncounted_row_count
-                else ""
-            )
-        )
+        message = f"rows read: {rows['read']}, rows with an outcome: {outcome_sum}. The counts of this report are wrong"
+        if uncounted_row_count:
+            message += f". Rows without an outcome, which count as unknown: {uncounted_row_count}"
+        super().__init__(message)
         self.rows = rows | {"unknown": rows["unknown"] + uncounted_row_count}
 
 

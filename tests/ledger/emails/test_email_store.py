@@ -91,7 +91,7 @@ def test_a_call_with_the_same_recipient_twice_is_refused(email_log: EmailLog, ca
     ] * 2
 
 
-def test_an_unsettled_email_is_read_with_its_address_and_time(email_log: EmailLog, campaign: Campaign) -> None:
+def test_an_unsettled_email_is_read_with_its_address_and_run(email_log: EmailLog, campaign: Campaign) -> None:
     with email_log.transaction():
         people = [
             (bytes([recipient_number]) * 16, f"p{recipient_number}@example.com") for recipient_number in (9, 1, 5, 3)
@@ -102,9 +102,7 @@ def test_an_unsettled_email_is_read_with_its_address_and_time(email_log: EmailLo
         assert email_log.mark_sending_emails_unknown(campaign) == 2
         unsettled_emails = email_log.read_unsettled_emails(campaign)
     assert [email.address for email in unsettled_emails] == ["p9@example.com", "p5@example.com", "p3@example.com"]
-    assert unsettled_emails[0] == UnsettledEmail(
-        EmailState.UNKNOWN, "p9@example.com", 3.5, RUN_ID, None, None, people[0][0], unsettled_emails[0].key
-    )
+    assert unsettled_emails[0] == UnsettledEmail(people[0][0], "p9@example.com", RUN_ID)
 
 
 def test_a_campaign_is_identified_by_account_and_name(email_log: EmailLog) -> None:
