@@ -22,7 +22,7 @@ from connector.runs.alerts import (
     write_alert,
     write_alert_record,
 )
-from connector.runs.report import Report, RunScope, describe_fault, end_report, start_report
+from connector.runs.report import Report, RunScope, build_run_record, describe_fault, end_report, start_report
 from connector.runs.run_log import ERROR_STATUS_BY_EXIT_CODE, record_failed_start
 from connector.service.webhook import build_headers, post_webhook
 from connector.settings import read_state_location
@@ -71,7 +71,7 @@ async def report_failed_start(
     with suppress(ConfigurationError):  # the state folder may be the cause of `error`
         state_dir = read_state_location(environ).state_dir
     if error.run_id is None and state_dir is not None:
-        record_failed_start(state_dir, report.as_record())
+        record_failed_start(state_dir, build_run_record(report))
     return report.run_id, await send_alert(notification_settings, report, state_dir, stop)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime
+from functools import partial
 from math import inf
 from pathlib import Path
 from secrets import token_hex
@@ -222,10 +223,6 @@ class Report:
                 report_values[report_field.name] = value
         return report_values
 
-    def as_record(self) -> dict[str, Any]:
-        """Return the record of the ended run in the log of runs: the JSON of the report, and the exit code."""
-        return {**self.as_json(), "exit_code": self.exit_code}
-
     @property
     def exit_code(self) -> int:
         """The exit code of the command (architecture 8). If a signal stopped the run, the exit code is 128 plus the
@@ -271,6 +268,11 @@ def start_report(command: str, job: str, started_at: datetime, scope: RunScope |
     return report
 
 
+def build_run_record(report: Report) -> dict[str, Any]:
+    """Return the record of an ended run in the log of runs: the JSON of the report, and the exit code."""
+    return {**report.as_json(), "exit_code": report.exit_code}
+
+
 def record_report(
     report: Report, state_dir: Path, retention_s: float, now: Callable[[], datetime]
 ) -> AbstractContextManager[bool]:
@@ -278,7 +280,7 @@ def record_report(
     and at the end its report. The context yields True if the record of the start is on disk."""
     begin_keys = ("run_id", "job", "command", "started_at", "account", "settings")
     begin_values = {key: report.as_json()[key] for key in begin_keys}
-    return record_run(state_dir, begin_values, report.as_record, now, retention_s)
+    return record_run(state_dir, begin_values, partial(build_run_record, report), now, retention_s)
 
 
 def end_report(report: Report, status: Status, ended_at: datetime, reason: str | None = None) -> Report:
