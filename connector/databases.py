@@ -106,12 +106,6 @@ def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
         ) from None
 
 
-def list_errors(engine: sa.Engine) -> tuple[type[Exception], ...]:
-    """Return the classes of errors of an engine: the errors of SQLAlchemy, and the errors of the driver for calls
-    without SQLAlchemy."""
-    return sa.exc.SQLAlchemyError, engine.dialect.loaded_dbapi.Error
-
-
 def explain(error: BaseException, url: sa.URL) -> str:
     """Return the first line of a driver's message, without values of rows and without secrets of the URL."""
     return mask_secrets(describe_error(error).strip().splitlines()[0], url)
@@ -119,14 +113,10 @@ def explain(error: BaseException, url: sa.URL) -> str:
 
 def mask_secrets(message: str, url: sa.URL) -> str:
     """Return a driver's message in which `***` replaces the URL's password, and its long or secret options."""
-    option_pairs = [
-        (option_name, option_value)
-        for option_name, option_values in url.normalized_query.items()
-        for option_value in option_values
-    ]
     secrets = {
         option_value
-        for option_name, option_value in option_pairs
+        for option_name, option_values in url.normalized_query.items()
+        for option_value in option_values
         if _SECRET_OPTION_NAME.search(option_name) or len(option_value) >= _MIN_MASKED_LENGTH
     }
     secrets.add(str(url.password or ""))

@@ -103,8 +103,7 @@ class RowRecorder:
         """Record the values that were sent for a created row."""
 
 
-SAMPLE_COUNT = 5
-"""The number of example subscribers in a plan and in a validation."""
+SAMPLE_COUNT = 5  # the number of example subscribers in a plan and in a validation
 
 
 @dataclass(slots=True)

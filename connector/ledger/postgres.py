@@ -70,7 +70,6 @@ _FIND_SCHEMA = text(
 """Finds the schema of the first of these tables that exists in the search path. If no table exists, finds the schema in
 which the tables will be created."""
 
-# Limits the session to one schema, because the lock is for one schema.
 _SET_SEARCH_PATH = text("SELECT set_config('search_path', quote_ident(:schema), false)")
 _SESSION_SETTINGS = (
     "SET SESSION synchronous_commit = on",  # each intent must be on the disk before its request leaves
@@ -108,14 +107,10 @@ def open_session(url: URL, tables: Sequence[str] = _LEDGER_TABLES) -> Iterator[t
     cannot be used, and ConfigurationError if no driver is installed."""
     ledger_name = format_ledger_location(url)
     with closing(_connect_to_server(url, ledger_name)) as connection:
-        with translate_errors(ledger_name):
-            with connection.begin():
-                schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(tables)}).one()
-                for setting in _SESSION_SETTINGS:
-                    connection.exec_driver_sql(setting)
-            _check_schema(ledger_name, schema, encoding)
-            with connection.begin():
-                connection.execute(_SET_SEARCH_PATH, {"schema": schema})
+        with translate_errors(ledger_name), connection.begin():
+            for setting in _SESSION_SETTINGS:
+                connection.exec_driver_sql(setting)
+            schema = _limit_to_schema(connection, ledger_name, tables)
         yield connection, schema
 
 
@@ -127,9 +122,7 @@ def connect_for_reading(url: URL) -> Iterator[Connection]:
     with closing(_connect_to_server(url, ledger_name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with translate_errors(ledger_name), connection.begin():
-            schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(_LEDGER_TABLES)}).one()
-            _check_schema(ledger_name, schema, encoding)
-            connection.execute(_SET_SEARCH_PATH, {"schema": schema})
+            _limit_to_schema(connection, ledger_name, _LEDGER_TABLES)
             yield connection
 
 
@@ -153,11 +146,15 @@ def _connect_to_server(url: URL, name: str) -> Connection:
         raise build_error(name, mask_secrets(describe_error(error), url)) from None
 
 
-def _check_schema(name: str, schema: str | None, encoding: str) -> None:
+def _limit_to_schema(connection: Connection, name: str, tables: Sequence[str]) -> str:
+    """Limit the session to one schema, because the lock is for one schema. Return the schema."""
+    schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(tables)}).one()
     if schema is None:
         raise LedgerError(f"the ledger {name} has no schema: create a schema that is in the user's search_path")
     if encoding != "UTF8":
         raise LedgerError(f"the ledger {name} is in a database whose encoding is {encoding}: use a database in UTF8")
+    connection.execute(_SET_SEARCH_PATH, {"schema": schema})
+    return str(schema)
 
 
 def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: bytes = b"") -> int:

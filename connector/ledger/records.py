@@ -101,8 +101,7 @@ def record_wrong_answer(connection: Connection, base: Base, answered_id: int | N
 def read_largest_lag(connection: Connection, account: str) -> float:
     """Return the largest recorded lag of the account's list in seconds (architecture 4.5 (c)), or 0 if no lag is
     recorded."""
-    lag_s: float | None = connection.execute(_READ_LAG, {"account": make_storable(account)}).scalar_one_or_none()
-    return lag_s or 0.0
+    return connection.execute(_READ_LAG, {"account": make_storable(account)}).scalar_one_or_none() or 0.0
 
 
 def record_lag(connection: Connection, account: str, lag_s: float) -> None:
@@ -176,26 +175,21 @@ def end_dead_runs(connection: Connection, ended_at: float) -> None:
 def find_open_run(connection: Connection) -> str | None:
     """Return the id of the latest run without a recorded end, or None. This run is still active, or it has died and no
     other run has started since."""
-    run_id: str | None = connection.execute(_FIND_OPEN_RUN).scalar_one_or_none()
-    return run_id
+    return connection.execute(_FIND_OPEN_RUN).scalar_one_or_none()
 
 
 def find_source_row_count(connection: Connection, account: str, job: str, command: str) -> int | None:
     """Return the number of rows of the source in the last run of this job and command that read the whole source, or
-    None. The run must be for this account.
-    """
+    None. The run must be for this account."""
     parameters = {"account": make_storable(account), "job": make_storable(job), "command": command}
-    row_count: int | None = connection.execute(_FIND_SOURCE_ROW_COUNT, parameters).scalar_one_or_none()
-    return row_count
+    return connection.execute(_FIND_SOURCE_ROW_COUNT, parameters).scalar_one_or_none()
 
 
 def read_list_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> int | None:
     """Return the number of entries of the job's suppression list in the last run, or None. `table` is the ledger's
     `meta`, or `email_meta` for a job that sends emails."""
-    result = connection.execute(
-        select(table.c.value).where(table.c.name == _format_list_size_name(account, suppression))
-    )
-    size_text: str | None = result.scalar_one_or_none()
+    query = select(table.c.value).where(table.c.name == _format_list_size_name(account, suppression))
+    size_text = connection.execute(query).scalar_one_or_none()
     return None if size_text is None else int(size_text)
 
 
@@ -215,8 +209,7 @@ def _format_list_size_name(account: str, suppression: Suppression) -> str:
 
 def find_job_of_run(connection: Connection, run_id: str) -> str | None:
     """Return the name of the job of this run, or None if the ledger has no such run."""
-    job_name: str | None = connection.execute(_FIND_JOB_OF_RUN, {"run_id": make_storable(run_id)}).scalar_one_or_none()
-    return job_name
+    return connection.execute(_FIND_JOB_OF_RUN, {"run_id": make_storable(run_id)}).scalar_one_or_none()
 
 
 # Cursors of incremental sources (architecture 4.11). Only the source can compare two values of a cursor

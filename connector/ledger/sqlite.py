@@ -194,11 +194,7 @@ def check_pages(connection: Connection) -> str:
 
 @contextmanager
 def hold_lock(
-    path: Path,
-    wait_s: float = 0.0,
-    *,
-    name: str | None = None,
-    is_stopped: Callable[[], bool] = lambda: False,
+    path: Path, wait_s: float = 0.0, *, name: str | None = None, is_stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
     """Hold the lock of the file `path` during the context. Wait for the lock up to `wait_s` seconds, or until
     `is_stopped`.

@@ -69,8 +69,7 @@ class ExplainedEntry:
     altered_fields: Annotated[list[str], "Fields that the service stored with another value than was sent."]
     reported_at: Annotated[str | None, "Time when a run reported a row that differs from the service, or null."]
     opted_out_in: Annotated[
-        str | None,
-        "Job whose row says inactive while the service shows the subscriber as active, or null.",
+        str | None, "Job whose row says inactive while the service shows the subscriber as active, or null."
     ]
 
 

@@ -199,20 +199,16 @@ class Run:
             # Imported here, because most runs need no writer of tables.
             from connector.runs.receipts import deliver_receipts
 
-            receipts_delivery = await deliver_receipts(
-                self.ledger_queue,
-                setup.receipts,
-                setup.plan.settings.account,
-                self.report.job,
-                self.key,
-                self.clock.now,
-            )
+            account, job = setup.plan.settings.account, self.report.job
+            delivery = await deliver_receipts(self.ledger_queue, setup.receipts, account, job, self.key, self.clock.now)
         except LedgerError as error:
             self.reason = self.reason or str(error)
             return
-        self.report.receipts = receipts_delivery.as_json()
-        if receipts_delivery.failure:
-            self.report.messages.append(receipts_delivery.describe())
+        self.report.receipts = {"to": str(setup.receipts), "rows": delivery.written_count}
+        if delivery.failure:
+            self.report.messages.append(
+                f"Receipts could not be written: {delivery.failure.rstrip('.')}. The next run of the job writes them."
+            )
             self.is_attention_needed = True
 
     @property

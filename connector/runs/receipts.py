@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -37,17 +36,8 @@ class ReceiptsDelivery:
     """The result of a delivery: the number of receipts that were written, and the reason why the other receipts were
     not written, or "" if all receipts were written."""
 
-    destination: str
     written_count: int = 0
     failure: str = ""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the report's `receipts`."""
-        return {"to": self.destination, "rows": self.written_count}
-
-    def describe(self) -> str:
-        """Return a message about the receipts that were not written."""
-        return f"Receipts could not be written: {self.failure.rstrip('.')}. The next run of the job writes them."
 
 
 async def deliver_receipts(
@@ -59,7 +49,7 @@ async def deliver_receipts(
     now: Callable[[], datetime],
 ) -> ReceiptsDelivery:
     """Write the receipts of the run, and of earlier runs of the job with receipts in the outbox. Raises LedgerError."""
-    delivery = ReceiptsDelivery(str(destination))
+    delivery = ReceiptsDelivery()
     pending_runs = await ledger_queue.execute(lambda ledger: find_pending_runs(ledger, account, job, run_key))
     for pending_run in pending_runs:
         try:

@@ -171,9 +171,7 @@ class Report:
     rejects_file: Annotated[str | None, "Path of the rejects file. Null if the run wrote none."] = None
     drift_file: Annotated[str | None, "Path of the drift file. Null if the run wrote none."] = None
     receipts: Annotated[
-        dict[str, Any] | None,
-        "The receipts of the run. Null if the run writes no receipts.",
-        ReceiptCounts | None,
+        dict[str, Any] | None, "The receipts of the run. Null if the run writes no receipts.", ReceiptCounts | None
     ] = None
     opt_outs: Annotated[
         int,

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import sqlalchemy as sa
 
-from connector.databases import DatabaseUrl, build_engine, explain, format_url, list_errors
+from connector.databases import DatabaseUrl, build_engine, explain, format_url
 from connector.warehouse.columns import EMPTY_TEXT, build_text_scalar, format_lists_as_json, quote_lists
 from connector.warehouse.database import ColumnKind, Dialect, Interruption, StagedRows, Statement, TableName
 from connector.warehouse.statements import read_kinds
@@ -68,7 +68,8 @@ class SqlalchemyDatabase:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        return list_errors(self.engine)
+        # The errors of SQLAlchemy, and the errors of the driver for calls without SQLAlchemy.
+        return sa.exc.SQLAlchemyError, self.engine.dialect.loaded_dbapi.Error
 
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
