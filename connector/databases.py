@@ -91,14 +91,20 @@ _IGNORED_ERROR_FILTER = _IgnoredErrorFilter()
 def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
     """Return an engine without a pool. The engine is not connected yet. `options` are options of `create_engine`.
 
-    Raises ConfigurationError for a missing driver. The message names the extra that installs the driver.
+    Raises ConfigurationError for a missing driver. The message names the extra that installs the driver, or the scheme
+    of the driver that the extra installs.
     """
     logging.getLogger("psycopg").addFilter(_IGNORED_ERROR_FILTER)
     try:
         return sa.create_engine(url, poolclass=sa.pool.NullPool, **options)
     except (sa.exc.NoSuchModuleError, ModuleNotFoundError):
-        extra = _EXTRA_BY_DRIVER.get(url.drivername.partition("+")[0])
-        advice = f"pip install 'subscriber-connector[{extra}]'" if extra else "install SQLAlchemy's dialect and driver"
+        backend = url.drivername.partition("+")[0]
+        if backend not in _EXTRA_BY_DRIVER:
+            advice = "install SQLAlchemy's dialect and driver"
+        elif url.drivername != _DRIVER_BY_SCHEME[backend]:  # the extra would not install this driver
+            advice = f"write {backend}:// in place of {url.drivername}://"
+        else:
+            advice = f"pip install 'subscriber-connector[{_EXTRA_BY_DRIVER[backend]}]'"
         raise ConfigurationError(f"{format_url(url)}: there is no driver for {url.drivername}; {advice}") from None
     except (sa.exc.ArgumentError, TypeError, ValueError) as error:
         raise ConfigurationError(

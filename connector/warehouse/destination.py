@@ -87,7 +87,7 @@ _GZIP_SUFFIX = ".gz"
 
 
 STANDARD_OUTPUT = "-"
-_FORMAT_BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE}
+_FORMAT_BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE, "sqlite+pysqlite": Format.SQLITE}
 _FORMAT_BY_DRIVER = {
     "postgresql+psycopg": Format.POSTGRESQL,
     "mysql+pymysql": Format.MYSQL,
