@@ -54,27 +54,18 @@ from connector.units import format_share
 if TYPE_CHECKING:
     from connector.imports.increments import Increment, IncrementalRun
 
-_NOTHING_CHANGED_TEXT = "Nothing was sent, and no cursor has moved"
-
 _FINISHED_EXIT_CODES = (0, 1)  # exit codes ok and partial: all problems are in the ledger or in the rejects file
 
 
-def _explain_guards(
+def _check_guards(
     guard: LoadGuard, tally: Tally, source_row_count: int, *, previous_row_count: int | None, may_be_empty: bool
-) -> str | None:
-    """Return a message with all guards that stop the run, or None if the run may continue.
+) -> Iterator[str]:
+    """Yield a message for each guard that stops the run.
 
     `source_row_count` includes the rows of other shards. `previous_row_count` is the row count of the last run that
     read the whole source, or None if both counts are not comparable. `may_be_empty`: the source may be empty, because
     the run reads only new rows.
     """
-    guard_messages = list(_check_guards(guard, tally, source_row_count, previous_row_count, may_be_empty))
-    return f"{'; '.join(guard_messages)}. {_NOTHING_CHANGED_TEXT}" if guard_messages else None
-
-
-def _check_guards(
-    guard: LoadGuard, tally: Tally, source_row_count: int, previous_row_count: int | None, may_be_empty: bool
-) -> Iterator[str]:
     read_count = tally.read_count
     invalid_count = tally.outcomes[Outcome.INVALID]
     create_count = tally.outcomes[Outcome.CREATED]
@@ -245,13 +236,15 @@ class _LoadRun:
             previous_row_count = await run.ledger_queue.execute(
                 lambda ledger: find_source_row_count(ledger.connection, account, plan.rows.job, "sync")
             )
-        run.reason = _explain_guards(
+        guard_messages = _check_guards(
             plan.guard,
             run.tally,
             self._source_rows.source_row_count,
             previous_row_count=previous_row_count,
             may_be_empty=plan.increment is not None,
         )
+        if messages_text := "; ".join(guard_messages):
+            run.reason = f"{messages_text}. Nothing was sent, and no cursor has moved"
 
     async def _load_source(self, loads: BaseLoads, *, compares_rows: bool) -> None:
         run = self._run
@@ -294,14 +287,12 @@ class _LoadRun:
             return "--limit left out rows of the source"
         if self._run.report.exit_code not in _FINISHED_EXIT_CODES or not increment.source.is_read_to_end:
             return "the run did not finish, and the next run reads all rows again"
-        return (
-            (
+        if unsent_count:
+            return (
                 f"{count(unsent_count, 'row')} {agree(unsent_count, 'was', 'were')} not sent, and the next run reads "
                 "all rows again"
             )
-            if unsent_count
-            else None
-        )
+        return None
 
     async def _read_source(self) -> None:
         """Read the source to its end in a thread. Raises RunAborted if `refuses_empty_source` and the source has no
@@ -340,7 +331,6 @@ class _LoadRun:
         self._run.tally.read_count = row_count if limit is None else min(row_count, limit)
 
     async def _load_chunks(self, loads: BaseLoads) -> None:
-        """Load the rows chunk by chunk."""
         async with aclosing(self._source_rows.read_in_thread(self._run.stop, self._plan.rows.limit)) as prepared_chunks:
             async for prepared_chunk in prepared_chunks:
                 self._count_prepared_rows(prepared_chunk)

@@ -7,14 +7,13 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
 
 from connector.subscribers.consent import explain_consent
 from connector.subscribers.headers import find_name_column, find_useful_columns
 from connector.subscribers.mapping import Reinterpretation
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
-from connector.tally import Leftover, Tally
+from connector.tally import Tally
 from connector.texts import agree, count
 
 MISSING_ACTIVITY_MESSAGE = (
@@ -192,25 +191,11 @@ def describe_reactivated_rows(tally: Tally, *, is_planned: bool = False) -> Iter
 def describe_leftovers(tally: Tally) -> Iterator[str]:
     """Yield messages about unresolved creates of earlier runs whose rows this run did not read. Each message counts the
     creates with one result, such as `held`."""
-    counts_by_description = (
-        (_describe_leftover(leftover), entry_count) for leftover, entry_count in tally.leftovers.items()
-    )
-    for description, entry_count in sorted(counts_by_description):
+    for result, entry_count in sorted(
+        (leftover.value, entry_count) for leftover, entry_count in tally.leftovers.items()
+    ):
         unresolved_creates_text = count(entry_count, "unresolved create")
         yield (
-            f"{unresolved_creates_text} of earlier runs {agree(entry_count, 'is', 'are')} now {description}. This run "
+            f"{unresolved_creates_text} of earlier runs {agree(entry_count, 'is', 'are')} now {result}. This run "
             f"did not read {agree(entry_count, 'the row of this create', 'the rows of these creates')}"
         )
-
-
-def _describe_leftover(leftover: Leftover) -> str:
-    match leftover:
-        case Leftover.HELD:
-            return "held"
-        case Leftover.REJECTED:
-            return "rejected"
-        case Leftover.SUPPRESSED:
-            return "suppressed"
-        case Leftover.UNKNOWN:
-            return "unknown"
-    assert_never(leftover)

@@ -98,7 +98,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     session.stop.activity = "looking up known subscribers"
     has_listed_identity = False
     for known_entry in known_entries:
-        rows = await _request_rows_by_id(session, known_entry)
+        rows = (await _fetch_page(session, ListQuery(id=known_entry.subscriber_id))).subscribers
         is_listed = _is_in_rows(session, known_entry, rows)
         has_listed_identity |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
         if is_listed and len(shown_entries) < _VERIFIED_ENTRY_COUNT:
@@ -186,12 +186,8 @@ async def _is_any_listed(session: Session, known_entries: Sequence[ConfirmedEntr
 async def _is_listed(session: Session, known_entry: ConfirmedEntry) -> bool | None:
     """Return whether the list shows the subscriber with its id and identity in the base. Return None if the answer is
     inconclusive."""
-    return _is_in_rows(session, known_entry, await _request_rows_by_id(session, known_entry))
-
-
-async def _request_rows_by_id(session: Session, known_entry: ConfirmedEntry) -> Sequence[dict[str, Any]]:
-    """Return the rows that the filter Id (service-api.md 4.3) shows for this subscriber."""
-    return (await _fetch_page(session, ListQuery(id=known_entry.subscriber_id))).subscribers
+    page = await _fetch_page(session, ListQuery(id=known_entry.subscriber_id))
+    return _is_in_rows(session, known_entry, page.subscribers)
 
 
 def _is_in_rows(session: Session, known_entry: ConfirmedEntry, rows: Sequence[dict[str, Any]]) -> bool | None:

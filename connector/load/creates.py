@@ -9,7 +9,7 @@ from functools import partial
 from connector.ledger.entries import NOT_FINAL_STATUSES, Transition
 from connector.limiter import RequestLimiter
 from connector.listing.access import Sentinel, shows_identity
-from connector.listing.answered import KnownSubscriber, find_ids_of_sentinel, find_known_subscriber, find_rows_by_id
+from connector.listing.answered import find_ids_of_sentinel, find_known_subscriber, find_rows_by_id
 from connector.listing.requests import build_query
 from connector.load.candidates import RUN_ENDING_STATUSES, Candidate, describe_base
 from connector.load.create_answers import CreateAnswer, choose_recorded_transition, classify_answer
@@ -260,8 +260,10 @@ class Creator:
             await self._stop_if_unreadable(answer.subscriber_id)
         if known_subscriber is None or transition.event is not Event.ANSWERED:
             return transition
-        subscriber_id, description = known_subscriber.subscriber_id, _describe_known_subscriber(known_subscriber)
-        message = f"the service answered with subscriber {subscriber_id}, {description}"
+        subscriber_id, text, base = known_subscriber.subscriber_id, known_subscriber.text, known_subscriber.base
+        message = f"the service answered with subscriber {subscriber_id}, which existed before"
+        message += "" if text is None else f" as {text!r}"  # the text may be an email address
+        message += "" if base == (None, None) else f" in the base {describe_base(*base)}"
         return Transition(Event.MISANSWERED, subscriber_id, answer.status, message, has_existed_before=True)
 
     async def _stop_if_unreadable(self, subscriber_id: int) -> None:
@@ -391,10 +393,3 @@ async def plan_creates(session: Session, outcomes: Outcomes, fetch: FetchItems[C
             session.tally.add_started_rows(candidate.entry_state is not State.UNKNOWN)
             outcomes.record_result(candidate, Transition(Event.ANSWERED))
         await asyncio.sleep(0)
-
-
-def _describe_known_subscriber(known_subscriber: KnownSubscriber) -> str:
-    """Return a text about a subscriber that existed before a create. The text may contain an email address."""
-    text = "" if known_subscriber.text is None else f" as {known_subscriber.text!r}"
-    base_text = "" if known_subscriber.base == (None, None) else f" in the base {describe_base(*known_subscriber.base)}"
-    return f"which existed before{text}{base_text}"

@@ -187,14 +187,12 @@ class _Comparison:
                     indexes_with_id.append(index)
                     if entry.altered_fields:
                         self._altered_fields[index] = frozenset(entry.altered_fields.split())
-        sorting_indexes = np.argsort(np.array(ids, dtype=np.int64), kind="stable")
-        self._ids, self._row_indexes = (
-            np.array(ids, dtype=np.int64)[sorting_indexes],
-            np.array(indexes_with_id, dtype=np.int64)[sorting_indexes],
-        )
+        unsorted_ids = np.array(ids, dtype=np.int64)
+        sorting_indexes = np.argsort(unsorted_ids, kind="stable")
+        self._ids = unsorted_ids[sorting_indexes]
+        self._row_indexes = np.array(indexes_with_id, dtype=np.int64)[sorting_indexes]
 
     async def _find_entries(self, rows: Sequence[WaitingRow]) -> list[Entry | None]:
-        """Return the entry of each row, or None."""
         ordered_entries: list[Entry | None] = [None] * len(rows)
         for session, indexes in self._split_by_session(rows):
             entries = await session.ledger_writer.find_entries([rows[index].row.identity for index in indexes])
@@ -299,9 +297,8 @@ class _Comparison:
             self._opt_out_texts[index] = str(read_field(wire_object, session.policy.identity))
             return
         row, altered_fields = waiting_row.row, self._altered_fields.get(index, frozenset())
-        field_names = [
-            name for name in list_compared_fields(row.values, session.policy.identity) if name not in altered_fields
-        ]
+        excluded_fields = {*_NEVER_COMPARED_FIELDS, session.policy.identity, *altered_fields}
+        field_names = [name for name in row.values if name not in excluded_fields]
         row_values = [row.values[name] for name in field_names]
         listed_values = [read_field(wire_object, name) for name in field_names]
         different_indexes = find_differing_fields(field_names, row_values, listed_values)
@@ -328,18 +325,10 @@ class _Comparison:
     async def _record_rows(self, session: Session, rows: Sequence[tuple[int, LoadRow]]) -> None:
         """Record the results for these rows of one base, each with its index."""
         base, job, reported_at = session.ledger_writer.base, session.source_job, session.clock.now().timestamp()
-        digest_pairs = [(row.identity, row.fingerprint) for _, row in rows]
-        comparison_results = [self._comparison_results[index] for index, _ in rows]
-        equal_digests = [
-            digest_pair
-            for digest_pair, comparison_result in zip(digest_pairs, comparison_results, strict=True)
-            if comparison_result == _EQUAL
-        ]
-        different_digests = [
-            digest_pair
-            for digest_pair, comparison_result in zip(digest_pairs, comparison_results, strict=True)
-            if comparison_result == _DIFFERENT
-        ]
+        equal_digests, different_digests = (
+            [(row.identity, row.fingerprint) for index, row in rows if self._comparison_results[index] == result]
+            for result in (_EQUAL, _DIFFERENT)
+        )
         opt_out_identities = [row.identity for index, row in rows if self._is_opt_out(index, row)]
         ended_opt_out_identities = [row.identity for index, row in rows if self._has_opt_out_ended(index, row, job)]
 
@@ -403,9 +392,3 @@ def _split_into_batches(indexes: Sequence[int]) -> Iterator[Sequence[int]]:
         indexes[batch_start : batch_start + _ROWS_PER_COMMIT]
         for batch_start in range(0, len(indexes), _ROWS_PER_COMMIT)
     )
-
-
-def list_compared_fields(row_values: Mapping[str, object], identity_field: str) -> Iterator[str]:
-    """Yield the names of the fields that a comparison of a row uses: all mapped fields except the base and the
-    identity."""
-    return (name for name in row_values if name not in _NEVER_COMPARED_FIELDS and name != identity_field)

@@ -20,8 +20,6 @@ from connector.service.wire import UNAUTHORISED
 
 logger = logging.getLogger(__name__)
 
-_NEVER = float("-inf")
-
 UNCHECKED_SPELLINGS_MESSAGE = (
     "the list could not be read whole, so each row was looked up by filters, as sent and as normalised. A subscriber "
     "that exists in other capitals may be created a second time"
@@ -109,13 +107,6 @@ def _choose_first_method(sweep_cost: SweepCost, keys_cost: KeysCost, progress: L
     )
 
 
-async def estimate_sweep_cost(access: ListAccess) -> SweepCost:
-    """Return the cost of a sweep of the list. Read one page of the list first, unless the stats of the list are fresh.
-    Raises ListFailed, and RunAborted if the run must stop."""
-    stats = await read_stats(access)
-    return SweepCost(stats.request_count, access.state.is_list_unreadable)
-
-
 def estimate_keys_cost(groups: Sequence[KeyGroup], sweep_cost: SweepCost) -> KeysCost:
     """Return the cost of look-ups by filter for the keys of these bases.
 
@@ -132,10 +123,11 @@ def estimate_keys_cost(groups: Sequence[KeyGroup], sweep_cost: SweepCost) -> Key
 async def choose_lookup_method(
     groups: Sequence[KeyGroup], progress: LookupProgress, *, is_sweep_too_slow: bool = False
 ) -> LookupMethod:
-    """Return the method for the next look-up of these keys, and log the method with its reason. Raises as
-    `estimate_sweep_cost` does."""
-    sweep_cost = await estimate_sweep_cost(groups[0].access)
-    sweep_cost = replace(sweep_cost, is_unusable=sweep_cost.is_unusable or is_sweep_too_slow)
+    """Return the method for the next look-up of these keys, and log the method with its reason. Read one page of the
+    list first, unless the stats of the list are fresh. Raises ListFailed, and RunAborted if the run must stop."""
+    access = groups[0].access
+    stats = await read_stats(access)
+    sweep_cost = SweepCost(stats.request_count, access.state.is_list_unreadable or is_sweep_too_slow)
     lookup_choice = choose_lookup(sweep_cost, estimate_keys_cost(groups, sweep_cost), progress)
     log_values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup_choice)}
     logger.info("look-up: %(keys)d keys in %(bases)d bases, %(method)s: %(reason)s", log_values)
@@ -220,17 +212,15 @@ async def _look_up_next_groups(
     remaining_groups = [*groups[1:]]
     if later_keys := group_keys[BATCH_SIZE:]:
         remaining_groups = [KeyGroup(access, later_keys), *remaining_groups]
+    filter_keys, looks_up_as_sent = keys, False
     if method is LookupMethod.FILTER_AS_SENT:
-        keys_as_sent = [replace(key, ignores_case=False) for key in keys]
-        result = await try_look_up_by_filters(access, keys_as_sent, remaining_count)
-        return [
-            LookupPart(access, keys, result, looks_up_as_sent=any(key.ignores_case for key in keys))
-        ], remaining_groups
-    result = await try_look_up_by_filters(access, keys, remaining_count)
+        filter_keys = [replace(key, ignores_case=False) for key in keys]
+        looks_up_as_sent = any(key.ignores_case for key in keys)
+    result = await try_look_up_by_filters(access, filter_keys, remaining_count)
     # Filters that do not find the latest sentinel prove no absence, so the next look-up is a sweep.
     if tried_methods == {LookupMethod.FILTER} and not _shows_latest_sentinel(access, result):
         result = replace(result, absent_identities=frozenset())
-    return [LookupPart(access, keys, result)], remaining_groups
+    return [LookupPart(access, keys, result, looks_up_as_sent)], remaining_groups
 
 
 async def look_up_all(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
@@ -275,7 +265,7 @@ def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
     list itself may lack the sentinel."""
     latest_confirmed_at = max(
         (sentinel.confirmed_at for sentinel in access.sentinels if sentinel.confirmed_at < result.started_at),
-        default=_NEVER,
+        default=float("-inf"),
     )
     return result.latest_sentinel_at >= latest_confirmed_at or result.lag_s > 0
 

@@ -126,12 +126,8 @@ class MistakenIds:
             shortest_spelling_by_id = {
                 text: other_spellings[0]
                 for text, other_spellings in spellings_by_id.items()
-                if other_spellings and not known_id_by_text[text]
-            }
-            shortest_spelling_by_id = {
-                text: shortest_spelling
-                for text, shortest_spelling in shortest_spelling_by_id.items()
-                if shortest_spelling == str(int(Decimal(text)))
+                if other_spellings
+                if not known_id_by_text[text] and other_spellings[0] == str(int(Decimal(text)))
             }
             listed_ids = await self._find_on_list(set(shortest_spelling_by_id.values()))
             known_id_by_text |= {
@@ -155,12 +151,9 @@ class MistakenIds:
         found_ids = dict[bytes, int]()
         if listing_rows is not None:
             reader = build_reader(access, ())
-            for base in [
-                listed_base
-                for listed_base in listing_rows.bases
-                if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
-            ]:
-                found_ids |= listing_rows.find_ids_by_email(base, list(email_by_identity))
+            for base in listing_rows.bases:
+                if reader.is_of_base({"Id": base[0], "Name": base[1]}):
+                    found_ids |= listing_rows.find_ids_by_email(base, list(email_by_identity))
         elif email_by_identity:
             keys = [
                 LookupKey(identity, "email", email, ignores_case=True) for identity, email in email_by_identity.items()
@@ -171,16 +164,12 @@ class MistakenIds:
         account, ids = ledger_writer.base.account, list(found_ids.values())
         known_entries = await ledger_writer.execute(lambda ledger: ledger.find_entries_with_ids(account, ids))
         ids_of_this_run = {entry.subscriber_id for entry in known_entries if entry.run_key == ledger_writer.run_key}
-        other_subscribers = {
-            email_by_identity[identity]: subscriber_id
-            for identity, subscriber_id in found_ids.items()
-            if subscriber_id not in ids_of_this_run
-        }
-        return {email: self._read_client_user_id(subscriber_id) for email, subscriber_id in other_subscribers.items()}
-
-    def _read_client_user_id(self, subscriber_id: int) -> str:
-        shown_values = self._session.access.state.shown_subscribers.read(subscriber_id) or {}
-        return str(shown_values.get("ClientUserId") or "")
+        client_user_id_by_email = dict[str, str]()
+        for identity, subscriber_id in found_ids.items():
+            if subscriber_id not in ids_of_this_run:
+                shown_values = access.state.shown_subscribers.read(subscriber_id) or {}
+                client_user_id_by_email[email_by_identity[identity]] = str(shown_values.get("ClientUserId") or "")
+        return client_user_id_by_email
 
     async def _find_in_ledger(self, client_user_ids: set[str]) -> set[str]:
         """Return the ids among `client_user_ids` that the ledger had before the run, or that a look-up of the run has

@@ -19,7 +19,7 @@ from connector.load.session import CompareReason, RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.pace.refusals import SERIES_LENGTH
-from connector.rows import LoadRow, Row
+from connector.rows import LoadRow
 from connector.service.answers import build_refusal_kind, is_about_row
 from connector.states import Event, FinalAbsenceEvent, State
 from connector.tally import Leftover, Problem
@@ -99,14 +99,10 @@ class Outcomes:
     def reopen_temporary_refusals(self) -> None:
         """Make postponed rows unresolved if their refusal may be temporary. The run then settles these rows like rows
         that got a 429."""
-        temporary_refusals, postponed_rows, self._postponed_rows = (
-            self._session.temporary_refusals,
-            self._postponed_rows,
-            [],
-        )
-        for refusal_kind, refusal_count in Counter(
-            postponed_row.refusal_kind for postponed_row in postponed_rows
-        ).items():
+        temporary_refusals = self._session.temporary_refusals
+        postponed_rows, self._postponed_rows = self._postponed_rows, []
+        refusal_counts = Counter(postponed_row.refusal_kind for postponed_row in postponed_rows)
+        for refusal_kind, refusal_count in refusal_counts.items():
             if refusal_kind and refusal_count >= SERIES_LENGTH:
                 temporary_refusals.mark_temporary(refusal_kind)
         for postponed_row in postponed_rows:
@@ -136,10 +132,9 @@ class Outcomes:
                 and self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind)
             ):
                 del self.unresolved_creates[identity]
+                status, message = unresolved_create.status, unresolved_create.message
                 attempt_count = unresolved_create.attempt_count or 1
-                problem = _build_rejected_problem(
-                    row.source, unresolved_create.status, unresolved_create.message, attempt_count
-                )
+                problem = Problem(row.source, Outcome.REJECTED, "", "rejected", message, status, attempt_count)
                 self._postponed_rows.append(
                     _PostponedRow(problem, row, unresolved_create.is_of_this_run, is_unchecked=True)
                 )
@@ -213,11 +208,10 @@ class Outcomes:
             source, attempt_count = unresolved_create.row.source, (unresolved_create.attempt_count or 0) + 1
         else:
             source = candidate.read_source_row()
-        if is_refused:
-            problem = _build_rejected_problem(source, transition.status, transition.message, attempt_count)
-        else:
-            message = describe_held_row(transition.message)
-            problem = Problem(source, Outcome.UNKNOWN, "", "held", message, transition.status, attempt_count)
+        outcome, code, message = Outcome.REJECTED, "rejected", transition.message
+        if not is_refused:
+            outcome, code, message = Outcome.UNKNOWN, "held", describe_held_row(transition.message)
+        problem = Problem(source, outcome, "", code, message, transition.status, attempt_count)
         self._add_postponed_row(
             _PostponedRow(
                 problem,
@@ -325,9 +319,7 @@ class Outcomes:
                 case State.REJECTED:
                     unresolved_create = self.unresolved_creates.pop(identity)
                     message, status, attempt_count = entry.message or "", entry.status, entry.attempt_count
-                    self._report_unresolved_create(
-                        unresolved_create, Outcome.REJECTED, Leftover.REJECTED, message, status, attempt_count
-                    )
+                    self._report_unresolved_create(unresolved_create, Leftover.REJECTED, message, status, attempt_count)
                 case State.NONE | State.SENDING | State.UNKNOWN | State.HELD:
                     continue
                 case _:
@@ -358,9 +350,7 @@ class Outcomes:
                     "has a suppression list, may send the create again"
                 )
             status = unresolved_create.status
-            self._report_unresolved_create(
-                unresolved_create, Outcome.UNKNOWN, Leftover.UNKNOWN, message, status, attempt_count
-            )
+            self._report_unresolved_create(unresolved_create, Leftover.UNKNOWN, message, status, attempt_count)
         self.unresolved_creates.clear()
         if failure is not None:
             raise failure
@@ -402,7 +392,7 @@ class Outcomes:
         subscriber. `attempt_count` is the number of times that the create was sent.
         """
         tally, unresolved_create = self._session.tally, self.unresolved_creates.pop(identity)
-        row, message = unresolved_create.row, unresolved_create.message
+        row, status, message = unresolved_create.row, unresolved_create.status, unresolved_create.message
         tally.settled_absent_count += not unresolved_create.unprovable_reason
         match event:
             case Event.SUPPRESSED:
@@ -414,22 +404,15 @@ class Outcomes:
                 message = f"held after it was proved absent: {message or 'the create was sent, and no answer came'}"
                 if unresolved_create.unprovable_reason:
                     message = describe_held_row(unresolved_create.unprovable_reason)
-                status = unresolved_create.status
-                self._report_unresolved_create(
-                    unresolved_create, Outcome.UNKNOWN, Leftover.HELD, message, status, attempt_count
-                )
+                self._report_unresolved_create(unresolved_create, Leftover.HELD, message, status, attempt_count)
             case Event.REFUSED:
-                status = unresolved_create.status
-                self._report_unresolved_create(
-                    unresolved_create, Outcome.REJECTED, Leftover.REJECTED, message, status, attempt_count
-                )
+                self._report_unresolved_create(unresolved_create, Leftover.REJECTED, message, status, attempt_count)
             case _:
                 assert_never(event)
 
     def _report_unresolved_create(
         self,
         unresolved_create: UnresolvedCreate,
-        outcome: Outcome,
         leftover: Leftover,
         message: str,
         status: int | None,
@@ -441,6 +424,7 @@ class Outcomes:
         if unresolved_create.row is None:
             tally.leftovers[leftover] += 1
         else:
+            outcome = Outcome.REJECTED if leftover is Leftover.REJECTED else Outcome.UNKNOWN
             tally.report_problem(
                 Problem(unresolved_create.row.source, outcome, "", leftover.value, message, status, attempt_count)
             )
@@ -474,10 +458,6 @@ class Outcomes:
         tally = self._session.tally
         tally.reactivated_count += row.identity in self._session.access.inactive_identities.reactivated
         tally.report_created_row(lambda: row.source, row.values, row.omission)
-
-
-def _build_rejected_problem(source_row: Row, status: int | None, message: str, attempt_count: int) -> Problem:
-    return Problem(source_row, Outcome.REJECTED, "", "rejected", message, status, attempt_count)
 
 
 def _find_compare_reason(entry: Entry, row: LoadRow) -> CompareReason | None:

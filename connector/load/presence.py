@@ -13,7 +13,6 @@ from typing import Any
 
 from connector.errors import RunAborted
 from connector.ledger.entries import Ledger
-from connector.ledger.store import Base
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, store_shown_subscribers
 from connector.listing.base_list import MAX_SHOWN_RECORDS, Listing, read_account_list, record_base
 from connector.listing.base_reader import SweptRows, build_reader
@@ -304,25 +303,24 @@ class AccountPresence:
 
         Read one page after the end of the run's listing, and count the subscribers that this ledger has not sent.
         Raises RunAborted if the run must stop."""
-        listing, presences, newcomer_count = (
-            self._listing,
-            [presence for presence in self.presences if not presence.is_hidden],
-            0,
-        )
+        listing, newcomer_count = self._listing, 0
+        presences = [presence for presence in self.presences if not presence.is_hidden]
         if listing is None or listing.end is None or not presences:
             return 0
         rows = await list_newcomers(presences[0].access, listing.end)
         for presence in presences:
-            access = presence.access
+            access, ledger_writer = presence.access, presence.access.ledger_writer
             listed_pairs = build_reader(access, [access.policy.identity]).read(rows)
-            entries = await access.ledger_writer.find_entries([identity for identity, _ in listed_pairs])
+            entries = await ledger_writer.find_entries([identity for identity, _ in listed_pairs])
             ids_by_identity = defaultdict[bytes, set[int]](set)
             for identity, subscriber_id in listed_pairs:
                 ids_by_identity[identity].add(subscriber_id)
             listed_ids = [subscriber_id for _, subscriber_id in listed_pairs]
-            answered_ids = await access.ledger_writer.execute(
-                partial(_find_answered_ids, access.ledger_writer.base, listed_ids)
+            known_entries = await ledger_writer.execute(
+                partial(Ledger.find_entries_with_ids, account=ledger_writer.base.account, subscriber_ids=listed_ids)
             )
+            # The subscribers whose creates a run of this ledger has sent.
+            answered_ids = {entry.subscriber_id for entry in known_entries if entry.run_key is not None}
             for identity, ids in ids_by_identity.items():
                 entry = entries.get(identity)
                 if entry is not None and entry.attempt_count > 0:
@@ -357,10 +355,8 @@ class AccountPresence:
     async def _contradicts_absence(self, tasks: Sequence[LookupTask], listed_count: int) -> bool:
         """Return whether look-ups find at least two subscribers that the listing lacks."""
         absent_keys, found_count = await self._choose_absent_keys(tasks), 0
-        for batch in (
-            absent_keys[:_ABSENCE_CHECK_COUNT],
-            absent_keys[_ABSENCE_CHECK_COUNT : 2 * _ABSENCE_CHECK_COUNT],
-        ):
+        for start in (0, _ABSENCE_CHECK_COUNT):
+            batch = absent_keys[start : start + _ABSENCE_CHECK_COUNT]
             found_count += await self._record_subscribers_shown_by_filters(batch)
             if found_count != 1:  # another program may have created a single subscriber during the listing
                 break
@@ -424,10 +420,3 @@ class AccountPresence:
 def _is_look_up_too_old(session: Session, started_at: float) -> bool:
     """Return whether a look-up that started at `started_at` (monotonic) is too old for a create."""
     return session.policy.compute_expiry(started_at) <= session.clock.monotonic()
-
-
-def _find_answered_ids(base: Base, ids: Sequence[int], ledger: Ledger) -> set[int]:
-    """Return those of `ids` that belong to entries of the account whose creates a run of this ledger has sent."""
-    return {
-        entry.subscriber_id for entry in ledger.find_entries_with_ids(base.account, ids) if entry.run_key is not None
-    }

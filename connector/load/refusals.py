@@ -28,7 +28,7 @@ class EarlierRefusals:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._runs_with_refusals: dict[int, RunWithRefusals] = {}  # by the key of the run
+        self._runs_with_refusals: dict[int | None, RunWithRefusals] = {}  # by the key of the run
         self._recent_after = float("-inf")  # a refusal is recent if its run ended after this time (Unix seconds)
         # These creates were refused recently, so a later run must look their subscribers up again.
         self._recently_refused_identities = set[bytes]()
@@ -122,7 +122,7 @@ class EarlierRefusals:
         """Return whether the refusal is recent. A recent create may have taken effect, and the list may show its
         subscriber later. So the run settles the entry (architecture 4.5) before it sends a newer row.
         """
-        run = self._find_run(entry)
+        run = self._runs_with_refusals.get(entry.run_key)
         return run is not None and (run.ended_at is None or run.ended_at > self._recent_after)
 
     def is_unchecked(self, identity: bytes, entry: Entry) -> bool:
@@ -130,15 +130,12 @@ class EarlierRefusals:
         refusal ended before its own look-up. It is also the case if that look-up was so early that the list may have
         lagged.
         """
-        run = self._find_run(entry)
+        run = self._runs_with_refusals.get(entry.run_key)
         if run is None or (run.has_finished and entry.reported_fingerprint is not None):
             return False
         if self.is_recent_refusal(entry):
             self._recently_refused_identities.add(identity)
         return True
-
-    def _find_run(self, entry: Entry | UnfinishedEntry | Refusal) -> RunWithRefusals | None:
-        return None if entry.run_key is None else self._runs_with_refusals.get(entry.run_key)
 
     async def look_up_rows(self, rows: Sequence[LoadRow]) -> None:
         """Look up the subscribers of these refused rows once. Confirm the entries of subscribers that the look-up

@@ -341,7 +341,7 @@ class Settler:
             return False
         if result.started_at < unresolved_create.first_missed_at + session.policy.quiet_period_s:
             return False
-        if session.has_confirmed_after(unresolved_create.attempt_ended_at):
+        if session.access.sentinels and session.access.sentinels[-1].confirmed_at > unresolved_create.attempt_ended_at:
             sentinels = class_sentinels & result.seen_sentinels if class_sentinels else result.seen_sentinels
             return find_latest_time(sentinels) > unresolved_create.attempt_ended_at
         return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.access.state.largest_lag_s
@@ -424,11 +424,8 @@ class Settler:
         creates is accepted, all other entries of its kind are sent together. If the refusals of a kind become final,
         its other entries are not sent.
         """
-        session, started_at, temporary_refusals = (
-            self._session,
-            self._look_up.started_at,
-            self._session.temporary_refusals,
-        )
+        session, started_at = self._session, self._look_up.started_at
+        temporary_refusals = session.temporary_refusals
         refusal_kinds = {entry.identity: self._find_unresolved_create(entry).refusal_kind for entry in absent_entries}
         entries_with_sentinel = [entry for entry in absent_entries if self._find_later_sentinels(entry)]
         identities_with_sentinel = {entry.identity for entry in entries_with_sentinel}
@@ -486,10 +483,9 @@ class Settler:
         final_entries = list[UnfinishedEntry]()
         for entry in absent_entries:
             unresolved_create = self.outcomes.unresolved_creates.get(entry.identity)
-            is_unsent = unresolved_create is not None and not unresolved_create.is_rejected_in_ledger
             if (
                 unresolved_create is not None
-                and is_unsent
+                and not unresolved_create.is_rejected_in_ledger
                 and self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind)
             ):
                 final_entries.append(entry)

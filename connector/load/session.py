@@ -82,11 +82,9 @@ class WaitingRows:
 
     def add(self, ledger_writer: LedgerWriter, rows: Sequence[tuple[LoadRow, CompareReason]]) -> None:
         """Add these rows, each with the reason for its comparison. Raises RunAborted if the disk is full."""
-        if not any(known_writer is ledger_writer for known_writer in self._ledger_writers):
+        if ledger_writer not in self._ledger_writers:
             self._ledger_writers.append(ledger_writer)
-        writer_index = next(
-            index for index, known_writer in enumerate(self._ledger_writers) if known_writer is ledger_writer
-        )
+        writer_index = self._ledger_writers.index(ledger_writer)
         self._values.add([[row.source.number, row.source.file, row.identity_text, dict(row.values)] for row, _ in rows])
         for row, reason in rows:
             self._ledger_writer_indexes.append(writer_index)
@@ -272,11 +270,6 @@ class Session:
     def ledger_writer(self) -> LedgerWriter:
         """The writer of the base's entries."""
         return self.access.ledger_writer
-
-    def has_confirmed_after(self, reference_time: float) -> bool:
-        """Return whether this run has confirmed a subscriber after `reference_time` (monotonic)."""
-        sentinels = self.access.sentinels
-        return bool(sentinels) and sentinels[-1].confirmed_at > reference_time
 
     def find_sentinels(self, confirmed_after: float, *, is_active: bool) -> set[Sentinel]:
         """Return the subscribers of the base with this `is_active` that this run has confirmed after `confirmed_after`
