@@ -135,10 +135,10 @@ async def read_list(
     if query.offset:
         raise ValueError("The query's offset must be 0, because a list is read from its beginning.")
     started_at, filters, request_page = now(), list_filters(query), partial(try_fetch_page, client, retrier)
-    filter_trials = await try_filters(request_page, filters, draw_bytes) if filters else None
-    if filter_trials is not None:
+    filter_trials = FilterTrials({}, None, frozenset())
+    if filters:
+        filter_trials = await try_filters(request_page, filters, draw_bytes)
         query = replace(query, **{name: None for name in filters if name != filter_trials.sent_filter_name})  # type: ignore[arg-type]
-    expected_ids = filter_trials.expected_ids if filter_trials is not None else frozenset()
     row_matcher = build_row_matcher(filters)
     concurrency_limit = ConcurrencyLimit(
         min(max_concurrency, MAX_IN_FLIGHT),
@@ -149,6 +149,7 @@ async def read_list(
     reader = _SweepReader(
         client,
         retrier,
+        request_page,
         sink,
         row_form,
         row_matcher,
@@ -159,11 +160,9 @@ async def read_list(
         reads_ahead=reads_ahead,
         ignores_total_count=ignore_total_count,
     )
-    dispatcher = PageDispatcher(sink, row_form, row_matcher, on_progress, expected_ids)
+    dispatcher = PageDispatcher(sink, row_form, row_matcher, on_progress, filter_trials.expected_ids)
     pager = await reader.read_sweeps(query, dispatcher.dispatch)
-    filter_reports = (
-        await _record_filters(request_page, filters, filter_trials, dispatcher) if filter_trials is not None else {}
-    )
+    filter_reports = await _record_filters(request_page, filters, filter_trials, dispatcher) if filters else {}
     certificate = pager.certify(started_at, now(), filter_reports)
     if certificate.is_complete and filter_reports.get("missed"):
         return replace(certificate, verdict=CertificateVerdict.INCOMPLETE, reason=CertificateReason.FILTER)
@@ -231,6 +230,7 @@ class _SweepReader(Generic[Rows]):
 
     client: Client
     retrier: Retrier
+    request_page: RequestPage
     sink: PageSink[Rows]
     row_form: RowForm[Rows]
     row_matcher: RowMatcher | None
@@ -240,11 +240,6 @@ class _SweepReader(Generic[Rows]):
     draw_bytes: Callable[[int], bytes]
     reads_ahead: bool
     ignores_total_count: bool
-
-    @property
-    def request_page(self) -> RequestPage:
-        """The function that requests a page of wire objects."""
-        return partial(try_fetch_page, self.client, self.retrier)
 
     async def read_sweeps(self, query: ListQuery, dispatch: Callable[[ReceivedPage[Rows]], None]) -> Pager:
         """Read the list until the pager has a verdict, and pass each page to `dispatch`."""
@@ -355,12 +350,11 @@ async def _record_filters(
         "controls": filter_trials.control_result_by_field,
     }
     # A missing subscriber may have left the list. So only a subscriber that the list still shows counts as missed.
-    still_listed_ids = (
-        await find_still_listed_ids(request_page, filters, dispatcher.missing_ids)
-        if filter_trials.sent_filter_name is not None
-        else ()
-    )
-    return filter_record | ({"missed": len(still_listed_ids)} if still_listed_ids else {})
+    if filter_trials.sent_filter_name is not None and (
+        still_listed_ids := await find_still_listed_ids(request_page, filters, dispatcher.missing_ids)
+    ):
+        filter_record["missed"] = len(still_listed_ids)
+    return filter_record
 
 
 def list_filters(query: ListQuery) -> dict[str, object]:
