@@ -179,7 +179,6 @@ async def _request_first_rows(request_page: RequestPage, base_id: Any = None) ->
 
 
 def _find_matching_ids(filters: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> frozenset[int]:
-    """Return the ids of the rows that match the filters."""
     match_mask = _build_match_mask(filters, rows).tolist()
     return frozenset(
         row["Id"] for row, is_match in zip(rows, match_mask, strict=True) if is_match and type(row.get("Id")) is int

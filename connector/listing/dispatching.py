@@ -86,7 +86,6 @@ def _dispatch_new_rows(
 
 
 def _count_classes(rows: Rows, row_form: RowForm[Rows], class_counts: dict[str, Counter[object]]) -> None:
-    """Add the number of rows of each class to `class_counts`."""
     for field_name in CLASS_FIELDS:
         count_by_value = class_counts.setdefault(field_name, Counter())
         for value, row_count in row_form.count_values(rows, field_name).items():

@@ -6,8 +6,7 @@ Loads look subscribers up one by one and read the service's own objects (`WIRE_F
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Generic, Protocol
@@ -164,7 +163,6 @@ async def fetch_page(
 
 
 def _explain_failure(answer: Refused | AmbiguousResult | NotSent, client: Client) -> ListFailed:
-    """Return the error for a failed answer: what happened, and what to do next."""
     if not isinstance(answer, NotSent) and is_rate_limit(answer.status, answer.retry_after_s):
         message = f"The service refuses list requests because there are too many ({answer.status}). Run again later."
         return ListFailed(message, status=TOO_MANY_REQUESTS)
@@ -280,16 +278,16 @@ class PageFetcher(Generic[Rows]):
             reused_request_count = len(self._in_flight)  # if the limit was lowered, keep all requests in flight
         await self._cancel_requests_after(reused_request_count)
         for page in pages[reused_request_count:1] if self._client.is_paused else pages[reused_request_count:]:
-            fetch_page_once = self._try_page_once if self._in_flight else self._fetch_page
-            self._in_flight.append((page, asyncio.create_task(fetch_page_once(page))))
+            has_retries = not self._in_flight
+            self._in_flight.append((page, asyncio.create_task(self._fetch_page(page, has_retries=has_retries))))
 
     async def receive_next_page(self) -> ListPage[Rows]:
         """Return the next page. Raises the error of its request."""
         page, answer = self._in_flight[0]
         list_page = await answer
-        if list_page is None:
+        while list_page is None:  # the only attempt failed
             self._client.counts["list"].retried += 1
-            list_page = await self._fetch_page(page)
+            list_page = await self._fetch_page(page, has_retries=True)
         self._in_flight.popleft()
         return list_page
 
@@ -297,51 +295,36 @@ class PageFetcher(Generic[Rows]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Cancel every request in flight, and ignore its errors."""
         await self._cancel_requests_after(0)
 
-    async def _fetch_page(self, page: PageRequest) -> ListPage[Rows]:
-        earlier_retried_count = self._client.counts["list"].retried
-        with self._measure_request() as result:
-            list_page = await fetch_page(
-                self._client, self._retrier, self._build_page_query(page), parse=self._row_form.parse
-            )
-            result.is_refused = self._client.counts["list"].retried > earlier_retried_count
-        return list_page
+    async def _fetch_page(self, page: PageRequest, *, has_retries: bool) -> ListPage[Rows] | None:
+        """Return the page. Without `has_retries`, return None if the only attempt fails.
 
-    async def _try_page_once(self, page: PageRequest) -> ListPage[Rows] | None:
-        with self._measure_request() as result:
-            answer = await self._client.list_subscribers(self._build_page_query(page), self._row_form.parse)
-            result.is_refused = not isinstance(answer, ListPage)
-        return answer if isinstance(answer, ListPage) else None
-
-    @contextmanager
-    def _measure_request(self) -> Iterator["_RequestResult"]:
-        """Pass the time or the failure of one request to the concurrency limit. Do not pass the time of a request that
+        Pass the time or the failure of the request to the concurrency limit. Do not pass the time of a request that
         waited for the end of a pause."""
-        result, sent_at, is_client_paused = _RequestResult(), self._monotonic(), self._client.is_paused
+        query, request_counts = replace(self._query, offset=page.offset, limit=page.limit), self._client.counts["list"]
+        earlier_retried_count = request_counts.retried
+        sent_at, is_client_paused = self._monotonic(), self._client.is_paused
         self._unanswered_count += 1
+        list_page: ListPage[Rows] | None = None
         try:
-            yield result
-            if result.is_refused:
+            if has_retries:
+                list_page = await fetch_page(self._client, self._retrier, query, parse=self._row_form.parse)
+                is_refused = request_counts.retried > earlier_retried_count
+            else:
+                answer = await self._client.list_subscribers(query, self._row_form.parse)
+                list_page = answer if isinstance(answer, ListPage) else None
+                is_refused = list_page is None
+            if is_refused:
                 self._concurrency_limit.record_refusal(sent_at, self._monotonic())
             elif not is_client_paused:
                 self._concurrency_limit.record_answer(sent_at, self._monotonic(), self._unanswered_count)
         finally:
             self._unanswered_count -= 1
-
-    def _build_page_query(self, page: PageRequest) -> ListQuery:
-        return replace(self._query, offset=page.offset, limit=page.limit)
+        return list_page
 
     async def _cancel_requests_after(self, kept_request_count: int) -> None:
         dropped_tasks = [self._in_flight.pop()[1] for _ in range(len(self._in_flight) - kept_request_count)]
         for task in dropped_tasks:
             task.cancel()
         await asyncio.gather(*dropped_tasks, return_exceptions=True)
-
-
-@dataclass(slots=True)
-class _RequestResult:
-    """The result of one request for a page."""
-
-    is_refused: bool = False
