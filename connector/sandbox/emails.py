@@ -166,12 +166,8 @@ def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> b
     message["Message-ID"] = message_id
     message["Date"] = datetime.fromtimestamp(accepted_at, UTC)
     message["From"] = _build_address(email.sender)
-    for name, mailboxes_of_header in (
-        ("To", email.to),
-        ("Cc", email.cc),
-        ("Bcc", email.bcc),
-        ("Reply-To", email.reply_to),
-    ):
+    mailboxes_by_header = {"To": email.to, "Cc": email.cc, "Bcc": email.bcc, "Reply-To": email.reply_to}
+    for name, mailboxes_of_header in mailboxes_by_header.items():
         if mailboxes_of_header:
             message[name] = tuple(_build_address(mailbox) for mailbox in mailboxes_of_header)
     message["Subject"] = email.subject
@@ -198,15 +194,8 @@ def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> b
     for file in sorted(email.attachments, key=lambda file: file.disposition == "attachment"):  # inline files first
         main_type, _, subtype = file.type.partition("/")
         add_part = html_part.add_related if file.disposition == "inline" else message.add_attachment
-        content_id_header = f"<{file.content_id}>" if file.content_id else None
-        add_part(
-            file.content,
-            main_type,
-            subtype,
-            cid=content_id_header,
-            filename=file.filename,
-            disposition=file.disposition,
-        )
+        cid = f"<{file.content_id}>" if file.content_id else None
+        add_part(file.content, main_type, subtype, cid=cid, filename=file.filename, disposition=file.disposition)
     return message.as_bytes()
 
 

@@ -84,7 +84,6 @@ class Sandbox:
         self.random = Random(self.settings.seed)  # noqa: S311 - reproducible random numbers, not secrets
 
     def _apply_event(self, event: dict[str, Any]) -> None:
-        """Apply an event of the journal."""
         match event["kind"]:
             case "created" | "churn_inserted":
                 subscriber_json = event["subscriber"]
@@ -286,9 +285,8 @@ class Sandbox:
             base_id, base_name = store.bases.find_or_create_base(new_base_id, None)
             local_part = "somebody"
             if settings.order == "email" and listed_ids:  # the list shows the new subscriber next to a listed one
-                local_part = (store.read(draw_churned_id(listed_ids, settings, random)).get("Email") or "").partition(
-                    "@"
-                )[0]
+                neighbour = store.read(draw_churned_id(listed_ids, settings, random))
+                local_part = (neighbour.get("Email") or "").partition("@")[0]
             email = f"{local_part}.churn-{self.event_log.last_sequence_number + 1}@example.net"
             subscriber_id = choose_new_id(store, listed_ids, settings)
             base = {"Id": base_id, "Name": base_name}

@@ -31,7 +31,6 @@ ExecutedStatus = Literal["200", "400", "401", "403", "404", "405", "408", "409",
 
 
 def _split_at_commas(value: object) -> object:
-    """Return the comma-separated words of a text."""
     return [item.strip() for item in value.split(",") if item.strip()] if isinstance(value, str) else value
 
 
@@ -316,7 +315,6 @@ def list_switches() -> tuple[Switch, ...]:
 
 
 def _describe_values(schema: Mapping[str, Any]) -> str:
-    """Return a text about the values that a JSON Schema allows."""
     match schema:
         case {"enum": words}:
             return " | ".join(words)

@@ -83,7 +83,6 @@ def write_metrics(report: Mapping[str, Any], path: Path) -> None:
 
 
 def _list_samples(report: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, str], float]]:
-    """Yield the metric, labels and value of each sample of a report."""
     from connector.runs.report import Status
 
     labels = {"command": report["command"], "job": report["job"]}

@@ -283,17 +283,11 @@ def report_differences(
         if differing_indexes:
             differences.count("drifted", subscriber_id)
         for index in differing_indexes:
-            differences.fields[field_names[index]] += 1
+            name, base_name = field_names[index], base_names[base_number]
+            differences.fields[name] += 1
             source_text, listed_text = format_cell(values[index]) or "", format_cell(listed_values[index]) or ""
-            file.write(
-                "drifted",
-                base_names[base_number],
-                identity_text,
-                [subscriber_id],
-                field=field_names[index],
-                source=source_text,
-                service=listed_text,
-            )
+            texts = {"field": name, "source": source_text, "service": listed_text}
+            file.write("drifted", base_name, identity_text, [subscriber_id], **texts)
     for kind, condition_sql in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
         if kind == "extra" and not differences.is_certain:
             return
@@ -302,22 +296,16 @@ def report_differences(
         ):
             differences.count(kind, ids[0])
             if identity_bytes is None:
-                file.write(
-                    kind,
-                    base_names[base_number],
-                    "",
-                    ids,
-                    message=f"the service lists the subscriber without {identity}",
-                )
+                message = f"the service lists the subscriber without {identity}"
+                file.write(kind, base_names[base_number], "", ids, message=message)
                 continue
             entry = _read_entry(*entry_values)
             id_in_ledger = entry.subscriber_id if entry is not None else None
             message = f"the ledger has the id {id_in_ledger}" if id_in_ledger is not None else ""
             identity_text = identity_bytes.decode(errors="surrogatepass")
             file.write(kind, base_names[base_number], identity_text, ids, ledger=name_state(entry), message=message)
-    for base_number, row_number, identity_text, is_id_listed, *entry_values in comparison.fetch_rows(
-        _SELECT_MISSING_SQL
-    ):
+    missing_rows = comparison.fetch_rows(_SELECT_MISSING_SQL)
+    for base_number, row_number, identity_text, is_id_listed, *entry_values in missing_rows:
         entry = _read_entry(*entry_values)
         state, message = name_state(entry), explain_missing_subscriber(entry, is_id_listed=is_id_listed)
         differences.count("missing", row_number)
@@ -326,14 +314,8 @@ def report_differences(
     for base_number, identity_text, subscriber_id in comparison.fetch_rows(_SELECT_VANISHED_SQL):
         differences.count("vanished", subscriber_id)
         message = "an earlier run confirmed the subscriber, and the service no longer lists the subscriber"
-        file.write(
-            "vanished",
-            base_names[base_number],
-            identity_text or "",
-            [subscriber_id],
-            ledger="confirmed",
-            message=message,
-        )
+        texts = {"ledger": "confirmed", "message": message}
+        file.write("vanished", base_names[base_number], identity_text or "", [subscriber_id], **texts)
 
 
 def _read_entry(state: int | None, subscriber_id: int | None, status: int | None, message: str | None) -> Entry | None:

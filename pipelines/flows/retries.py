@@ -148,7 +148,6 @@ class _Retry:
             run.reason = f"{describe_base(base)}: {run.reason}"
 
     def _has_held_entry(self, ledger: Ledger) -> bool:
-        """Return whether a selected entry is held now."""
         bases = list_bases(ledger.connection, self._plan.settings.account)
         held_entries = [entry for base in bases for entry in ledger.find_unfinished_entries(base, State.HELD)]
         return any(self._plan.selection.is_selected(entry) for entry in held_entries)

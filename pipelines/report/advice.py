@@ -64,14 +64,12 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _advise_on_refused_run(run: Mapping[str, Any], beginning: str) -> str:
-    """Return the step after a run that was refused."""
     job = (run.get("settings") or {}).get("job_file")
     command = f"connector check {_quote_path(job)}" if job else "connector check"
     return f"{beginning} the fault that the message names. To find other faults, run: {command}"
 
 
 def _advise_on_opt_outs(run: Mapping[str, Any]) -> str:
-    """Return the step for opt-outs, which only a person can end."""
     opt_out_count = run["opt_outs"]
     file_hint = f": less {_quote_path(run['drift_file'])}" if run.get("drift_file") else ""
     return (
@@ -198,7 +196,6 @@ def _name_job_file(run: Mapping[str, Any]) -> str:
 
 
 def _choose_step_kind(state: OpenState) -> Literal["unresolved", "held", "rejected"]:
-    """Return the kind of the step for open entries in this state."""
     match state:
         case "sending" | "unknown":
             return "unresolved"
@@ -217,7 +214,6 @@ def _advise_on_unresolved_creates(create_count: int) -> str:
 
 
 def _advise_on_held_creates(create_count: int, job_option: str) -> Iterator[str]:
-    """Yield a step for each decision about held entries."""
     sentence_start = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} held for your decision. To"
     for decision, effect_text in EFFECT_BY_HELD_DECISION.items():
         yield f"{sentence_start} {effect_text}, run: connector retry --held {decision}{job_option}"
@@ -233,7 +229,6 @@ def _advise_on_rejected_rows(row_count: int) -> str:
 
 
 def _advise_on_unfinished(run: Mapping[str, Any]) -> str:
-    """Return the step after a run that did not finish."""
     run_name = _name_run(run)
     if run["command"] == "send":  # a send does not know whether an earlier send succeeded
         if (run.get("rows") or {}).get("unsent"):
@@ -273,7 +268,6 @@ def _count_rows(run: Mapping[str, Any], code: str) -> int:
 
 
 def _advise_on_rejects_file(run: Mapping[str, Any]) -> str:
-    """Return the step for the rejects file of a run."""
     path, sentence = str(run["rejects_file"]), "Correct the rows in the rejects file, then import this file"
     options_text = build_job_option(run) or f" {(run.get('settings') or {}).get('options', '')}"
     if run["command"] in ("import", "sync") and options_text.strip():

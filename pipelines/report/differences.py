@@ -19,8 +19,6 @@ from connector.rows import CloseableResource
 from connector.states import State
 from connector.texts import escape_formula
 
-NO_ENTRY = "none"
-
 DIFFERENCE_KINDS = ("missing", "extra", "duplicated", "drifted", "vanished")
 """`missing`: in the source and not in the service. `extra`: in the service and not in the source, or without an
 identity. `duplicated`: several times in the service. `drifted`: in the service with other values. `vanished`: confirmed
@@ -49,7 +47,7 @@ DIFFERENCE_COLUMNS = {
 
 def name_state(entry: Entry | None) -> str:
     """Return `none`, or the name of the entry's state."""
-    return NO_ENTRY if entry is None else entry.state.name.lower()
+    return "none" if entry is None else entry.state.name.lower()
 
 
 def explain_missing_subscriber(entry: Entry | None, *, is_id_listed: bool) -> str:
