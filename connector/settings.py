@@ -275,5 +275,4 @@ def read_state_location(environ: Mapping[str, str], *, is_writing: bool = True) 
 
 
 def _build_ledger_url(folder: Path) -> str:
-    """Return the URL of the ledger of a state folder."""
     return f"sqlite:///{quote(str(folder / _LEDGER_FILE_NAME))}"

@@ -247,7 +247,6 @@ def validate_arguments(model: type[Model], values: Mapping[str, Any], format_arg
 
 
 def _find_argument_name(key_path: KeyPath) -> str:
-    """Return the argument that sets this key of the job."""
     key_names = [key for key in key_path if isinstance(key, str)]
     match key_names:
         case ["subscriber", "base", key, *_]:

@@ -85,7 +85,9 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     """Return the guesses for the text columns of a chunk. Unsure guesses are included."""
     columns = [str(column) for column in frame.columns]
     mapping = guess_mapping(columns)
-    rule_by_field = {**mapping.rules, **_guess_consent_rule(frame, mapping)}
+    rule_by_field = dict(mapping.rules)
+    if consent_columns := find_consent_columns(frame, mapping, ()):
+        rule_by_field["is_active"] = build_consent_rule(consent_columns[0])
     guess_by_field = {
         name: _build_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()
     }
@@ -127,12 +129,6 @@ def _add_split_guesses(
             f"`{guess.name}: {format_rule(guess.rule)}`"
         )
         yield replace(template_guess, confidence="unsure", reason=reason)
-
-
-def _guess_consent_rule(frame: pd.DataFrame, mapping: FieldMapping) -> dict[str, ColumnRule]:
-    """Return the rule of is_active for a consent column that `mapping` does not use, or no rule."""
-    column = next(iter(find_consent_columns(frame, mapping, ())), None)
-    return {} if column is None else {"is_active": build_consent_rule(column)}
 
 
 def propose_cursor(frame: pd.DataFrame) -> tuple[str, str] | None:

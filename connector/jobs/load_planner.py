@@ -77,8 +77,13 @@ def plan_import(
     With `has_job_file`, the job comes from a job file, and the file to load replaces its source. Without a job file,
     `options` are the options that load the rejects file. Raises ConfigurationError and SourceError.
     """
-    subscriber = _find_subscriber(job)
-    plan = _plan_load("import", job, subscriber, _open_import_source(job, rows), settings, request)
+    subscriber, source = _find_subscriber(job), rows
+    if source is None and job.source is not None:
+        source = open_source(job.source)
+    if source is None:
+        raise ValueError("an import needs a file or rows")
+    # From a rejects file, only the corrected rows are read.
+    plan = _plan_load("import", job, subscriber, read_corrections(source), settings, request)
     return replace(plan, owner_job=job.name) if has_job_file else replace(plan, options=options)
 
 
@@ -87,23 +92,14 @@ def plan_validation(job: Job, limit: int | None, *, is_complete_job_source: bool
     subscriber = _find_subscriber(job)
     if job.source is None:
         raise ConfigurationError(f"The job {job.name} has no source. Name a file: connector validate FILE --job JOB")
-    source = open_source(job.source) if is_complete_job_source else _open_import_source(job, None)
-    return _plan_rows(job, subscriber, source, limit)
+    source = open_source(job.source)
+    return _plan_rows(job, subscriber, source if is_complete_job_source else read_corrections(source), limit)
 
 
 def _find_subscriber(job: Job) -> JobSubscriber:
     if job.subscriber is None:
         raise ConfigurationError(job.explain_command())
     return job.subscriber
-
-
-def _open_import_source(job: Job, source: Source | None) -> Source:
-    """Return `source`, or else open the file of the job. From a rejects file, only the corrected rows are read."""
-    if source is None and job.source is not None:
-        source = open_source(job.source)
-    if source is None:
-        raise ValueError("an import needs a file or rows")
-    return read_corrections(source)
 
 
 def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, limit: int | None) -> RowsPlan:

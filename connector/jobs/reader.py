@@ -355,17 +355,11 @@ def validate_values(
         return model.model_validate(values, context={"folder": folder} if folder is not None else None), []
     except ValidationError as error:
         # Errors must not show inputs, which may be secrets. `written_values` still has ${NAME} instead of the secret.
-        details = error.errors(include_url=False, include_input=False)
         faults = []
-        for detail in details:
+        for detail in error.errors(include_url=False, include_input=False):
             key_path: KeyPath = tuple(key for key in detail["loc"] if key != "[key]")
-            faults.append(
-                JobFault(
-                    key_path,
-                    find_line(line_by_key_path, key_path),
-                    _explain_error(detail, key_path, model, written_values),
-                )
-            )
+            message = _explain_error(detail, key_path, model, written_values)
+            faults.append(JobFault(key_path, find_line(line_by_key_path, key_path), message))
         return None, faults
 
 

@@ -281,7 +281,6 @@ class Connector:
         return {name: value for name, value in self._options.items() if name not in ("account", "state_dir", "ledger")}
 
     def _read_settings(self, job: Job | None, time_limit_s: float | None, *, is_writing: bool = True) -> Settings:
-        """Return the settings of a run. Raises ConfigurationError."""
         if time_limit_s is not None and not time_limit_s > 0:  # nan compares false
             raise ConfigurationError(f"time_limit_s must be more than 0 seconds, not {time_limit_s}")
         options = self._options
