@@ -55,11 +55,15 @@ class RequestLimiter:
             wait_s = self._admit_or_find_wait()
             if wait_s <= 0:
                 return True
-            if wait_s < inf:
-                await self._wait_for_turn(wait_s)
-            else:
+            if wait_s == inf:
                 self._may_have_room.clear()
                 await self._may_have_room.wait()
+            elif wait_s <= _SHORT_WAIT_S:
+                await self._stop.clock.sleep(wait_s)
+            elif wait_s <= _SHOWN_WAIT_S:
+                await self._stop.sleep(wait_s)
+            else:
+                await self._stop.wait(wait_s, self._explain_wait())
         return False
 
     def try_to_acquire_slot(self) -> bool:
@@ -141,18 +145,7 @@ class RequestLimiter:
             self._in_flight_count += 1
         return wait_s
 
-    async def _wait_for_turn(self, wait_s: float) -> None:
-        stop = self._stop
-        if wait_s <= _SHORT_WAIT_S:
-            await stop.clock.sleep(wait_s)
-            return
-        if wait_s <= _SHOWN_WAIT_S:
-            await stop.sleep(wait_s)
-        else:
-            await stop.wait(wait_s, self._explain_wait())
-
     def _explain_wait(self) -> str:
-        """Return the reason why no request may leave now."""
         if self.is_pausing(self._stop.clock.monotonic()):
             return "the service has asked for a pause"
         if self._breaker.is_open:

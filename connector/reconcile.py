@@ -209,7 +209,6 @@ class Comparison(CloseableResource):
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Translate errors of DuckDB and of the temporary folder into RunAborted."""
     try:
         yield
     except OSError as error:

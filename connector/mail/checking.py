@@ -51,8 +51,6 @@ _NOTHING_SENT_MESSAGE = (
 
 
 class _InactiveAddressSink:
-    """A sink that collects the email addresses of inactive subscribers."""
-
     def __init__(self) -> None:
         self.inactive_addresses = InactiveIdentities()
         self.has_inactive_rows = False

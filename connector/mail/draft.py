@@ -373,5 +373,4 @@ class MailTexts:
 
 
 def _read_cells(row: Row) -> dict[str, str]:
-    """Return the cells of a row by column. An empty cell is ""."""
     return {column: cell or "" for column, cell in zip(row.columns, row.cells, strict=True)}

@@ -76,8 +76,6 @@ _BATCH_ROWS = 256  # rows that one query of the ledger looks up
 
 @dataclass(slots=True)
 class _Run:
-    """One mail run in progress."""
-
     plan: MailPlan
     report: Report
     stop: Stop

@@ -252,7 +252,6 @@ def is_rate_limited(answer: object) -> TypeGuard[Refused | AmbiguousResult]:
 
 
 def _find_sent_type(kind: FieldKind) -> type:
-    """Return the type of a value of this kind in the JSON of a create."""
     match kind:
         case FieldKind.NUMBER | FieldKind.ZIP:
             return int

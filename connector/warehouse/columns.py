@@ -134,7 +134,6 @@ def build_number_array(*values: int) -> pa.Int32Array:
 
 
 def _build_scalar(arrow_type: pa.DataType, *buffers: bytes) -> pa.Scalar:
-    """Return the first value of the array with these buffers."""
     return pa.Array.from_buffers(arrow_type, 1, [None, *map(pa.py_buffer, buffers)])[0]
 
 

@@ -326,7 +326,6 @@ def _compute_run_number(started_at: datetime) -> int:
 
 
 def _quote_literal(value: object) -> str:
-    """Return the value of a filter as an SQL literal."""
     if isinstance(value, bool | int):
         return str(value).lower()
     return "'" + str(value).replace("'", "''") + "'"

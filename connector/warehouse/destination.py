@@ -295,11 +295,6 @@ def parse_receipts(text: str, *, table: str = RECEIPTS_TABLE, schema: str | None
     return destination
 
 
-def split_suffix(path: Path) -> str:
-    """Return the suffix of a file, with the suffix of gzip if there is one: `.csv` or `.csv.gz`."""
-    return "".join(path.suffixes[-2:]) if path.suffix.lower() == _GZIP_SUFFIX else path.suffix
-
-
 def _parse_delta(location: str) -> tuple[str | None, Path]:
     """Return the URL (None for a folder) and the path of a Delta table. Raises ConfigurationError, for example if the
     package deltalake is missing.
@@ -405,7 +400,6 @@ def _check_names(destination_format: Format, table: str, schema: str | None) -> 
 
 
 def _refuse_useless_options(destination: Destination, file_format: str | None, *, has_delimiter: bool) -> None:
-    """Raise ConfigurationError for an option that this kind of destination does not have."""
     is_table, is_csv = destination.is_database, destination.format is Format.CSV
     is_delta, is_standard_output = destination.format is Format.DELTA, destination.is_standard_output
     has_permissions = destination.object_url is None and not is_standard_output and (is_delta or not is_table)

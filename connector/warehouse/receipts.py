@@ -14,7 +14,7 @@ import pyarrow as pa
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.warehouse.database import ColumnKind, Interruption, StagedRows, Statement, TableName
-from connector.warehouse.destination import Destination, Format, split_suffix
+from connector.warehouse.destination import Destination, Format
 from connector.warehouse.opening import find_format, open_database, open_target
 from connector.warehouse.statements import Column
 
@@ -103,8 +103,8 @@ def _write_table(destination: Destination, run_id: str, job: str, read_at: datet
 def _write_file(destination: Destination, run_id: str, job: str, read_at: datetime, rows: StagedRows) -> None:
     if destination.object_url is None:
         destination.path.mkdir(mode=0o700, exist_ok=True)
-    file_name = f"{run_id}{split_suffix(destination.path)}"
-    target = open_target(destination.join(file_name))
+    suffixes = destination.path.suffixes[-2 if destination.is_packed else -1 :]  # .csv.gz, or .csv
+    target = open_target(destination.join(run_id + "".join(suffixes)))
     try:
         file = target.open_new_file()
         gzip_file = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0) if destination.is_packed else None
@@ -122,7 +122,6 @@ def _write_file(destination: Destination, run_id: str, job: str, read_at: dateti
 
 
 def _read_table(rows: StagedRows, run_id: str, job: str, read_at: datetime) -> pa.Table:
-    """Return the rows with all columns of a receipt."""
     table = pa.Table.from_batches(rows.read(), rows.schema)
     shared_values = {"run_id": run_id, "job": job, "at": pa.scalar(read_at, pa.timestamp("us", "UTC"))}
     columns = [

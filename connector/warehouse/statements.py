@@ -144,7 +144,6 @@ class TableStatements:
         self.target = dialect.format_name(name)
         self.runs = dialect.format_name(TableName(RUNS_TABLE, name.schema))
         self.stage_table = dialect.temporary_prefix + dialect.quote(_STAGE_NAME)
-        self._changed_rows = dialect.temporary_prefix + dialect.quote(_CHANGED_ROWS_NAME)
 
     @property
     def deletes_rows(self) -> bool:
@@ -301,9 +300,7 @@ class TableStatements:
         """Return the steps that merge the staged rows into the table, in their order. `exported_at` is a value for the
         database. A subscriber has left the list if the stage lacks the row, the run proves absence, and the row
         matches the run's filters."""
-        merge = _Merge(
-            self._dialect, self.target, self.stage_table, self._changed_rows, self._kind_by_column, run, exported_at
-        )
+        merge = _Merge(self._dialect, self.target, self.stage_table, self._kind_by_column, run, exported_at)
         return merge.build_upsert_steps() if self._mode is Mode.UPSERT else merge.build_history_steps()
 
 
@@ -315,13 +312,13 @@ class _Merge:
         dialect: Dialect,
         target: str,
         stage_table: str,
-        changed_rows_table: str,
         kind_by_column: Mapping[str, ColumnKind],
         run: ExportRun,
         exported_at: object,
     ) -> None:
         self._dialect, self._target = dialect, target
-        self._stage_table, self._changed_rows = stage_table, changed_rows_table
+        self._stage_table = stage_table
+        self._changed_rows = dialect.temporary_prefix + dialect.quote(_CHANGED_ROWS_NAME)
         self._kind_by_column, self._run = kind_by_column, run
         self._exported_at_parameter = f"{dialect.parameter_prefix}exported_at"
         self._run_columns = {RUN_ID: f"{dialect.parameter_prefix}run_id", EXPORTED_AT: self._exported_at_parameter}
@@ -338,12 +335,12 @@ class _Merge:
         }
         change_condition_sql = f"{self._format_change_condition()} OR {deleted_at_sql} IS NOT NULL"
         deletion_sql_by_column = {DELETED_AT: self._exported_at_parameter, **self._run_columns}
+        if self._dialect.is_columnar:
+            change_steps = self._build_delete_and_insert_steps(new_sql_by_column, change_condition_sql)
+        else:
+            change_steps = [("updated", self._build_row_update(new_sql_by_column, change_condition_sql))]
         return [
-            *(
-                self._build_delete_and_insert_steps(new_sql_by_column, change_condition_sql)
-                if self._dialect.is_columnar
-                else self._build_update_steps(new_sql_by_column, change_condition_sql)
-            ),
+            *change_steps,
             ("inserted", self._build_row_insert(self._sql_by_column, "1 = 1")),
             *self._build_absence_steps(deletion_sql_by_column, f"{deleted_at_sql} IS NULL"),
         ]
@@ -352,13 +349,9 @@ class _Merge:
         current_condition_sql = f"t.{self._dialect.quote(IS_CURRENT)} = true"
         version_end_sql_by_column = {VALID_TO: self._exported_at_parameter, IS_CURRENT: "false", **self._run_columns}
         version_sql_by_column = {**self._sql_by_column, VALID_FROM: self._exported_at_parameter, IS_CURRENT: "true"}
-        version_end_steps = self._build_update_steps(
-            version_end_sql_by_column,
-            f"{current_condition_sql} AND ({self._format_change_condition()})",
-            count_name="closed",
-        )
+        changed_version_sql = f"{current_condition_sql} AND ({self._format_change_condition()})"
         return [
-            *version_end_steps,
+            ("closed", self._build_row_update(version_end_sql_by_column, changed_version_sql)),
             *self._build_absence_steps(version_end_sql_by_column, current_condition_sql),
             ("inserted", self._build_row_insert(version_sql_by_column, current_condition_sql)),
         ]
@@ -372,13 +365,7 @@ class _Merge:
         ]
         return " OR ".join(conditions) or _NO_ROW_CONDITION_SQL
 
-    def _build_update_steps(
-        self,
-        sql_by_column: Mapping[str, str],
-        condition_sql: str,
-        *,
-        count_name: Literal["updated", "closed"] = "updated",
-    ) -> list[MergeStep]:
+    def _build_row_update(self, sql_by_column: Mapping[str, str], condition_sql: str) -> Statement:
         """Return the statement that updates the rows of the target that are staged and fulfil the condition. The
         condition may name both tables."""
         where_sql = f"WHERE {self._same_id_sql} AND ({condition_sql})"
@@ -388,10 +375,10 @@ class _Merge:
         else:
             assignments_sql = self._format_assignments(sql_by_column)
             update_sql = f"UPDATE {self._target} AS t SET {assignments_sql} FROM {self._stage_table} s {where_sql}"
-        return [(count_name, Statement(update_sql, self._run_values))]
+        return Statement(update_sql, self._run_values)
 
     def _build_delete_and_insert_steps(self, sql_by_column: Mapping[str, str], condition_sql: str) -> list[MergeStep]:
-        """Return the steps that change the same rows as `_build_update_steps`, but delete and insert these rows.
+        """Return the steps that change the same rows as `_build_row_update`, but delete and insert these rows.
         Columns that the user has added keep their values."""
         changes_sql = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in sql_by_column.items())
         rows_sql = f"FROM {self._target} t JOIN {self._stage_table} s ON {self._same_id_sql} WHERE {condition_sql}"

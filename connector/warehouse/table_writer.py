@@ -188,7 +188,6 @@ class TableWriter:
         return target_state
 
     def _insert_run_row(self, export_start: ExportStart) -> None:
-        """Insert the row of this run, with the table's next number."""
         database = self._database
         with database.connect(self._interruption):
             self._make_tables(includes_target=False)
