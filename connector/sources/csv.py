@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from connector.errors import ContentError, SourceError
-from connector.rows import Chunk, CloseableResource, MalformedRow, Source
+from connector.rows import Chunk, CloseableResource, MalformedRow
 from connector.sources.cell_text import build_frame
 from connector.sources.csv_records import Records, find_blank_records, find_records
 from connector.sources.encoding import (
@@ -93,40 +93,66 @@ class CsvDialect:
 
 
 class CsvSource(CloseableResource):
-    """A CSV file, opened by `open_csv`."""
+    """A CSV file. Each cell is a text, and an empty cell is "".
 
-    def __init__(self, source_input: Input, encoding: str, delimiter: str | None, chunk_size: int | None) -> None:
+    The header names the columns. An empty name is replaced by `column N`, and a second `Email` by `Email (2)`. Titles
+    above the header (lines of a single cell) are left out. A delimiter after the last cell of each row is also left
+    out.
+
+    A record is malformed in these cases:
+
+    - The record has more or fewer cells than the header.
+    - A used column has an undecodable byte or a NUL byte.
+    - A quote closes before the end of its cell, or is ambiguous.
+    - The record is longer than a MiB.
+
+    Blank lines (some have spaces or tabs) and lines with only the delimiters of the header are not records. But these
+    lines are numbered, so that each record has the row number of a spreadsheet program. The first row is the
+    header, or a title above the header, and has the number 1. A `sep=` line is not numbered. A quote within quotes is
+    written twice. A backslash has no special meaning.
+
+    The `messages` of the first chunk name the texts that were left out, and a detected encoding. If the encoding is not
+    certain, rows with bytes beyond ASCII are malformed. `chunk_size` is the size of a block in bytes (default: the
+    size of about 30,000 rows). If a record is longer, its block is longer, too. The source closes the input.
+
+    Raises SourceError if the input is empty, binary, without a header or with single quotes around its cells. While
+    rows are read, raises SourceError at a quote that is never closed, that contains other rows, or that follows spaces.
+    Raises ConfigurationError for an unknown delimiter or encoding.
+    """
+
+    def __init__(
+        self, source_input: Input, *, delimiter: str = "auto", encoding: str = "auto", chunk_size: int | None = None
+    ) -> None:
         self.name, self._input = source_input.name, source_input
+        requested_delimiter = parse_delimiter(delimiter)
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
         first_bytes = self._stream.read(_HEAD_BYTES)
         is_whole_file = len(first_bytes) < _HEAD_BYTES
         refuse_binary_file(self.name, first_bytes)
-        byte_count_above_header, hinted_delimiter = 0, None
+        hint_line, hinted_delimiter = b"", None
         first_line, line_end, _ = first_bytes.partition(b"\n")
         delimiter_hint = first_line.strip(b'\r"')
         if len(delimiter_hint) == 5 and delimiter_hint.lower().startswith(b"sep="):
             # This is a line such as `sep=;`, which Excel reads above the header.
-            byte_count_above_header = len(first_line + line_end)
-            hinted_delimiter = parse_delimiter(chr(delimiter_hint[4]))
-        text = first_bytes[byte_count_above_header:].decode("utf-8", "replace")
-        line_count_above_header = count_lines(first_bytes[:byte_count_above_header])
+            hint_line, hinted_delimiter = first_line + line_end, parse_delimiter(chr(delimiter_hint[4]))
+        table_bytes = first_bytes.removeprefix(hint_line)
+        text = table_bytes.decode("utf-8", "replace")
+        line_count_above_header = count_lines(hint_line)
         if (quoted_line_number := find_line_in_single_quotes(text)) is not None:
             raise SourceError(
                 f"{self.name}: line {line_count_above_header + quoted_line_number}: the header's cells stand in single "
                 f"quotes. {_SAVE_ADVICE}"
             )
-        chosen_delimiter = delimiter or hinted_delimiter or decide_delimiter(text, is_whole_file=is_whole_file)
+        chosen_delimiter = (
+            requested_delimiter or hinted_delimiter or decide_delimiter(text, is_whole_file=is_whole_file)
+        )
         title_count = count_titles(text, chosen_delimiter)
         self.columns, header_byte_count, self._header_number = self._read_header(
-            first_bytes[byte_count_above_header:],
-            chosen_delimiter,
-            title_count,
-            line_count_above_header,
-            is_whole_file=is_whole_file,
+            table_bytes, chosen_delimiter, title_count, line_count_above_header, is_whole_file=is_whole_file
         )
         # The header and the lines above the header.
-        self._bytes_above_rows = first_bytes[: byte_count_above_header + header_byte_count]
-        first_rows = first_bytes[byte_count_above_header + header_byte_count :]
+        self._bytes_above_rows = hint_line + table_bytes[:header_byte_count]
+        first_rows = table_bytes[header_byte_count:]
         rows_have_trailing_delimiters = has_trailing_delimiters(
             first_rows.decode("utf-8", "replace"), len(self.columns), chosen_delimiter, is_whole_file=is_whole_file
         )
@@ -277,38 +303,6 @@ class CsvSource(CloseableResource):
                     chunk_malformed_rows,
                     self.name,
                 )
-
-
-def open_csv(
-    source_input: Input, *, delimiter: str = "auto", encoding: str = "auto", chunk_size: int | None = None
-) -> Source:
-    """Open an input as CSV. Each cell is a text, and an empty cell is "".
-
-    The header names the columns. An empty name is replaced by `column N`, and a second `Email` by `Email (2)`. Titles
-    above the header (lines of a single cell) are left out. A delimiter after the last cell of each row is also left
-    out.
-
-    A record is malformed in these cases:
-
-    - The record has more or fewer cells than the header.
-    - A used column has an undecodable byte or a NUL byte.
-    - A quote closes before the end of its cell, or is ambiguous.
-    - The record is longer than a MiB.
-
-    Blank lines (some have spaces or tabs) and lines with only the delimiters of the header are not records. But these
-    lines are numbered, so that each record has the row number of a spreadsheet program. The first row is the
-    header, or a title above the header, and has the number 1. A `sep=` line is not numbered. A quote within quotes is
-    written twice. A backslash has no special meaning.
-
-    The `messages` of the first chunk name the texts that were left out, and a detected encoding. If the encoding is not
-    certain, rows with bytes beyond ASCII are malformed. `chunk_size` is the size of a block in bytes (default: the
-    size of about 30,000 rows). If a record is longer, its block is longer, too. The source closes the input.
-
-    Raises SourceError if the input is empty, binary, without a header or with single quotes around its cells. While
-    rows are read, raises SourceError at a quote that is never closed, that contains other rows, or that follows spaces.
-    Raises ConfigurationError for an unknown delimiter or encoding.
-    """
-    return CsvSource(source_input, encoding, parse_delimiter(delimiter), chunk_size)
 
 
 _MESSAGE_BY_CODE = {

@@ -16,7 +16,7 @@ from connector.choices import FILE_FORMATS, FileFormat
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Chunk, CloseableResource, Source, closed_on_error
 from connector.sources.cell_text import TEXT
-from connector.sources.csv import open_csv
+from connector.sources.csv import CsvSource
 from connector.sources.inputs import Input, exists, open_input
 from connector.stores import StoreError, find_objects, is_url, parse_store_url
 
@@ -111,7 +111,7 @@ def _open_format(source_input: Input, format_option: str, encoding: str, delimit
         from connector.sources.json_lines import JsonSource
 
         return JsonSource(source_input, encoding)
-    return open_csv(source_input, delimiter="\t" if file_format == "tsv" else delimiter, encoding=encoding)
+    return CsvSource(source_input, delimiter="\t" if file_format == "tsv" else delimiter, encoding=encoding)
 
 
 def open_files(path: str | PathLike[str], open_source: Callable[[str], Source]) -> Source:

@@ -252,17 +252,10 @@ class Suppression:
 
     __slots__ = ("_digests", "field", "job", "max_shrink", "name")
 
-    def __init__(
-        self, job: str, field: str, digests: Digests | Iterable[bytes], *, name: str = "", max_shrink: float = 1.0
-    ) -> None:
-        """`digests` are the digests of the entries, as an S16 array or as single digests. The digests may be in any
-        order, and may have duplicates. `name` is the path of the list, and `max_shrink` the share by which the list may
-        shrink between two runs."""
-        if not isinstance(digests, np.ndarray):
-            digests = join_digests(digests, IDENTITY_BYTES)
-        self.job = job
-        self.field = field
-        self.name, self.max_shrink = name, max_shrink
+    def __init__(self, job: str, field: str, digests: Digests, *, name: str = "", max_shrink: float = 1.0) -> None:
+        """`digests` are the digests (S16) of the entries, in any order and with any duplicates. `name` is the path of
+        the list, and `max_shrink` the share by which the list may shrink between two runs."""
+        self.job, self.field, self.name, self.max_shrink = job, field, name, max_shrink
         self._digests: Digests = np.unique(digests)  # sorted, without duplicates
 
     @property
@@ -293,9 +286,8 @@ class Suppression:
         identity_text = values.get(self.field)
         if not isinstance(identity_text, str):
             return False
-        return bool(
-            self.build_digest_mask(join_digests([digest_identity(self.field, identity_text)], IDENTITY_BYTES))[0]
-        )
+        digests = join_digests([digest_identity(self.field, identity_text)], IDENTITY_BYTES)
+        return bool(self.build_digest_mask(digests)[0])
 
     def build_row_mask(self, subscribers: "pd.DataFrame") -> Mask:
         """Return the mask of the rows of a typed frame that are on the list."""
@@ -340,9 +332,8 @@ class InactiveIdentities:
 
 
 def _build_member_mask(sorted_digests: Digests, digests: Digests) -> Mask:
-    """Return the mask of the `digests` that are in the array `sorted_digests`."""
-    indices = np.searchsorted(sorted_digests, digests)
-    in_range_mask = indices < len(sorted_digests)
-    member_mask = np.zeros(len(digests), dtype=bool)
-    member_mask[in_range_mask] = sorted_digests[indices[in_range_mask]] == digests[in_range_mask]
+    if not len(sorted_digests):
+        return np.zeros(len(digests), dtype=bool)
+    indices = np.minimum(np.searchsorted(sorted_digests, digests), len(sorted_digests) - 1)
+    member_mask: Mask = sorted_digests[indices] == digests
     return member_mask

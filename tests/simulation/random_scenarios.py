@@ -8,7 +8,7 @@ from typing import Literal
 
 from connector.load.retry import HeldDecision, RetrySelection
 from connector.load.session import LoadPolicy
-from connector.subscribers.identity import Suppression, digest_identity
+from connector.subscribers.identity import IDENTITY_BYTES, Suppression, digest_identity, join_digests
 from tests.simulation.fault_periods import JobDurations, draw_fault_period
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB
@@ -521,7 +521,8 @@ class _ScenarioBuilder:
                 self._people.person_by_number[person_number] for person_number in sorted(suppressed_person_numbers)
             ]
             texts = [person.spellings[0] if field == "email" else person.client_user_id for person in persons]
-            suppression = Suppression(JOB, field, [digest_identity(field, text) for text in texts])
+            digests = join_digests([digest_identity(field, text) for text in texts], IDENTITY_BYTES)
+            suppression = Suppression(JOB, field, digests)
             job_runs[run_index] = replace(
                 job_run, suppressed_person_numbers=frozenset(suppressed_person_numbers), suppression=suppression
             )

@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 
 from connector.fields import normalise_identity
 from connector.subscribers.identity import (
+    IDENTITY_BYTES,
     SeenIdentities,
     Suppression,
     combine_digests,
@@ -207,7 +208,8 @@ def test_only_texts_beyond_ascii_have_spellings_that_differ_in_more_than_case() 
 
 
 def build_suppression(field: str, *values: str) -> Suppression:
-    return Suppression("nightly", field, (digest_identity(field, value) for value in values))
+    digests = join_digests((digest_identity(field, value) for value in values), IDENTITY_BYTES)
+    return Suppression("nightly", field, digests)
 
 
 def test_a_suppression_list_contains_an_identity_in_any_spelling_of_its_field() -> None:
@@ -245,9 +247,9 @@ def test_the_mask_of_a_frame_equals_the_results_for_single_rows(
 
 @given(st.lists(st.integers(0, 255), min_size=1, unique=True))
 def test_suppressed_digests_that_end_in_zeros_are_found(last_bytes: list[int]) -> None:
-    digests = [bytes([last_byte]) * 3 + b"\0" * 13 for last_byte in last_bytes]
+    digests = join_digests([bytes([last_byte]) * 3 + b"\0" * 13 for last_byte in last_bytes], 16)
     suppression = Suppression("nightly", "email", digests[::2])
-    found_mask = suppression.build_digest_mask(join_digests(digests, 16)).tolist()
+    found_mask = suppression.build_digest_mask(digests).tolist()
     assert found_mask == [index % 2 == 0 for index in range(len(digests))]
 
 

@@ -37,7 +37,7 @@ def open_csv(
 ) -> Source:
     content = open_input(path)
     try:
-        return csv.open_csv(content, delimiter=delimiter, encoding=encoding, chunk_size=chunk_size)
+        return csv.CsvSource(content, delimiter=delimiter, encoding=encoding, chunk_size=chunk_size)
     except BaseException:
         content.close()
         raise
