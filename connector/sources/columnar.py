@@ -145,7 +145,7 @@ class FrameSource(CloseableResource):
 
     def _build_chunk(self, rows: pd.DataFrame, first_row_number: int, used_columns: Collection[str] | None) -> Chunk:
         def format_row(index: int) -> str:
-            return format_record(self.columns, _list_values(rows.iloc[index]))
+            return format_record(self.columns, [_convert_cell(value) for value in _list_values(rows.iloc[index])])
 
         texts = [_format_series(rows.iloc[:, index]) for index in range(rows.shape[1])]
         return build_chunk(self.name, self.columns, texts, first_row_number, format_row, used_columns)

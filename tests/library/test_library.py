@@ -201,6 +201,16 @@ def test_cells_of_pandas_types_are_read_as_displayed(folder: Path) -> None:
     assert subscribers["birthday"].dt.day.tolist() == [1, 2, 3]
 
 
+def test_a_damaged_row_of_a_frame_with_decimal_numbers_is_rejected(folder: Path) -> None:
+    frame = pd.DataFrame(
+        {"email": ["a@example.com", "b@example.com"], "first_name": [b"\xff", "Bob"], "custom_field1": [1.5, 2.0]}
+    )
+    report = Library().import_file(frame, base_id=20, active=True)
+    assert (report.status, report.rows["invalid"], report.rows["created"]) == ("partial", 1, 1)
+    assert report.rejects_file is not None
+    assert "1.5" in Path(report.rejects_file).read_text()
+
+
 def test_a_rejects_file_corrected_in_pandas_is_imported(folder: Path) -> None:
     report = Library().import_file("signups.csv", base_id=7, active=True)
     assert report.rejects_file is not None
