@@ -150,6 +150,11 @@ class EncodingGuess:
     reason: str = ""
 
 
+def find_bom_encoding(first_bytes: bytes) -> str | None:
+    """Return the encoding that a byte order mark at the beginning of a file shows, or None."""
+    return next((encoding for bom, encoding in _BOMS if first_bytes.startswith(bom)), None)
+
+
 class Utf8Stream:
     """A file that is read as UTF-8 without its BOM. Undecodable bytes stay invalid UTF-8.
 
@@ -200,7 +205,7 @@ class Utf8Stream:
         encoding."""
         self._file.seek(0)
         piece = self._read_piece(_BEGINNING_BYTES)
-        if bom_encoding := next((encoding for bom, encoding in _BOMS if piece.startswith(bom)), None):
+        if bom_encoding := find_bom_encoding(piece):
             return bom_encoding
         # The positions of the zero bytes of ASCII characters show UTF-16 without a BOM.
         for utf_16_encoding, zero_bytes, other_bytes in (

@@ -20,7 +20,7 @@ import pyarrow as pa
 from connector.errors import ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow
 from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, find_problems, format_list_items
-from connector.sources.encoding import Utf8Stream, format_bytes
+from connector.sources.encoding import Utf8Stream, find_bom_encoding, format_bytes
 from connector.sources.header_row import build_column_names
 from connector.sources.inputs import Input
 
@@ -43,8 +43,9 @@ class JsonSource(CloseableResource):
 
     def __init__(self, source_input: Input, encoding: str) -> None:
         self.name, self._input = source_input.name, source_input
-        # RFC 8259 allows only UTF-8 for JSON that programs exchange.
-        encoding = "utf-8" if encoding == "auto" else encoding
+        if encoding == "auto":
+            # RFC 8259 allows only UTF-8 for JSON that programs exchange. Windows PowerShell writes UTF-16 with a BOM.
+            encoding = find_bom_encoding(source_input.first_bytes) or "utf-8"
         self._stream = Utf8Stream(self.name, source_input.file, encoding)
         self._array_elements = self._read_array()
         self._keys = self._find_keys()
@@ -71,18 +72,25 @@ class JsonSource(CloseableResource):
     def _find_keys(self) -> list[str]:
         keys: dict[str, None] = {}
         filled_keys: set[str] = set()  # keys with a value in at least one object
+        first_problem = ""  # the other problems are reported by `_build_chunk`
         for lines in self._read_objects():
-            for _, text in lines:
+            for number, text in lines:
                 row: dict[str, object] = {}
-                with suppress(ValueError):  # `_build_chunk` reports the problem of this line
+                try:
                     row = read_row(load_object(text), text)
+                except ValueError as error:
+                    kind = "line" if self._array_elements is None else "element"
+                    first_problem = first_problem or f" ({kind} {number} {error})"
                 if not row.keys() <= filled_keys:
                     keys |= dict.fromkeys(row)
                     filled_keys |= {key for key, value in row.items() if value is not None}
             if len(keys) > _MAX_KEYS:
                 raise SourceError(f"{self.name}: has more than {_MAX_KEYS:,} keys; check whether each line is a row")
         if not keys:
-            raise SourceError(f"{self.name}: holds no JSON object with a key")
+            raise SourceError(
+                f"{self.name}: holds no JSON object with a key{first_problem}. Write one object on each line, or one "
+                "array of objects, in UTF-8"
+            )
         object_keys = {key[:end] for key in keys for end, character in enumerate(key) if character == "."}
         # A key that is an object in some rows and null in the others is not a column.
         return [key for key in keys if key in filled_keys or key not in object_keys]

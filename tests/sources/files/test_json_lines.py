@@ -75,6 +75,15 @@ def test_a_damaged_array_is_refused(tmp_path: Path, text: str, problem: str) -> 
         open_file(write_file(tmp_path, "a.json", text))
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-8-sig", "utf-32"])
+@pytest.mark.parametrize(
+    "text", ['[\r\n  {"email": "Zoë"},\r\n  {"email": "Ann"}\r\n]', '{"email": "Zoë"}\n{"email": "Ann"}\n']
+)
+def test_json_with_a_byte_order_mark_is_read_in_its_encoding(tmp_path: Path, encoding: str, text: str) -> None:
+    path = write_file(tmp_path, "a.json", text.encode(encoding))
+    assert read_frame(path)["email"].tolist() == ["Zoë", "Ann"]
+
+
 def test_nested_objects_are_flattened_and_later_lines_can_have_new_keys(tmp_path: Path) -> None:
     lines = (
         '{"email": "a", "address": {"city": "X", "geo": {"lat": 1.5}}}',
@@ -161,11 +170,22 @@ def test_a_repeated_key_rejects_its_row_if_the_key_is_used(tmp_path: Path, line:
 @pytest.mark.parametrize(
     ("content", "expected_text"),
     [
-        (b"[1]\n", "holds no JSON object with a key"),
+        (b"[1]\n", r"holds no JSON object with a key \(line 1 is JSON, but not an object"),
+        (
+            b'{\n "people": [\n  {\n   "a": 1\n  }\n ]\n}',
+            r"with a key \(line 1 is not JSON: .*\)\. Write one object on each line",
+        ),
+        ('[{"a": "Zoë"}]'.encode("latin-1"), r"with a key \(element 1 is not JSON: .*in UTF-8"),
         (b'{"a": 1}\r\n\n{"a": "' + b"x" * 9_000_000 + b'"}\n{"a": 2}\n', "line 3 is longer than 1 MiB"),
         (b"".join(b'{"p%d": 1}\n' % n for n in range(10_001)), "more than 10,000 keys"),
     ],
-    ids=["no object", "a line of more than a mebibyte", "more than 10000 keys"],
+    ids=[
+        "no object",
+        "an object on several lines",
+        "not UTF-8",
+        "a line of more than a mebibyte",
+        "more than 10000 keys",
+    ],
 )
 def test_a_file_without_an_object_or_beyond_a_limit_is_refused(
     tmp_path: Path, content: bytes, expected_text: str
