@@ -286,6 +286,15 @@ def mark_emails(cells: pa.Array) -> pa.Array:
 
 # Words and zips
 
+NULL_TEXTS = (
+    "NULL", "null", "(null)", "[null]", "<null>", "None", "NaN", "nan", "NaT", "<NA>", "N/A", "n/a", "#N/A", "#NV",
+    "#N/D", "#N/D!", "#N/B", "#N/DISP", "\\N", "undefined",
+)  # fmt: skip
+"""Words that programs write for a missing value. `Null`, `Nan` and `NA` are not here, because they may be names."""
+
+ZERO_DATES = ("0000-00-00", "0000-00-00 00:00:00", "0000-00-00T00:00:00")
+"""Texts that MySQL writes for a missing date."""
+
 IS_YES_BY_WORD: dict[str, bool] = {
     **dict.fromkeys(
         (

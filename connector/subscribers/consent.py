@@ -14,7 +14,9 @@ from connector.subscribers.checks import (
     INACTIVE_WORDS,
     IS_ACTIVE_BY_WORD,
     IS_YES_BY_WORD,
+    NULL_TEXTS,
     UNSUBSCRIBED_WORDS,
+    ZERO_DATES,
     read_cells,
     translate_cells,
 )
@@ -89,7 +91,11 @@ _PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # for example ac
 
 # The beginning of a cell such as `Opted out (by contact)` or `Unsubscribed by customer`.
 _REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
-_NO_WORDS = ("", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
+_NO_WORDS = (
+    "",
+    *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes),
+    *dict.fromkeys(word.lower() for word in (*NULL_TEXTS, *ZERO_DATES)),
+)
 
 
 def is_unsubscribed_header(column: str) -> bool:
@@ -119,8 +125,8 @@ def _is_unrelated_header(header: str) -> bool:
 def build_consent_rule(column: str) -> ColumnRule:
     """Return the rule that reads is_active from a column. The header of the column decides how the cells are read.
 
-    If the header means unsubscribed people, each text (also a date) means inactive. Only an empty text, 0 and words for
-    no mean active.
+    If the header means unsubscribed people, each text (also a date) means inactive. Only an empty text, 0, words for
+    no, and words for a missing value such as NULL mean active.
     """
     if not is_unsubscribed_header(column):
         return ColumnRule(column=column)

@@ -26,7 +26,9 @@ import pyarrow.compute as pc
 from connector.fields import FIELD_BY_NAME, FieldContent, FieldKind
 from connector.outcomes import Fault
 from connector.subscribers.checks import (
+    NULL_TEXTS,
     TEXT,
+    ZERO_DATES,
     contains_any_character,
     convert_distinct_texts,
     normalize_texts,
@@ -116,7 +118,7 @@ def _find_lone_null_cells(
     """Return `positions` without the rows that have a word for a missing value, such as NULL, in a column that is not
     in `columns`."""
     rows = frame.iloc[positions]
-    null_masks = [rows[name].str.strip().isin(_NULL_TEXTS) for name in frame.columns if name not in columns]
+    null_masks = [rows[name].str.strip().isin(NULL_TEXTS) for name in frame.columns if name not in columns]
     return positions[~np.logical_or.reduce(null_masks)] if null_masks else positions
 
 
@@ -186,22 +188,13 @@ def _has_fixed_form(kind: FieldKind) -> bool:
     assert_never(kind)
 
 
-_NULL_TEXTS = (
-    "NULL", "null", "(null)", "[null]", "<null>", "None", "NaN", "nan", "NaT", "<NA>", "N/A", "n/a", "#N/A", "#NV",
-    "#N/D", "#N/D!", "#N/B", "#N/DISP", "\\N", "undefined",
-)  # fmt: skip
-"""Words that programs write for a missing value. `Null`, `Nan` and `NA` are not here, because they may be names."""
-
-_ZERO_DATES = ("0000-00-00", "0000-00-00 00:00:00", "0000-00-00T00:00:00")
-"""Texts that MySQL writes for a missing date."""
-
 _NONE_TEXT = "None"
 _NONE_TEXT_MESSAGE = (
     "is None, which may be a name, or the word of a program for a missing value. Decide in a job with the field's "
     'values: {"None": ""} for a missing value, or {"None": "None"} for the name'
 )
 """The end of the message about a cell with the text None, which may be a person's name. If another column of the row
-has a word of `_NULL_TEXTS`, None means a missing value, and the row has no fault."""
+has a word of `NULL_TEXTS`, None means a missing value, and the row has no fault."""
 
 _HTML_CODE_PATTERN = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""
 """An HTML entity such as `&amp;`, or a quote with the backslash that PHP and MySQL put before it (`O\\'Brien`)."""
@@ -248,7 +241,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
     if is_from_source:
-        known_null_texts = (*_NULL_TEXTS, *_ZERO_DATES) if kind is FieldKind.DATE else _NULL_TEXTS
+        known_null_texts = (*NULL_TEXTS, *ZERO_DATES) if kind is FieldKind.DATE else NULL_TEXTS
         null_mask = pc.is_in(cells, pa.array(known_null_texts, cells.type))
         if replaced_mask is not None:
             null_mask = pc.and_not(null_mask, replaced_mask)

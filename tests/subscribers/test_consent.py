@@ -3,7 +3,12 @@ is_active."""
 
 import pandas as pd
 
-from connector.subscribers.consent import build_consent_rule, find_consent_columns, is_unsubscribed_header
+from connector.subscribers.consent import (
+    build_consent_rule,
+    find_consent_columns,
+    find_inactive_rows,
+    is_unsubscribed_header,
+)
 from connector.subscribers.headers import guess_mapping
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
@@ -112,6 +117,15 @@ def test_a_header_that_refuses_emails_is_recognised_and_makes_subscribers_inacti
     for header in NO_CONSENT_HEADERS:
         check_consent_column(header, ["x", ""], [False, True])
     assert [header for header in OTHER_HEADERS if is_unsubscribed_header(header)] == []
+
+
+def test_a_word_for_a_missing_value_in_a_column_of_unsubscribed_people_means_active() -> None:
+    for word in ("NULL", "\\N", "None", "NaT", "0000-00-00 00:00:00", "<NA>", "(null)"):
+        check_consent_column("unsubscribed_at", ["2024-01-01", word, ""], [False, True, True])
+        frame = pd.DataFrame({"unsubscribed_at": ["2024-01-01", word, ""]}, dtype="str")
+        inactive_mask, unclear_mask = find_inactive_rows(frame, ["unsubscribed_at"])
+        assert inactive_mask.tolist() == [True, False, False], word
+        assert unclear_mask.tolist() == [False, False, False], word
 
 
 def test_a_column_of_unsubscribed_people_is_recognised_and_makes_them_inactive() -> None:
