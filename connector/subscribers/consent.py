@@ -38,7 +38,8 @@ _UNSUBSCRIBED_HEADER_PATTERN = re.compile(
     "unsub|optout|^(is|ist|esta)?(blocked|gesperrt|bloquead[oa]|bloccat[oa]|geblokkeerd|zablokowany)$|^bounced|complained|spamcomplaint|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
     "|suppress|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
     "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
-    "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist"
+    "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist|kontaktsperre"
+    "|^(is|ist|esta)?(inacti[fv][eoa]?|inactief|inaktiv|inatt?iv[oa]|nieaktywn[ya]|deactivated|deaktiviert)$"
 )
 _NEWSLETTER_WORD_PATTERN = (
     "newsletter|nieuwsbrie|infolettre|boletin|bollettin|mailing|marketing|(?<!be|ge|er)werb|consent|einwilligung|zgod"
@@ -77,7 +78,7 @@ _NEGATED_HEADER_PATTERN = re.compile(
 _YES_WORD_PATTERN = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")
 _SUBSCRIBED_HEADER_PATTERN = re.compile(
     "^(accepts?|wants?|receives?|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte|will|wunscht|darf"
-    "|wil|mag|chce).*(mail|correo|courriel|news|(?<!be|ge|er)werb)|^mailable$|mail(s|ing)?(allowed|erlaubt)|gdpr|dsgvo|rgpd|lgpd|"
+    "|wil|mag|chce).*(mail|correo|courriel|news|(?<!be|ge|er)werb|publici|pubblici)|^e?mailable$|(?<!be|ge|er)werbung|mail(s|ing)?(allowed|erlaubt)|gdpr|dsgvo|rgpd|lgpd|"
     "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
     "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
 )

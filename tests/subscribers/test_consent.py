@@ -66,6 +66,17 @@ CELLS_BY_CONSENT_HEADER = {
     "email_allowed": ["false", "true", "true"],
     "active": ["no", "yes", "yes"],
     "Aktiv": ["nein", "ja", "ja"],
+    "E-Mail-Werbung": ["nein", "ja", "ja"],
+    "Werbung erlaubt": ["nein", "ja", "ja"],
+    "Acepta publicidad": ["no", "sí", "sí"],
+    "emailable": ["no", "yes", "yes"],
+    "inactive": ["1", "0", ""],
+    "Is Inactive": ["TRUE", "FALSE", "FALSE"],
+    "Inaktiv": ["x", "", "nein"],
+    "Inactif": ["oui", "non", "non"],
+    "Inattiva": ["sì", "no", ""],
+    "Nieaktywny": ["tak", "nie", ""],
+    "Kontaktsperre": ["x", "", ""],
 }
 
 NO_CONSENT_HEADERS = (
@@ -100,7 +111,7 @@ OTHER_HEADERS = (
     "Kennzeichen", "Keine Ahnung", "Geen idee", "Nie", "Do not call", "Refund", "Refused orders", "Mailing Street",
     "Mailing City", "Annual marketing budget", "marketing_channel", "consent", "Rejection reason",
     "Non-residential mailing address", "email_status", "last_email_sent", "Nie wieder", "No", "Note marketing",
-    "Contact (no calls)", "Notices by mail",
+    "Contact (no calls)", "Notices by mail", "Interactive", "Inactivity days", "Werbung", "radioactive",
 )  # fmt: skip
 
 
