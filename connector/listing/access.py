@@ -271,8 +271,7 @@ class LookupState:
     multiple_match_fields: set[str] = field(default_factory=set)
     """Fields whose filters have listed several subscribers in one answer. So these filters do not return only the first
     match."""
-    is_list_unreadable: bool = False  # whether the last sweep was incomplete
-    unreadable_reason: str = ""
+    unreadable_reason: str = ""  # the reason why the last sweep proves no absence, or "" if the sweep was complete
     swept_sentinel_ids: frozenset[int] = frozenset()  # the sentinels that the last sweep showed
     activity_values_shown_by_sweep: set[bool] = field(default_factory=set)
     """Values of `is_active` that the last sweep showed."""

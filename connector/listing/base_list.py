@@ -289,7 +289,6 @@ async def _read_list_and_record_state(
     seen_ids, state = frozenset(watching_sink.seen_ids), access.state
     state.swept_sentinel_ids = seen_ids & sentinel_ids
     state.activity_values_shown_by_sweep = watching_sink.activity_values
-    state.is_list_unreadable = not certificate.is_complete
     state.unreadable_reason = describe_unreadable_list(certificate)
     state.are_classes_known |= certificate.is_complete
     state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *certificate.hidden]))

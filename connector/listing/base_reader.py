@@ -111,7 +111,14 @@ class BaseReader:
         else:
             is_base_unclear = not has_id or self.service_id is None
         if is_base_unclear:
-            raise self._build_unclear_base_error("name" if has_id else "Id")
+            advice = "Set load.look to none to create without looking, which creates existing subscribers a second time"
+            if self._requested_base_name is not None:
+                advice = "Give the base by its id. The id is enough if the list shows the Ids of bases"
+            requested_base = self._requested_base_name if self._requested_base_name is not None else self.service_id
+            raise ConfigurationError(
+                f"the list does not show the {'name' if has_id else 'Id'} of a subscriber's base, so the connector "
+                f"cannot find out which subscribers are in the base {requested_base}. No more rows were sent. {advice}"
+            )
         if self._requested_base_name is None or not isinstance(base_name, str):
             return bool(service_id == self.service_id)
         if fold_base_name(base_name) == self._folded_name and isinstance(service_id, int):
@@ -127,16 +134,6 @@ class BaseReader:
                 f"the base {service_id} is no longer called {self._requested_base_name}: give the base by its id"
             )
         return False
-
-    def _build_unclear_base_error(self, missing_key: str) -> ConfigurationError:
-        advice = "Set load.look to none to create without looking, which creates existing subscribers a second time"
-        if self._requested_base_name is not None:
-            advice = "Give the base by its id. The id is enough if the list shows the Ids of bases"
-        requested_base = self._requested_base_name if self._requested_base_name is not None else self.service_id
-        return ConfigurationError(
-            f"the list does not show the {missing_key} of a subscriber's base, so the connector cannot find out "
-            f"which subscribers are in the base {requested_base}. No more rows were sent. {advice}"
-        )
 
 
 class SweptRows:

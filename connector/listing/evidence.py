@@ -120,14 +120,12 @@ async def request_combinations(
         )
         for combination in combinations
     ]
-    answers = await send_requests_together(request_page, requests, concurrency)
-    rows_by_combination = {
-        answer.request.classes: () if answer.page is None else answer.page.subscribers for answer in answers
-    }
     return {
-        classes: rows
-        for classes, rows in rows_by_combination.items()
-        if rows and have_requested_values(dict(classes), rows)
+        answer.request.classes: answer.page.subscribers
+        for answer in await send_requests_together(request_page, requests, concurrency)
+        if answer.page is not None
+        and answer.page.subscribers
+        and have_requested_values(dict(answer.request.classes), answer.page.subscribers)
     }
 
 
@@ -157,7 +155,9 @@ def plan_requests(reading: ListReading, answers: Sequence[Answer]) -> list[Evide
     if not requests:
         requests = _plan_second_look_ups(reading, answers)
     if not requests or len(answers) + len(requests) > MAX_REQUESTS:
-        requests = _plan_combination_requests(reading, answers) or _plan_entry_look_ups(reading, answers)
+        requests = _plan_combination_requests(reading, answers)
+        if not requests and not contradicts_reading(reading, answers) and not find_hidden_classes(reading, answers):
+            requests = _build_entry_requests(reading.unlisted_entry_ids, answers)
     return requests[: MAX_REQUESTS - len(answers)]
 
 
@@ -274,14 +274,6 @@ def _plan_look_ups(reading: ListReading, request_count: int) -> list[EvidenceReq
     return [*_build_entry_requests(unlisted_entry_ids, ()), *requests]
 
 
-def _plan_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:
-    """Return look-ups of the ledger entries that were not looked up yet. Return no look-up if the answers already
-    contradict the list."""
-    if contradicts_reading(reading, answers) or find_hidden_classes(reading, answers):
-        return []
-    return _build_entry_requests(reading.unlisted_entry_ids, answers)
-
-
 def _plan_id_look_ups(reading: ListReading) -> list[EvidenceRequest]:
     """Return look-ups of a listed id, of ids beyond both ends, and of ids that are missing between listed ids."""
     ids = reading.ids
@@ -345,14 +337,10 @@ def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> li
         index for index, request in enumerate(sent_requests) if request.target is RequestTarget.END
     ]
     later_answers = answers[max(indexes_of_end_requests, default=-1) + 1 :]
-    hidden_ids = {
-        subscriber_id
-        for answer in later_answers
-        if answer.request.target in (RequestTarget.PART, RequestTarget.COMBINATION)
-        for subscriber_id in find_hidden_ids(reading, answer, answers).tolist()
-    }
-    if any(find_end_name(reading, hidden_id) == "above" for hidden_id in hidden_ids):
-        ends_to_read.add("above")
+    for answer in select_answers(later_answers, RequestTarget.PART, RequestTarget.COMBINATION):
+        hidden_ids = find_hidden_ids(reading, answer, answers).tolist()
+        if any(find_end_name(reading, hidden_id) == "above" for hidden_id in hidden_ids):
+            ends_to_read.add("above")
     for end_name in sorted(ends_to_read):
         is_tail = end_name == ("above" if reading.certificate.order is Order.ID else "below")
         overlap_row_count = min(_OVERLAP_ROW_COUNT, reading.page_size // 2)

@@ -127,7 +127,7 @@ async def choose_lookup_method(
     list first, unless the stats of the list are fresh. Raises ListFailed, and RunAborted if the run must stop."""
     access = groups[0].access
     stats = await read_stats(access)
-    sweep_cost = SweepCost(stats.request_count, access.state.is_list_unreadable or is_sweep_too_slow)
+    sweep_cost = SweepCost(stats.request_count, bool(access.state.unreadable_reason) or is_sweep_too_slow)
     lookup_choice = choose_lookup(sweep_cost, estimate_keys_cost(groups, sweep_cost), progress)
     log_values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup_choice)}
     logger.info("look-up: %(keys)d keys in %(bases)d bases, %(method)s: %(reason)s", log_values)

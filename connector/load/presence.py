@@ -363,7 +363,6 @@ class AccountPresence:
         if found_count < 2:
             return False
         state = tasks[0].presence.access.state
-        state.is_list_unreadable = True
         state.unreadable_reason = (
             f"the list shows {listed_count:,} subscribers and leaves others out (look-ups found {found_count} of them)"
         )
