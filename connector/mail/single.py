@@ -14,11 +14,6 @@ from connector.service.retry import Retrier
 from connector.service.wire import UNAUTHORISED, AmbiguousResult, EmailAccepted, NotSent, Refused
 from connector.settings import Settings, build_service
 
-_POSSIBLY_SENT_MESSAGE = (
-    "The service may have sent this email already. Check the recipient's mailbox, or ask the service's support, before "
-    "you send the email again"
-)
-
 _ANSWER_IF_GIVEN_UP = AmbiguousResult(None, "a second signal ended the run before an answer came")
 
 
@@ -87,7 +82,8 @@ async def _send_message(message: Message, settings: Settings, report: Report, st
                 MailOutcome.UNKNOWN,
                 "partial",
                 clock,
-                f"no certain answer came ({answer_text}). {_POSSIBLY_SENT_MESSAGE}",
+                f"no certain answer came ({answer_text}). The service may have sent this email already. Check the "
+                "recipient's mailbox, or ask the service's support, before you send the email again",
             )
             if answer is _ANSWER_IF_GIVEN_UP:
                 report.status, report.signal = "stopped", stop.signal

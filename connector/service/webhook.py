@@ -30,11 +30,7 @@ def read_key(secret: str) -> bytes:
 def build_headers(message_id: str, timestamp: int, body: bytes, secret: str | None) -> dict[str, str]:
     """Return the headers of a request. `timestamp` is in Unix seconds. If `secret` is None, the request is not
     signed."""
-    headers = {
-        "Content-Type": "application/json",
-        "webhook-id": message_id,
-        "webhook-timestamp": str(timestamp),
-    }
+    headers = {"Content-Type": "application/json", "webhook-id": message_id, "webhook-timestamp": str(timestamp)}
     if secret is not None:
         signed_content = f"{message_id}.{timestamp}.".encode() + body
         digest = hmac.new(read_key(secret), signed_content, hashlib.sha256).digest()

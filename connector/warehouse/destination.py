@@ -47,26 +47,24 @@ class FormatTraits:
     - `modes`: the modes in which an export can write the format.
     - `suffix`: the suffix of the files, or "" if the destination is a table.
     - `is_compressed`: the format itself compresses its files, so gzip is not needed.
-    - `can_have_receipts`: receipts can be written in this format.
     """
 
     modes: tuple[Mode, ...]
     suffix: str
     is_compressed: bool
-    can_have_receipts: bool
 
 
 def find_format_traits(destination_format: Format) -> FormatTraits:
     """Return the properties of a format."""
     match destination_format:
         case Format.PARQUET:
-            return FormatTraits((Mode.REPLACE,), ".parquet", is_compressed=True, can_have_receipts=True)
+            return FormatTraits((Mode.REPLACE,), ".parquet", is_compressed=True)
         case Format.CSV:
-            return FormatTraits((Mode.REPLACE,), ".csv", is_compressed=False, can_have_receipts=True)
+            return FormatTraits((Mode.REPLACE,), ".csv", is_compressed=False)
         case Format.JSON_LINES:
-            return FormatTraits((Mode.REPLACE,), ".jsonl", is_compressed=False, can_have_receipts=True)
+            return FormatTraits((Mode.REPLACE,), ".jsonl", is_compressed=False)
         case Format.EXCEL:
-            return FormatTraits((Mode.REPLACE,), ".xlsx", is_compressed=True, can_have_receipts=False)
+            return FormatTraits((Mode.REPLACE,), ".xlsx", is_compressed=True)
         case Format.SQL:
             modes: tuple[Mode, ...] = (Mode.REPLACE, Mode.APPEND)
         case Format.DELTA:  # a Delta table itself keeps its earlier versions
@@ -75,7 +73,7 @@ def find_format_traits(destination_format: Format) -> FormatTraits:
             modes = tuple(Mode)
         case _:
             assert_never(destination_format)
-    return FormatTraits(modes, "", is_compressed=False, can_have_receipts=True)
+    return FormatTraits(modes, "", is_compressed=False)
 
 
 _FORMAT_BY_SUFFIX = {
@@ -283,7 +281,7 @@ def parse_receipts(text: str, *, table: str = RECEIPTS_TABLE, schema: str | None
             destination = Destination(_find_file_format(text, None), path, table, schema)
     except ConfigurationError as error:
         raise ConfigurationError(f"Receipts cannot be written. {error}") from None
-    if destination.is_standard_output or not find_format_traits(destination.format).can_have_receipts:
+    if destination.is_standard_output or destination.format is Format.EXCEL:
         raise ConfigurationError(
             f"Receipts cannot be written to {destination}. Name a table, or a folder ending in .parquet, .csv or "
             ".jsonl."

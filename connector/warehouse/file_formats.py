@@ -211,7 +211,7 @@ class ExcelFormat:
 
     def close(self, run: ExportRun | None) -> None:
         if run is None:
-            raise ValueError("a workbook needs a run")  # `find_format_traits` refuses receipts in workbooks
+            raise ValueError("a workbook needs a run")  # `parse_receipts` refuses receipts in workbooks
         self._sheet.close({
             "connector_run": run.run_id,
             "connector_exported_at": run.exported_at.isoformat(),

@@ -108,8 +108,6 @@ RUN_COLUMNS: Mapping[str, Column] = {
 }
 """The columns of `_connector_runs`, which has one row for each export to a table."""
 
-_RUN_KEY = ("table_name", "number")
-
 _KIND_BY_ARROW_TYPE: Mapping[pa.DataType, ColumnKind] = {
     pa.string(): ColumnKind.TEXT,
     pa.int64(): ColumnKind.WHOLE_NUMBER,
@@ -165,7 +163,8 @@ class TableStatements:
     def build_runs_table_creation(self) -> Statement:
         """Return the statement that creates `_connector_runs`."""
         kind_by_column = {name: column.kind for name, column in RUN_COLUMNS.items()}
-        return self._build_table_creation("TABLE", self.runs, kind_by_column, _RUN_KEY, self._dialect.table_options)
+        key_columns, options = ("table_name", "number"), self._dialect.table_options
+        return self._build_table_creation("TABLE", self.runs, kind_by_column, key_columns, options)
 
     def build_stage_creation(self) -> Statement:
         """Return the statement that creates the stage. The end of the transaction or of the connection drops the
@@ -271,14 +270,12 @@ class TableStatements:
                 f"CURRENT_TIMESTAMP, {sample_sql}",
             )
         insert_sql = f"INSERT INTO {target} ({names_sql}) SELECT {sample_sql} WHERE {_NO_ROW_CONDITION_SQL}"
-        update_runs_sql = self._format_update_without_change(self.runs, "job", _NO_ROW_CONDITION_SQL)
+        statement_texts = [insert_sql]
         if changed_column is not None:
-            update_sql = self._format_update_without_change(target, changed_column, _NO_ROW_CONDITION_SQL)
-            statement_texts = [insert_sql, update_sql, update_runs_sql]
-        elif self._mode is Mode.APPEND:
-            statement_texts = [insert_sql, update_runs_sql]
-        else:
-            statement_texts = [f"DELETE FROM {target} WHERE {_NO_ROW_CONDITION_SQL}", insert_sql, update_runs_sql]
+            statement_texts.append(self._format_update_without_change(target, changed_column, _NO_ROW_CONDITION_SQL))
+        elif self._mode is Mode.REPLACE:
+            statement_texts.insert(0, f"DELETE FROM {target} WHERE {_NO_ROW_CONDITION_SQL}")
+        statement_texts.append(self._format_update_without_change(self.runs, "job", _NO_ROW_CONDITION_SQL))
         return [Statement(statement_text) for statement_text in statement_texts]
 
     def _format_sample_sql(self) -> str:

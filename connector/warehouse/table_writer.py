@@ -194,7 +194,8 @@ class TableWriter:
             ((last_run_number,),) = database.fetch(self._statements.build_last_run_number_query(), 1)
             self._run_number = int(last_run_number) + 1
             row_values = build_start_values(self._name.table, self._run_number, export_start, self._mode)
-            database.run(self._statements.build_run_row_insert(self._convert_times(row_values)))
+            row_values["started_at"] = database.convert_time(export_start.started_at)
+            database.run(self._statements.build_run_row_insert(row_values))
             database.commit(Interruption())
 
     def _make_tables(self, *, includes_target: bool = True) -> None:
@@ -248,7 +249,8 @@ class TableWriter:
             if database.dialect.can_roll_back_tables:
                 self._make_tables()
             changes = self._write_rows(rows.map(check_batch), run)
-            end_values = self._convert_times(build_end_values(run, changes))
+            end_values = build_end_values(run, changes)
+            end_values["finished_at"] = database.convert_time(run.finished_at)
             if database.run(self._statements.build_run_row_update(self._run_number, end_values)) == 0:
                 raise RunAborted(f"The row of this run in {RUNS_TABLE} was deleted. Nothing was written. Run again.")
             commit_error: Exception | None = None
@@ -290,10 +292,3 @@ class TableWriter:
                 f"the new rows if the row of the run {run.run_id} in _connector_runs has a finished_at; otherwise the "
                 "table is unchanged."
             ) from None
-
-    def _convert_times(self, value_by_column: dict[str, Any]) -> dict[str, object]:
-        time_columns = ("started_at", "finished_at")
-        return {
-            name: self._database.convert_time(value) if name in time_columns else value
-            for name, value in value_by_column.items()
-        }
