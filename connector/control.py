@@ -176,9 +176,8 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
 
     def kill_process(signal_number: int) -> None:
         """End the process at once, like a kill. The next run resolves the requests that had no answer."""
-        message = "ended without a report, because the ledger did not answer"
-        advice = "Run again to resolve the requests that got no answer"
-        os.write(2, f"connector: {message}. {advice}\n".encode())
+        message = "connector: ended without a report, because the ledger did not answer. "
+        os.write(2, f"{message}Run again to resolve the requests that got no answer\n".encode())
         os._exit(128 + signal_number)
 
     previous_handlers = {

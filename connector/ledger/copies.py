@@ -257,18 +257,15 @@ def _copy_tables(source_connection: Connection, target_connection: Connection, t
         rows = source_connection.execution_options(yield_per=_BATCH_ROW_COUNT).execute(select(table)).mappings()
         for batch in rows.partitions(_BATCH_ROW_COUNT):
             target_connection.execute(insert(table), [dict(row) for row in batch])
-        _set_next_key(target_connection, table)
+        key_column = table.autoincrement_column
+        if key_column is not None:
+            last_key = target_connection.execute(select(func.max(key_column))).scalar_one()
+            next_key_values = {"table": table.name, "column": key_column.name, "next": (last_key or 0) + 1}
+            target_connection.execute(_SET_NEXT_KEY, next_key_values)
     if tables is emails_metadata:  # `restored_at` explains why a restore has closed the campaigns
         restored_at_query = select(email_meta).where(email_meta.c.name == "restored_at")
         for row in source_connection.execute(restored_at_query).mappings():
             target_connection.execute(insert(email_meta).values(**row))
 
 
-def _set_next_key(target_connection: Connection, table: Table) -> None:
-    key_column = table.autoincrement_column
-    if key_column is not None:
-        last_key = target_connection.execute(select(func.max(key_column))).scalar_one()
-        next_key_values = {"table": table.name, "column": key_column.name, "next": (last_key or 0) + 1}
-        target_connection.execute(
-            text("SELECT setval(pg_get_serial_sequence(:table, :column), :next, false)"), next_key_values
-        )
+_SET_NEXT_KEY = text("SELECT setval(pg_get_serial_sequence(:table, :column), :next, false)")

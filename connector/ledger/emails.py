@@ -94,13 +94,11 @@ class EmailLog:
         Raises LedgerError if no lock is possible or the ledger is damaged, and the ConfigurationError of
         `find_campaign`.
         """
+        storable_names = _build_storable_names(account, name)
         with self._hold_campaign(name, wait_s, is_stopped):
             with self.transaction():
-                existing_campaign = self.find_campaign(
-                    account, name, is_new_account=is_new_account, is_reopening=is_reopening
-                )
-                storable_names = _build_storable_names(account, name)
-                self.connection.execute(_OPEN_CAMPAIGN if existing_campaign else _ADD_CAMPAIGN, storable_names)
+                campaign = self.find_campaign(account, name, is_new_account=is_new_account, is_reopening=is_reopening)
+                self.connection.execute(_OPEN_CAMPAIGN if campaign else _ADD_CAMPAIGN, storable_names)
                 campaign = Campaign(*self.connection.execute(_FIND_CAMPAIGN, storable_names).one()[:3])
             yield campaign
 

@@ -270,12 +270,8 @@ class Ledger:
     def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
         """Return at most `max_count` entries of the base whose identities are values of `field`, in the order of
         identities. Begin after `after_identity`, or at the first identity if `after_identity` is b""."""
-        parameters = {
-            "base": base.key,
-            "field": IDENTITY_FIELD_NUMBERS[field],
-            "after": after_identity,
-            "number": max_count,
-        }
+        field_number = IDENTITY_FIELD_NUMBERS[field]
+        parameters = {"base": base.key, "field": field_number, "after": after_identity, "number": max_count}
         rows = self.connection.execute(_LIST_ENTRIES, parameters)
         return [(bytes(identity), *other_values) for identity, *other_values in rows]
 

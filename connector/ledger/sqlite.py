@@ -222,10 +222,9 @@ def hold_lock(
             ) from None
         return True
 
-    def read_holder() -> str:
-        return path.read_text(encoding="utf-8", errors="replace") or "another run"
-
-    wait_for_lock(name or str(path), try_lock, read_holder, wait_s, is_stopped)
+    wait_for_lock(
+        name or str(path), try_lock, lambda: path.read_text("utf-8", "replace") or "another run", wait_s, is_stopped
+    )
     try:
         yield
     finally:

@@ -355,38 +355,28 @@ class LoadFiles(CloseableResource, RowRecorder):
         """Add a changed row to the drift file."""
         self._known_change_count += change.is_reported_before
         self.findings.count_change(change)
-        for name, service_value, source_value in change.fields:
-            if (name, service_value, source_value) != OPT_OUT_DIFFERENCE:  # `write_opt_out` writes the opt-out
-                self._write_drift(
-                    change.row, change.identity, name, service_value, source_value, Outcome.CHANGED, "changed"
-                )
+        for difference in change.fields:
+            if difference != OPT_OUT_DIFFERENCE:  # `write_opt_out` writes the opt-out
+                self._write_drift(change.row, change.identity, difference, Outcome.CHANGED, "changed")
         if change.reason:
             self._uncompared_counts[change.reason] += 1
-            self._write_drift(change.row, change.identity, "", None, None, Outcome.CHANGED, "not_compared")
+            self._write_drift(change.row, change.identity, ("", None, None), Outcome.CHANGED, "not_compared")
 
     def write_omitted_zip_code(self, omission: Omission) -> None:
         """Add an omitted zip code to the drift file."""
-        row, identity = omission.row, omission.identity
-        self._write_drift(row, identity, "address_zip", None, omission.zip_code, Outcome.CREATED, "zip_omitted")
+        difference = ("address_zip", None, omission.zip_code)
+        self._write_drift(omission.row, omission.identity, difference, Outcome.CREATED, "zip_omitted")
 
     def write_opt_out(self, opt_out: OptOut) -> None:
         """Add an opt-out to the drift file."""
         self.findings.problems.add_opt_out(opt_out)
-        service_value = None if opt_out.reason else True
-        self._write_drift(
-            opt_out.row, opt_out.identity, "is_active", service_value, False, opt_out.outcome, "opted_out"
-        )
+        difference = ("is_active", None, False) if opt_out.reason else OPT_OUT_DIFFERENCE
+        self._write_drift(opt_out.row, opt_out.identity, difference, opt_out.outcome, "opted_out")
 
     def _write_drift(
-        self,
-        row: Row | None,
-        identity: str,
-        field_name: str,
-        service_value: object,
-        source_value: object,
-        outcome: Outcome | None,
-        code: str,
+        self, row: Row | None, identity: str, difference: tuple[str, object, object], outcome: Outcome | None, code: str
     ) -> None:
+        field_name, service_value, source_value = difference
         written_at = self._now().isoformat(timespec="seconds")
         cells = [identity, field_name, format_cell(service_value), format_cell(source_value)]
         row_number, file = ("", "") if row is None else (row.number, row.file)
