@@ -21,7 +21,7 @@ from connector.fields import FIELD_BY_NAME, FIELDS, find_wire_name
 from connector.jobs import models
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import JobKey, list_keys
-from connector.runs.explanations import ExplanationReport
+from connector.runs.explanations import Explanation
 from connector.runs.report import OPTIONAL_REPORT_KEYS, Report
 from connector.runs.report_keys import (
     CheckedRowCounts,
@@ -395,7 +395,7 @@ REPORTS: Mapping[str, tuple[type, str]] = {
     ),
     "`check`": (CheckReport, "`check` has one item for each check."),
     "`status`": (StatusReport, "`status` has the reports of runs, and the open entries and problems."),
-    "`explain`": (ExplanationReport, "`explain` has an entry for each base in which the ledger has the subscriber."),
+    "`explain`": (Explanation, "`explain` has an entry for each base in which the ledger has the subscriber."),
     "`forget`": (ForgetReport, "`forget` has the number of deleted entries."),
     "`ledger backup`, `ledger copy` and `ledger restore`": (LedgerReport, "The three commands have these keys:"),
     "`prune`": (PruneReport, "`prune` lists the files that it deleted."),

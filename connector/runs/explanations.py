@@ -6,7 +6,7 @@ The annotation of a field has its type and its description in the reference.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict, assert_never
+from typing import Annotated, Any, Literal, assert_never
 
 from connector.choices import IDENTITY_FIELDS
 from connector.clock import format_timestamp
@@ -89,30 +89,16 @@ class ExplainedProblem:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The facts about one subscriber: an entry for each base, and the open problems of its rows. If the ledger knows
-    no facts about the subscriber, `messages` names other places where a person can look."""
-
-    entries: list[ExplainedEntry]
-    problems: list[ExplainedProblem]
-    messages: list[str]
-
-    @property
-    def status(self) -> str:
-        """`ok`, or `partial` if the ledger does not know the subscriber (exit code 1)."""
-        return "ok" if self.entries or self.problems else "partial"
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the explanation as plain JSON values: the keys of `ExplanationReport`."""
-        return {"status": self.status, **asdict(self)}
-
-
-class ExplanationReport(TypedDict):
-    """The report of `explain`."""
+    """The facts about one subscriber: an entry for each base, and the open problems of its rows."""
 
     status: Annotated[Literal["ok", "partial"], "`partial`: the ledger does not know the subscriber (exit code 1)."]
     entries: Annotated[list[ExplainedEntry], "The subscriber in each base of each account of the ledger."]
     problems: Annotated[list[ExplainedProblem], "Open problems of the subscriber's rows."]
     messages: Annotated[list[str], "If the ledger does not know the subscriber: where else to look."]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the explanation as plain JSON values."""
+        return asdict(self)
 
 
 def explain_identity(location: StateLocation, identity: str) -> Explanation:
@@ -130,12 +116,13 @@ def explain_identity(location: StateLocation, identity: str) -> Explanation:
         raise build_missing_ledger_error(format_ledger_location(parse_ledger_location(location.ledger_url)))
     entries, problems = entries_and_problems
     if not entries and not problems:
-        return Explanation([], [], [_UNKNOWN_SUBSCRIBER_MESSAGE])
+        return Explanation("partial", [], [], [_UNKNOWN_SUBSCRIBER_MESSAGE])
     record_by_run_id = {record["run_id"]: record for record in list_runs(location.state_dir)}
     next_step_by_account = {
         account: describe_other_account(run) for account, run in find_other_accounts(record_by_run_id.values()).items()
     }
     return Explanation(
+        "ok",
         [_explain_entry(details, record_by_run_id, next_step_by_account.get(details.account)) for details in entries],
         [_describe_problem(problem) for problem in problems],
         [],
