@@ -76,16 +76,10 @@ def format_url(url: sa.URL) -> str:
     return url.set(query={}, drivername=url.drivername.partition("+")[0]).render_as_string(hide_password=True)
 
 
-class _IgnoredErrorFilter(logging.Filter):
-    """A filter that drops the log records that psycopg writes while it closes a failed connection. These log records
-    contain the current row of the table."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the log record is written."""
-        return not str(record.msg).startswith("error ignored")
-
-
-_IGNORED_ERROR_FILTER = _IgnoredErrorFilter()
+def _is_log_record_safe(record: logging.LogRecord) -> bool:
+    """Return False for a log record that psycopg writes while it closes a failed connection. Such a log record contains
+    the current row of the table."""
+    return not str(record.msg).startswith("error ignored")
 
 
 def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
@@ -94,7 +88,7 @@ def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
     Raises ConfigurationError for a missing driver. The message names the extra that installs the driver, or the scheme
     of the driver that the extra installs.
     """
-    logging.getLogger("psycopg").addFilter(_IGNORED_ERROR_FILTER)
+    logging.getLogger("psycopg").addFilter(_is_log_record_safe)
     try:
         return sa.create_engine(url, poolclass=sa.pool.NullPool, **options)
     except (sa.exc.NoSuchModuleError, ModuleNotFoundError):

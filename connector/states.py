@@ -30,12 +30,12 @@ class IllegalTransitionError(Exception):
     """The error of a state transition that the table does not have. The message has the state and the event."""
 
 
+@dataclass(frozen=True)
 class StateMachine(Generic[S, E]):
     """A table of state transitions. `subject` ("an entry" or "an email") is the beginning of an error message."""
 
-    def __init__(self, subject: str, transitions: Mapping[tuple[S, E], S]) -> None:
-        self.subject = subject
-        self.transitions = transitions
+    subject: str
+    transitions: Mapping[tuple[S, E], S]
 
     def decide(self, state: S, event: E) -> S:
         """Return the state after `event` in `state`. Raise IllegalTransitionError if the table lacks the transition."""

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -67,12 +66,7 @@ class Leftover(Enum):
     @property
     def needs_person(self) -> bool:
         """Whether the entry makes the run partial."""
-        match self:
-            case Leftover.HELD | Leftover.REJECTED | Leftover.UNKNOWN:
-                return True
-            case Leftover.SUPPRESSED:
-                return False
-        assert_never(self)
+        return self is not Leftover.SUPPRESSED
 
 
 class RowRecorder:

@@ -8,7 +8,7 @@ import logging
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -124,11 +124,9 @@ def open_email_log(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
         yield email_log
 
 
-@contextmanager
-def open_existing_email_log(url: str) -> Iterator[EmailLog | None]:
-    """Yield the email log for reading only, or None if no email log exists."""
-    with _open_email_log(url, may_create=False) as email_log:
-        yield email_log
+def open_existing_email_log(url: str) -> AbstractContextManager[EmailLog | None]:
+    """Return a context with the email log for reading only, or with None if no email log exists."""
+    return _open_email_log(url, may_create=False)
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -250,16 +250,14 @@ _EMAILS_PRAGMAS = (
 )
 
 
-@contextmanager
-def open_emails_file(path: Path) -> Iterator[Connection]:
-    """Yield a connection to the file of the emails, and create the file if it is missing. Other connections may be
-    open.
+def open_emails_file(path: Path) -> AbstractContextManager[Connection]:
+    """Return a context with a connection to the file of the emails, and create the file if it is missing. Other
+    connections may be open.
 
     `path` has no symbolic links. Raises LedgerError if the file cannot be used.
     """
     make_file(path)
-    with _connect_to_file(path, _EMAILS_PRAGMAS, _EMAILS_BUSY_TIMEOUT_S) as connection:
-        yield connection
+    return _connect_to_file(path, _EMAILS_PRAGMAS, _EMAILS_BUSY_TIMEOUT_S)
 
 
 @contextmanager
