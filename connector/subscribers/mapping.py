@@ -226,6 +226,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
     if name in _LABEL_PATTERN_BY_FIELD and contains_any_character(cells, b":"):
         cells = pc.replace_substring_regex(cells, _LABEL_PATTERN_BY_FIELD[name], "")
+    unchanged_cells = cells  # NULL in title case would be the name Null
     if rule.case is not None:  # NFC, because Arrow does not change the case of a letter with a separate accent
         cells = _CASE_FUNCTION_BY_NAME[rule.case](normalize_texts(cells, "NFC"))
     replaced_mask: pa.Array | None = None
@@ -242,12 +243,12 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = _parse_dates(cells, rule.format, today)
     if is_from_source:
         known_null_texts = (*NULL_TEXTS, *ZERO_DATES) if kind is FieldKind.DATE else NULL_TEXTS
-        null_mask = pc.is_in(cells, pa.array(known_null_texts, cells.type))
+        null_mask = pc.is_in(unchanged_cells, pa.array(known_null_texts, cells.type))
         if replaced_mask is not None:
             null_mask = pc.and_not(null_mask, replaced_mask)
         null_positions = np.flatnonzero(null_mask.to_numpy(zero_copy_only=False))
         if len(null_positions):
-            null_texts = cells.take(pa.array(null_positions)).to_numpy(zero_copy_only=False)
+            null_texts = unchanged_cells.take(pa.array(null_positions)).to_numpy(zero_copy_only=False)
             reinterpreted_cells |= {
                 Reinterpretation(name, null_text): null_positions[null_texts == null_text]
                 for null_text in set(null_texts)

@@ -288,6 +288,15 @@ def test_a_row_with_a_single_null_word_has_a_fault() -> None:
     assert [convert_to_python(cell) for cell in mapped_rows.frame["first_name"]] == ["Ann", None, None, "Eve", None]
 
 
+def test_a_null_word_is_recognised_before_the_case_changes() -> None:
+    cells: list[str | None] = ["NULL", "nan", "Null", "ann"]
+    assert apply_rule(cells, "last_name", ColumnRule(column="cell", case="title")) == [None, None, "Null", "Ann"]
+    assert apply_rule(cells, "last_name", ColumnRule(column="cell", case="upper")) == [None, None, "NULL", "ANN"]
+    assert apply_rule(cells, "last_name", ColumnRule(column="cell", case="lower")) == [None, None, "null", "ann"]
+    rule = ColumnRule(column="cell", case="title", values={"Null": "Null"})
+    assert apply_rule(["NULL"], "last_name", rule) == ["Null"]
+
+
 def apply_template(template: str, **columns: list[str | None]) -> MappedChunk:
     return apply_mapping(build_frame(**columns), FieldMapping({"first_name": ColumnRule(template=template)}))
 
