@@ -9,11 +9,13 @@ from connector.errors import ConfigurationError
 from connector.stores import is_url, parse_store_url
 from connector.units import resolve_path
 
-STRICT_CONFIG = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-"""The configuration of every model of a job: unknown keys are refused, values cannot change, and errors show no
-values."""
-
 Identity = Literal["email", "client_user_id"]
+
+
+class JobModel(BaseModel):
+    """A group of keys: unknown keys are refused, values cannot change, and errors show no values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
 
 def check_name(name: str) -> str:

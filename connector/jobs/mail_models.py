@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema, model_validator
 
 from connector.errors import ConfigurationError, ConnectorError
-from connector.jobs.key_types import STRICT_CONFIG, ColumnName, FilePath, Name, accept_short_form
+from connector.jobs.key_types import ColumnName, FilePath, JobModel, Name, accept_short_form
 from connector.mail.draft import MAX_ATTACHMENT_BYTES, SettingValues, build_recipient, parse_recipient
 from connector.mail.message import Recipient
 from connector.service.settings import parse_base_url
@@ -73,10 +73,8 @@ SendTime = Annotated[
 People = Annotated[tuple[Person, ...], BeforeValidator(_wrap_in_list)]
 
 
-class EmailText(BaseModel):
+class EmailText(JobModel):
     """A body: the text of a file, or the text itself."""
-
-    model_config = STRICT_CONFIG
 
     path: FilePath | None = Field(
         default=None, description="File that holds the body as UTF-8 text. Set either path or content."
@@ -90,10 +88,8 @@ class EmailText(BaseModel):
         return self
 
 
-class AttachedFile(BaseModel):
+class AttachedFile(JobModel):
     """A file that is sent with the email."""
-
-    model_config = STRICT_CONFIG
 
     path: FilePath = Field(description="Path of the file.")
     type: str | None = Field(
@@ -112,10 +108,8 @@ EmailTextKey = Annotated[EmailText, accept_short_form("path")]
 AttachedFileKey = Annotated[AttachedFile, accept_short_form("path")]
 
 
-class Tracking(BaseModel):
+class Tracking(JobModel):
     """The kinds of tracking (service-api.md 2.2). With null, the service decides."""
-
-    model_config = STRICT_CONFIG
 
     track_links: bool | None = Field(
         default=False, description="Track clicks on links of the HTML body. With null, the service decides."
@@ -131,10 +125,8 @@ class Tracking(BaseModel):
     )
 
 
-class SendSettings(BaseModel):
+class SendSettings(JobModel):
     """The settings of sending (service-api.md 2.2). With null, the service decides."""
-
-    model_config = STRICT_CONFIG
 
     inline_images: bool | None = Field(
         default=False,
@@ -153,10 +145,8 @@ def collect_setting_values(*groups: BaseModel | None) -> SettingValues:
     return {name: getattr(group, name) for group in groups if group is not None for name in group.model_fields_set}
 
 
-class MessageFile(BaseModel):
+class MessageFile(JobModel):
     """One email, as `connector send FILE` reads it."""
-
-    model_config = STRICT_CONFIG
 
     from_: Person | None = Field(
         default=None,
@@ -206,10 +196,8 @@ class MessageFile(BaseModel):
     max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_ATTACHMENT_LIMIT_DESCRIPTION)
 
 
-class RecipientColumns(BaseModel):
+class RecipientColumns(JobModel):
     """The columns that hold the recipient of a row's email."""
-
-    model_config = STRICT_CONFIG
 
     email: ColumnName = Field(description="Column of the recipient's address.")
     name: ColumnName | None = Field(
@@ -217,10 +205,8 @@ class RecipientColumns(BaseModel):
     )
 
 
-class Mail(BaseModel):
+class Mail(JobModel):
     """One email for each row, once in a campaign. Texts are Jinja2 templates with the columns as variables."""
-
-    model_config = STRICT_CONFIG
 
     campaign: Name = Field(description="Name of the campaign. A recipient gets one email of a campaign at most.")
     to: Annotated[RecipientColumns, accept_short_form("email")] = Field(
@@ -275,10 +261,8 @@ def _check_secret(secret: str) -> str:
     return secret
 
 
-class Webhook(BaseModel):
+class Webhook(JobModel):
     """The receiver of alerts, which are sent by POST."""
-
-    model_config = STRICT_CONFIG
 
     url: Annotated[str, AfterValidator(_check_url)] = Field(
         repr=False, description="URL that receives each alert. Keep the URL in the environment, and write ${NAME} here."
@@ -291,10 +275,8 @@ class Webhook(BaseModel):
     )
 
 
-class NotificationSettings(BaseModel):
+class NotificationSettings(JobModel):
     """The webhook that receives alerts. A failed alert never changes the outcome of a run."""
-
-    model_config = STRICT_CONFIG
 
     on: Literal["change", "problem", "always"] = Field(
         default="change",

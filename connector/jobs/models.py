@@ -9,7 +9,6 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     Field,
     PrivateAttr,
@@ -29,7 +28,7 @@ from connector.choices import (
     Gender,
     format_choices,
 )
-from connector.jobs.key_types import STRICT_CONFIG, Identity, Name, find_job_folder
+from connector.jobs.key_types import Identity, JobModel, Name, find_job_folder
 from connector.jobs.mail_models import Mail, NotificationSettings
 from connector.jobs.source_models import JobSource, SuppressionSettings
 from connector.jobs.subscriber_models import BaseKeys, FieldName, MappedField, ZipPolicy, find_rule_faults
@@ -62,10 +61,8 @@ SchemaName = Annotated[
 ]
 
 
-class JobService(BaseModel):
+class JobService(JobModel):
     """The service and its connection. The token is never part of a job."""
-
-    model_config = STRICT_CONFIG
 
     base_url: str | None = Field(
         default=None,
@@ -105,10 +102,8 @@ class JobService(BaseModel):
         return value
 
 
-class JobSubscriber(BaseModel):
+class JobSubscriber(JobModel):
     """The mapping of a row to a subscriber. Without `fields`, headers decide the field of a column."""
-
-    model_config = STRICT_CONFIG
 
     base: BaseKeys = Field(description="Base that the subscribers are created in.")
     identity: Identity = Field(
@@ -156,10 +151,8 @@ class JobSubscriber(BaseModel):
         return self
 
 
-class Load(BaseModel):
+class Load(JobModel):
     """The settings of a load (architecture 4 and 6)."""
-
-    model_config = STRICT_CONFIG
 
     max_rate: Rate = Field(
         default=None,
@@ -199,10 +192,8 @@ class Load(BaseModel):
     )
 
 
-class Guard(BaseModel):
+class Guard(JobModel):
     """The limits that end a run. All but `max_rejected` are checked before the run sends anything."""
-
-    model_config = STRICT_CONFIG
 
     max_invalid: Share | None = Field(
         default=None,
@@ -227,10 +218,8 @@ class Guard(BaseModel):
     )
 
 
-class Filters(BaseModel):
+class Filters(JobModel):
     """The filters of an export (service-api.md 4.3). A filter that is not set matches all subscribers."""
-
-    model_config = STRICT_CONFIG
 
     id: int | None = Field(
         default=None, ge=1, description="Export only the subscriber with this id. Without this key, all subscribers."
@@ -269,10 +258,8 @@ class Filters(BaseModel):
     )
 
 
-class Export(BaseModel):
+class Export(JobModel):
     """The export of the list: its destination, its limits and its format."""
-
-    model_config = STRICT_CONFIG
 
     to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
         repr=False,
@@ -346,11 +333,9 @@ class Export(BaseModel):
     )
 
 
-class Receipts(BaseModel):
+class Receipts(JobModel):
     """The destination of receipts: one row for each subscriber that a run created, found changed, rejected, held or
     left unknown."""
-
-    model_config = STRICT_CONFIG
 
     to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
         repr=False,
@@ -361,10 +346,8 @@ class Receipts(BaseModel):
     schema_: SchemaName = None
 
 
-class Job(BaseModel):
+class Job(JobModel):
     """One job: a name, and either `source` and `subscriber` (a load), `source` and `mail`, or `export`."""
-
-    model_config = STRICT_CONFIG
 
     name: Name = Field(alias="job", description="Name of the job in reports and in the ledger.")
     service: JobService = Field(

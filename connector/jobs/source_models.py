@@ -7,10 +7,10 @@ import codecs
 import re
 from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from connector.choices import FILE_FORMATS, FileFormat, format_choices
-from connector.jobs.key_types import STRICT_CONFIG, FileLocation, Identity, find_job_folder
+from connector.jobs.key_types import FileLocation, Identity, JobModel, find_job_folder
 from connector.units import parse_duration, resolve_url
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ _UNUSED_CURSOR_MESSAGE = (
 _UNKNOWN_CURSOR_MESSAGE = "the query uses :cursor; add source.sql.cursor with a column and a start"
 
 
-class Cursor(BaseModel):
+class Cursor(JobModel):
     """The column that makes a source incremental. A run continues from the largest value of the earlier runs."""
-
-    model_config = STRICT_CONFIG
 
     column: str = Field(
         min_length=1, description="Column of the result whose value grows when a row changes, such as updated_at."
@@ -81,10 +79,8 @@ def _resolve_url(value: str, validation_info: ValidationInfo) -> str:
     return resolve_url(value, find_job_folder(validation_info))
 
 
-class FileSource(BaseModel):
+class FileSource(JobModel):
     """A file of rows, or the files that match a pattern."""
-
-    model_config = STRICT_CONFIG
 
     path: FileLocation = Field(
         description="Path of the file (relative to the job file), an object such as s3://bucket/people.csv, or a "
@@ -124,10 +120,8 @@ class FileSource(BaseModel):
         return character
 
 
-class SqlRows(BaseModel):
+class SqlRows(JobModel):
     """Rows of a database: the result of a query, or a whole table."""
-
-    model_config = STRICT_CONFIG
 
     url: Annotated[str, AfterValidator(_resolve_url)] = Field(
         repr=False, description="SQLAlchemy URL of the database, such as postgresql://user@host/crm."
@@ -163,10 +157,8 @@ class SqlSource(SqlRows):
         return self
 
 
-class JobSource(BaseModel):
+class JobSource(JobModel):
     """The source of the rows: a file or a database."""
-
-    model_config = STRICT_CONFIG
 
     file: FileSource | None = Field(default=None, description="Read rows from a file. Set either file or sql.")
     sql: SqlSource | None = Field(default=None, description="Read rows from a database. Set either file or sql.")
@@ -190,11 +182,9 @@ class ListSql(SqlRows):
     column: str = Field(min_length=1, description="Column that holds the identities.")
 
 
-class SuppressionSettings(BaseModel):
+class SuppressionSettings(JobModel):
     """The subscribers that are never created: subscribers on a list, and subscribers that are inactive in the
     service."""
-
-    model_config = STRICT_CONFIG
 
     file: ListFile | None = Field(
         default=None, description="Read the suppressed identities from a file. Set file or sql, not both."

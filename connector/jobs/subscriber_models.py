@@ -5,11 +5,11 @@ from datetime import date, datetime
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
 from connector.errors import ConfigurationError
 from connector.fields import FIELD_BY_NAME, FIELDS, SENT_FIELDS, BaseRef, find_wire_name
-from connector.jobs.key_types import STRICT_CONFIG, ColumnName, Name, accept_short_form
+from connector.jobs.key_types import ColumnName, JobModel, Name, accept_short_form
 from connector.subscribers.rules import BaseColumn, Case, ColumnRule, find_kind_faults, parse_base
 
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
@@ -55,10 +55,8 @@ def _check_region(value: str) -> str:
     return value.upper()
 
 
-class PhoneForm(BaseModel):
+class PhoneForm(JobModel):
     """The form of phone numbers. `e164: DE` is short for `e164: {region: DE}`."""
-
-    model_config = STRICT_CONFIG
 
     region: Annotated[str, AfterValidator(_check_region)] = Field(
         description="Country of numbers without a country code, as two letters such as DE."
@@ -76,10 +74,8 @@ def _wrap_in_list(value: Any) -> Any:
 Formats = Annotated[tuple[str, ...], BeforeValidator(_wrap_in_list)]
 
 
-class FieldRule(BaseModel):
+class FieldRule(JobModel):
     """The source of one field, and the steps that read its cells. `ColumnRule` describes the steps and their order."""
-
-    model_config = STRICT_CONFIG
 
     column: ColumnName | None = Field(
         default=None, description="Column that fills the field. Set one of column, template and value."
@@ -180,10 +176,10 @@ def _check_base(value: str) -> str:
 BaseText = Annotated[str, AfterValidator(_check_base)]
 
 
-class BaseKeys(BaseModel):
+class BaseKeys(JobModel):
     """The base that the job's subscribers belong to."""
 
-    model_config = ConfigDict(**STRICT_CONFIG, title="Base")
+    model_config = ConfigDict(title="Base")
 
     id: int | None = Field(default=None, ge=1, description="Id of the base. Set one of id, name and column.")
     name: Name | None = Field(default=None, description="Name of the base. Set one of id, name and column.")
