@@ -19,15 +19,11 @@ from connector.errors import ConfigurationError
 from connector.service.settings import Service, Token, parse_base_url
 from connector.texts import escape_to_one_line, is_unicode
 
-# The limit of open files
-
-
 # 2,048 descriptors are enough for 1,000 requests at once, the look-ups and the files.
 # With many more descriptors, the function `select` fails in some database drivers.
 _WANTED_DESCRIPTOR_LIMIT = 2048
 # File descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules.
 _RESERVED_DESCRIPTOR_COUNT = 32
-_ASSUMED_DESCRIPTOR_COUNT = 32  # the number of open descriptors if they cannot be counted
 
 
 def raise_descriptor_limit() -> None:
@@ -55,7 +51,7 @@ def limit_connection_count(requested_count: int) -> int:
             sum(1 for _ in Path("/dev/fd").iterdir()) - 1
         )  # the descriptor that lists the folder does not count
     except OSError:
-        open_count = _ASSUMED_DESCRIPTOR_COUNT
+        open_count = 32  # an assumption, because the open descriptors cannot be counted
     available_count = soft_limit - open_count - _RESERVED_DESCRIPTOR_COUNT
     if available_count < 1:
         raise ConfigurationError(
@@ -65,7 +61,6 @@ def limit_connection_count(requested_count: int) -> int:
     return min(requested_count, available_count)
 
 
-_APPLICATION = "subscriber-connector"
 _LEDGER_FILE_NAME = "ledger.db"  # in the state folder, if CONNECTOR_LEDGER is not set
 _LOOKUP_CONNECTION_COUNT = 64  # connections for look-ups, in addition to those for creates and emails
 _TIMEOUT_S = 30.0  # service-api.md gives no time limit; this is twice the longest time that a person waits for a page
@@ -242,7 +237,7 @@ def read_state_location(environ: Mapping[str, str], *, is_writing: bool = True) 
     folder = (
         Path(configured_folder).absolute()
         if configured_folder
-        else platformdirs.user_state_path(_APPLICATION, appauthor=False)
+        else platformdirs.user_state_path("subscriber-connector", appauthor=False)
     )
     if not is_unicode(str(folder)):
         raise ConfigurationError(

@@ -98,11 +98,8 @@ def init_command(
     if is_table_source:
         source_keys = [("sql", ""), ("url", source), ("table", table or "")]
     else:
-        source_keys = [
-            ("file", ""),
-            ("path", _format_source_path(source, path.absolute().parent)),
-            *option_values.items(),
-        ]
+        source_path = _format_source_path(source, path.absolute().parent)
+        source_keys = [("file", ""), ("path", source_path), *option_values.items()]
     job_name = path.stem if job_path is not None else table or Path(source).stem
     mapped_guesses = [guess for guess in guesses if guess.confidence != "unsure"]
     identity = next((field for field in IDENTITY_FIELDS if field in {guess.name for guess in mapped_guesses}), None)

@@ -168,9 +168,8 @@ async def _run_shards(
                     f"the scheduler {options.scheduler_address} has no workers. Start some, for example: dask worker "
                     f"{options.scheduler_address}"
                 )
-            shard_results += [
-                _ShardResult(Shard(index, len(thread_counts))) for index in range(1, len(thread_counts) + 1)
-            ]
+            shard_count = len(thread_counts)
+            shard_results += [_ShardResult(Shard(index, shard_count)) for index in range(1, shard_count + 1)]
 
             def describe_progress() -> str:
                 ended_count = sum(result.report is not None or result.error is not None for result in shard_results)
@@ -299,7 +298,7 @@ def _write_sharded_report(
 
     Raises the ConfigurationError of a shard if no shard has sent a create.
     """
-    reports = [shard_result.report for shard_result in shard_results if shard_result.report is not None]
+    reports = [result.report for result in shard_results if result.report is not None]
     for name in _SUMMED_FIELDS:
         field_values = [getattr(added_report, name) for added_report in (report, *reports)]
         setattr(report, name, _sum_values([value for value in field_values if value is not None]))
@@ -307,20 +306,13 @@ def _write_sharded_report(
         report.activity = None
     report.causes = _merge_causes(cause for shard_report in reports for cause in shard_report.causes)
     report.unmapped_columns = list(reports[0].unmapped_columns) if reports else []
-    restarted_indexes = [
-        str(shard_result.shard.index) for shard_result in shard_results if shard_result.attempt_count > 1
-    ]
+    restarted_indexes = [str(result.shard.index) for result in shard_results if result.attempt_count > 1]
     may_have_sent_create = restarted_indexes or report.requests.get("create", {}).get("sent")
-    configuration_error = next(
-        (shard_result.error for shard_result in shard_results if isinstance(shard_result.error, ConfigurationError)),
-        None,
-    )
-    if configuration_error is not None and not may_have_sent_create:
-        raise configuration_error
+    configuration_errors = [result.error for result in shard_results if isinstance(result.error, ConfigurationError)]
+    if configuration_errors and not may_have_sent_create:
+        raise configuration_errors[0]
     report.messages += _merge_messages(shard_results)
-    exit_codes = [
-        EXIT_CODE_BY_STATUS[shard_result.status] for shard_result in shard_results if shard_result.status != "stopped"
-    ]
+    exit_codes = [EXIT_CODE_BY_STATUS[result.status] for result in shard_results if result.status != "stopped"]
     if restarted_indexes:
         shards_text = f"{agree(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
         count_notice = "Subscribers that the lost attempts created have the outcome exists"
