@@ -214,7 +214,7 @@ def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Fin
             hidden_classes = tuple((field_name, value) for value in hidden_values)
             message = (
                 f"requests for the parts count {part_sum_text}, and TotalCount of the list is "
-                f"{last_round.total_count_after_parts:,}"
+                f"{last_round.whole_list_totals[-1]:,}"
             )
             findings.append(Finding(field_name, evidence_result, message, hidden_classes))
         elif unlisted_values := _find_unlisted_values(reading, field_name, answers):
@@ -279,8 +279,8 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
     # Only some bases are counted. So equal sums prove nothing, because both may lack a base that no page showed. A
     # small difference proves nothing either, because a base that is not counted may have changed.
     is_sum_clearly_larger = all(
-        sum(counts_of_round.part_counts) - counts_of_round.total_count_after_parts
-        >= _compute_growth_limit_between_requests(counts_of_round.total_count_after_parts)
+        sum(counts_of_round.part_counts) - counts_of_round.whole_list_totals[-1]
+        >= _compute_growth_limit_between_requests(counts_of_round.whole_list_totals[-1])
         for counts_of_round in rounds
     )
     part_count_rounds = _read_part_counts(reading, field_name, answers)
@@ -373,7 +373,7 @@ def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]
                 reading.certificate.distinct
                 - sum(reading.base_counts.get(int(str(base_id)), 0) for base_id in count_by_value)
             )
-        rounds.append(RoundCounts(totals[0], part_counts, totals[-1]))
+        rounds.append(RoundCounts(part_counts, (totals[0], totals[-1])))
     return rounds
 
 

@@ -149,15 +149,13 @@ async def find_hidden_classes(
     the whole list. If the list has no TotalCount, only the rows of the first page decide."""
     hidden_classes = list[HiddenClass]()
     for field_name, count_by_value in class_counts.part_totals.items():
-        if len(class_counts.whole_list_totals) < 2 or sum(count_by_value.values()) > min(
-            class_counts.whole_list_totals
-        ):
-            hidden_values = [
-                value
+        totals = class_counts.whole_list_totals
+        if len(totals) < 2 or sum(count_by_value.values()) > min(totals):
+            hidden_classes += [
+                (field_name, value)
                 for value, count in count_by_value.items()
                 if count and value not in class_counts.shown_values[field_name]
             ]
-            hidden_classes += [(field_name, value) for value in hidden_values]
     rows_by_combination = await request_combinations(
         request_page, combine_classes(class_counts.unshown_classes, min_size=2), concurrency
     )
@@ -190,12 +188,10 @@ class ClassCounts:
         unchanged."""
         if len(self.whole_list_totals) < 2 or len(self.part_totals.get(field_name, {})) < len(PARTITIONS[field_name]):
             return EvidenceResult.NOTHING
-        rounds = [
-            RoundCounts(
-                self.whole_list_totals[0], list(self.part_totals[field_name].values()), self.whole_list_totals[1]
-            )
-        ]
-        return compare_counts(rounds, True, ()) or EvidenceResult.CONTRADICTS
+        total_before_parts, total_after_parts = self.whole_list_totals
+        part_counts = list(self.part_totals[field_name].values())
+        round_counts = RoundCounts(part_counts, (total_before_parts, total_after_parts))
+        return compare_counts([round_counts], True, ()) or EvidenceResult.CONTRADICTS
 
 
 async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCounts:

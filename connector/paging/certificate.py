@@ -182,21 +182,16 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RoundCounts:
-    """The counts of one round. `part_counts` has TotalCount of each part of the list. Before and after the parts, the
-    round counts the whole list."""
+    """The counts of one round: TotalCount of each part of the list, and of the whole list before and after the
+    parts."""
 
-    total_count_before_parts: int
     part_counts: Sequence[int]
-    total_count_after_parts: int
+    whole_list_totals: tuple[int, int]
 
     @property
     def is_consistent(self) -> bool:
         """Whether the sum of the parts lies between the two TotalCounts of the whole list."""
-        return (
-            min(self.total_count_before_parts, self.total_count_after_parts)
-            <= sum(self.part_counts)
-            <= max(self.total_count_before_parts, self.total_count_after_parts)
-        )
+        return min(self.whole_list_totals) <= sum(self.part_counts) <= max(self.whole_list_totals)
 
 
 def compare_counts(
@@ -214,17 +209,12 @@ def compare_counts(
     if not rounds:
         return EvidenceResult.NOTHING
     last_round = rounds[-1]
-    if sum(1 for part_count in last_round.part_counts if part_count) < 2 and sum(last_round.part_counts) <= max(
-        last_round.total_count_before_parts, last_round.total_count_after_parts, *totals
-    ):
+    nonempty_part_count = sum(1 for part_count in last_round.part_counts if part_count)
+    if nonempty_part_count < 2 and sum(last_round.part_counts) <= max(*last_round.whole_list_totals, *totals):
         return EvidenceResult.NOTHING  # a result window cuts the list and its only part to the same size
     if all(round_counts.is_consistent for round_counts in rounds):
         return EvidenceResult.AGREES
-    all_totals = [
-        *totals,
-        *(round_counts.total_count_before_parts for round_counts in rounds),
-        *(round_counts.total_count_after_parts for round_counts in rounds),
-    ]
+    all_totals = [*totals, *(total for round_counts in rounds for total in round_counts.whole_list_totals)]
     largest_expected_sum = 2 * max(all_totals) - min(all_totals)
     if not all(sum(round_counts.part_counts) > largest_expected_sum for round_counts in rounds):
         return EvidenceResult.NOTHING
