@@ -74,8 +74,6 @@ def refuse_too_many_bases(column: BaseColumn, base_count: int) -> None:
 
 @dataclass(slots=True)
 class _BaseLoad:
-    """The load of one base."""
-
     session: Session
     loader: Loader
     created_count: int = 0  # rows that the load has created

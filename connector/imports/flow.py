@@ -113,13 +113,8 @@ def describe_load(plan: LoadPlan) -> RunScope:
         **describe_policy(plan.policy),
     }
     service, account = plan.settings.service.base_url, plan.settings.account
-    return RunScope(
-        plan.rows.source.name,
-        service,
-        describe_requested_base(plan.rows.base),
-        account,
-        drop_empty_values(setting_texts),
-    )
+    base_text = describe_requested_base(plan.rows.base)
+    return RunScope(plan.rows.source.name, service, base_text, account, drop_empty_values(setting_texts))
 
 
 def _build_problem_scope(plan: LoadPlan) -> ProblemScope:

@@ -33,7 +33,6 @@ from connector.load.session import CompareReason, RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.rows import LoadRow, PlannedChunk
-from connector.sender import FetchItems
 from connector.states import State
 from connector.subscribers.identity import split_digests
 from connector.tally import Problem
@@ -145,7 +144,7 @@ class Loader:
                 refuse_similar_base(session)
             candidate_stream = CandidateStream(planned_chunk, chunk.state_by_row_index, session.policy.identity)
             base = session.ledger_writer.base
-            await self._send_candidates(self._build_fetch_function(planned_chunk, candidate_stream, base))
+            await self._send_candidates(partial(self._fetch_candidates, planned_chunk, candidate_stream, base))
             if candidate_stream.unfetched_indexes and not session.limits.compute_sendable_row_count(1):
                 session.stop.request_stop(session.limits.describe_creates())
             unsent_indexes = [
@@ -325,7 +324,6 @@ class Loader:
         await session.ledger_writer.execute(lambda ledger: ledger.clear_opt_outs(base, ended_opt_out_identities))
 
     def _find_expired_rows(self, planned_chunk: PlannedChunk, indexes: Collection[int]) -> list[int]:
-        """Return the indexes of unsent rows whose look-up has expired."""
         stale_identities = self._outcomes.pop_stale_identities()
         if not stale_identities:
             return []
@@ -359,24 +357,19 @@ class Loader:
     def _read_rows(self, planned_chunk: PlannedChunk, indexes: Iterable[int]) -> list[LoadRow]:
         return read_rows(planned_chunk, list(indexes), self._session.policy.identity)
 
-    def _build_fetch_function(
-        self, planned_chunk: PlannedChunk, candidate_stream: CandidateStream, base: Base
-    ) -> FetchItems[Candidate]:
-        """Return a function that returns the next candidates. The function returns no candidate after the look-up has
-        expired, or after an answer has changed the base.
-        """
-
-        async def fetch(max_count: int) -> list[Candidate]:
-            limits, current_base = self._session.limits, self._session.ledger_writer.base
-            if not self.presence.covers_chunk(planned_chunk) or current_base.key != base.key:
-                return []
-            candidates = candidate_stream.fetch(
-                limits.compute_sendable_row_count(max_count), current_base, self.presence.valid_until
-            )
-            limits.sent_count += len(candidates)
-            return candidates
-
-        return fetch
+    async def _fetch_candidates(
+        self, planned_chunk: PlannedChunk, candidate_stream: CandidateStream, base: Base, max_count: int
+    ) -> list[Candidate]:
+        """Return the next candidates, at most `max_count`. Return no candidate after the look-up has expired, or after
+        an answer has changed the base."""
+        limits, current_base = self._session.limits, self._session.ledger_writer.base
+        if not self.presence.covers_chunk(planned_chunk) or current_base.key != base.key:
+            return []
+        candidates = candidate_stream.fetch(
+            limits.compute_sendable_row_count(max_count), current_base, self.presence.valid_until
+        )
+        limits.sent_count += len(candidates)
+        return candidates
 
     # Unresolved entries that may be for the subscriber of a new row
 

@@ -14,10 +14,7 @@ CreateAnswer = CreatedAnswer | Refused | AmbiguousResult | NotSent
 
 
 def classify_answer(
-    answer: CreateAnswer,
-    candidate: Candidate,
-    base: Base,
-    requested_base_name: str | None,
+    answer: CreateAnswer, candidate: Candidate, base: Base, requested_base_name: str | None
 ) -> Transition:
     """Return the state transition of an entry after this answer to its create (architecture 2; service-api.md 4.2).
 

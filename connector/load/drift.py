@@ -375,16 +375,14 @@ class _Comparison:
             )
             fields = tuple((field, listed_value, value) for field, listed_value, value in differences)
             tally.report_change(Change(row.source, row.identity_text, fields))
-        elif self._compared_mask[index]:
-            if waiting_row.reason is not CompareReason.NEVER_COMPARED:
-                receipt_kind = (
-                    ReceiptKind.EXISTED if waiting_row.reason is CompareReason.LIMITED else ReceiptKind.CHANGED
-                )
-                record_receipt(receipt_kind, "ledger", self._reason)
-            _report_uncompared_row(waiting_row, tally, self._reason)
         else:
-            record_receipt(ReceiptKind.CHANGED, "ledger", "as an earlier run reported")
-            tally.report_change(Change(row.source, row.identity_text, is_reported_before=True))
+            if not self._compared_mask[index]:  # an earlier run has reported the row
+                record_receipt(ReceiptKind.CHANGED, "ledger", "as an earlier run reported")
+            elif waiting_row.reason is CompareReason.LIMITED:
+                record_receipt(ReceiptKind.EXISTED, "ledger", self._reason)
+            elif waiting_row.reason is not CompareReason.NEVER_COMPARED:
+                record_receipt(ReceiptKind.CHANGED, "ledger", self._reason)
+            _report_uncompared_row(waiting_row, tally, self._reason)
 
 
 def _split_into_batches(indexes: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult
+from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult, find_latest_time
 from connector.listing.base_list import look_up_by_sweep
 from connector.listing.hidden import find_hidden_base, record_hidden_classes
 from connector.listing.lookup import BATCH_SIZE, can_prove_absence, count_requests, look_up_by_filters
@@ -263,11 +263,8 @@ def build_inconclusive_result(access: ListAccess) -> LookupResult:
 def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
     """Return whether the filters showed this run's latest sentinel. Also return True if the list lags, because then the
     list itself may lack the sentinel."""
-    latest_confirmed_at = max(
-        (sentinel.confirmed_at for sentinel in access.sentinels if sentinel.confirmed_at < result.started_at),
-        default=float("-inf"),
-    )
-    return result.latest_sentinel_at >= latest_confirmed_at or result.lag_s > 0
+    earlier_sentinels = [sentinel for sentinel in access.sentinels if sentinel.confirmed_at < result.started_at]
+    return result.latest_sentinel_at >= find_latest_time(earlier_sentinels) or result.lag_s > 0
 
 
 def _join_results(first_result: LookupResult, second_result: LookupResult) -> LookupResult:

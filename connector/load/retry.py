@@ -92,16 +92,13 @@ class _EntryRetry:
 
     async def prepare_entries(self, state: State) -> None:
         """Prepare the selected entries in `state` for the retry. Apply the person's decision to HELD entries at once.
-        UNKNOWN entries are settled later. `send_rejected_rows` sends REJECTED entries.
-        """
+        UNKNOWN entries are settled later. After that, `send_rejected_rows` sends REJECTED entries."""
         match state:
             case State.UNKNOWN:
                 await self.add_unknown_entries()
             case State.HELD:
                 await self._decide_held_entries()
-            case State.REJECTED:
-                return  # `send_rejected_rows` sends these entries after all other entries are settled
-            case State.NONE | State.SENDING | State.CONFIRMED:
+            case State.REJECTED | State.NONE | State.SENDING | State.CONFIRMED:
                 return
             case _:
                 assert_never(state)

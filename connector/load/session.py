@@ -21,6 +21,7 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES, Suppression, join_digests
 from connector.tally import MIN_ROWS_FOR_SHARE, Tally, exceeds_share
 
+_DIGEST_PAIR_BYTES = IDENTITY_BYTES + FINGERPRINT_BYTES
 _MIN_FRESH_S = 1.0  # a smaller `load.fresh` counts as this value
 
 
@@ -73,9 +74,8 @@ class WaitingRows:
 
     def find_identities(self, ledger_writer: LedgerWriter) -> set[bytes]:
         """Return the identities of the waiting rows of the base to which `ledger_writer` belongs."""
-        digest_pair_length = IDENTITY_BYTES + FINGERPRINT_BYTES
         return {
-            bytes(self._digests[index * digest_pair_length : index * digest_pair_length + IDENTITY_BYTES])
+            bytes(self._digests[index * _DIGEST_PAIR_BYTES : index * _DIGEST_PAIR_BYTES + IDENTITY_BYTES])
             for index, writer_index in enumerate(self._ledger_writer_indexes)
             if self._ledger_writers[writer_index] is ledger_writer
         }
@@ -94,11 +94,8 @@ class WaitingRows:
     def read(self, index: int) -> WaitingRow:
         """Return the waiting row with this index (0 = first)."""
         row_number, file_name, identity_text, values = self._values.read(index)
-        start_offset = index * (IDENTITY_BYTES + FINGERPRINT_BYTES)
-        identity = bytes(self._digests[start_offset : start_offset + IDENTITY_BYTES])
-        fingerprint = bytes(
-            self._digests[start_offset + IDENTITY_BYTES : start_offset + IDENTITY_BYTES + FINGERPRINT_BYTES]
-        )
+        digests = bytes(self._digests[index * _DIGEST_PAIR_BYTES : (index + 1) * _DIGEST_PAIR_BYTES])
+        identity, fingerprint = digests[:IDENTITY_BYTES], digests[IDENTITY_BYTES:]
         row = LoadRow(Row(row_number, file_name, (), ()), identity, identity_text, fingerprint, values)
         return WaitingRow(
             self._ledger_writers[self._ledger_writer_indexes[index]], row, CompareReason(self._reasons[index])
