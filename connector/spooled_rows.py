@@ -17,12 +17,11 @@ from connector.control import Stop
 from connector.fields import SENT_FIELDS
 from connector.rows import CloseableResource, Source
 from connector.spool import Spool
-from connector.subscribers.identity import Digests, Mask, Suppression, compute_field_digests
-from connector.subscribers.preparation import Difference, Positions, PreparedChunk, build_inactive_mask
+from connector.subscribers.identity import Digests, Mask, Positions, Suppression, compute_field_digests
+from connector.subscribers.preparation import Difference, PreparedChunk, build_inactive_mask
 from connector.texts import agree, count
 
 # Several rows of one subscriber
-
 
 _MAX_SHOWN_ROWS = 10  # the largest number of rows that one message names
 
@@ -275,11 +274,10 @@ class SpooledRows(CloseableResource):
         duplicates."""
         remaining_count = limit
         for prepared_chunk in map(self._conflicts.resolve, self._spool.read()):
-            if remaining_count is None:
-                yield prepared_chunk
-            else:
-                yield (last_chunk := prepared_chunk.truncate(remaining_count))
-                remaining_count -= last_chunk.chunk.record_count
+            if remaining_count is not None:
+                prepared_chunk = prepared_chunk.truncate(remaining_count)
+                remaining_count -= prepared_chunk.chunk.record_count
+            yield prepared_chunk
             if remaining_count == 0:
                 return
 

@@ -20,7 +20,6 @@ from connector.errors import ConfigurationError, ConnectorError
 
 # Names of persons
 
-
 _PERSON_TITLES = frozenset({
     "dr", "drs", "prof", "professor", "doctor", "doktor", "mr", "mrs", "ms", "miss", "mx", "sir", "madam", "rev",
     "herr", "herrn", "frau", "hr", "fr", "fräulein", "dipl-ing", "ing", "mag", "med", "phil", "jur", "h.c", "dott",

@@ -59,7 +59,6 @@ def _escape_match(match: re.Match[str]) -> str:
 
 # Cells of spreadsheets
 
-
 FORMULA_PATTERN = "^'*[=+@\t\r\n-]"
 """The pattern of a text that Excel, LibreOffice or Google Sheets may run. Its first character, or the first character
 after apostrophes, is in OWASP's list "CSV Injection". A text that has an apostrophe gets a second apostrophe, so that

@@ -35,6 +35,7 @@ Digests = npt.NDArray[np.bytes_]
 """An array of dtype S16 or S8. Get single digests by `split_digests`, because NumPy's `tolist` drops trailing NULs."""
 
 Mask = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
 
 
 def digest_identity(field: str, identity_text: str) -> bytes:

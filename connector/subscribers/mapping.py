@@ -27,6 +27,7 @@ from connector.fields import FIELD_BY_NAME, FieldContent, FieldKind
 from connector.outcomes import Fault
 from connector.subscribers.checks import (
     NULL_TEXTS,
+    TAGS,
     TEXT,
     ZERO_DATES,
     contains_any_character,
@@ -97,7 +98,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             message = f"{name} {_NONE_TEXT_MESSAGE}"
             faults += [Fault(position, name, "null", message) for position in lone_null_positions]
         if field.kind is FieldKind.TAGS:
-            tags, unreadable_positions = build_tags(cells, rule.split or DEFAULT_SPLIT)
+            tags, unreadable_positions = build_tags(cells, rule.split or ",")
             if rule.split is None and rule.value is None:
                 faults += [
                     Fault(position, name, "split", f"{name} {_OTHER_SEPARATOR_MESSAGE}")
@@ -199,8 +200,6 @@ has a word of `NULL_TEXTS`, None means a missing value, and the row has no fault
 _HTML_CODE_PATTERN = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""
 """An HTML entity such as `&amp;`, or a quote with the backslash that PHP and MySQL put before it (`O\\'Brien`)."""
 
-_HTML_CODE_REGEX = re.compile(_HTML_CODE_PATTERN)
-
 
 def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, ReinterpretedCells]:
     """Apply the steps of a rule to the column of the field `name`, and replace empty cells by null. Also return the
@@ -283,7 +282,7 @@ def _decode_html(cells: pa.Array, excluded_pattern: str | None) -> tuple[pa.Arra
 
 def _decode_text(text: str) -> str:
     """Return a text with decoded HTML codes. Codes may be encoded twice (`&amp;#39;`)."""
-    while (decoded_text := _HTML_CODE_REGEX.sub(_decode_html_code, text)) != text:
+    while (decoded_text := re.sub(_HTML_CODE_PATTERN, _decode_html_code, text)) != text:
         text = decoded_text
     return text
 
@@ -330,9 +329,6 @@ def _parse_dates(cells: pa.Array, date_formats: Sequence[str], today: date) -> p
 
 # Tags
 
-DEFAULT_SPLIT = ","
-
-_TAGS_TYPE = pa.list_(pa.string())
 _UNREADABLE_LIST_MESSAGE = (
     "is a list or an object that cannot be read as texts: tags are plain texts or numbers. Select plain texts in the "
     "source, or map no column to tags"
@@ -345,7 +341,6 @@ _OTHER_SEPARATOR_MESSAGE = (
     'that divides the tags, for example split: ";". If the cell is one tag, set split: ","'
 )
 _LIST_PATTERN = r"""^[\[{"]|^\(\s*["']|[\[{]\s*["']|["']\s*[\]}]"""
-_LIST_REGEX = re.compile(_LIST_PATTERN)
 _BRACKETED_PATTERN = re.compile(r'\[[^\[\]{}"]*\]|\{[^\[\]{}"]*\}')
 _BRACKET_PATTERN = re.compile(r"[\[\]{}]")
 _JSON_KEY_PATTERN = re.compile(r'"[^"]*"\s*:')
@@ -375,7 +370,7 @@ def build_tags(cells: pa.Array, separator: str) -> tuple[pa.Array, list[int]]:
     positions = pc.indices_nonzero(
         pc.is_in(encoded_cells.indices, pa.array(unreadable_cell_indices, encoded_cells.indices.type))
     ).to_pylist()
-    return pa.array(lists, _TAGS_TYPE).take(encoded_cells.indices), positions
+    return pa.array(lists, TAGS.pyarrow_dtype).take(encoded_cells.indices), positions
 
 
 def _find_cells_with_other_separator(cells: pa.Array) -> list[int]:
@@ -398,7 +393,7 @@ def _read_tags(cell: str, separator: str) -> list[str] | None:
     - tags in brackets (`[VIP], [news]`)
     - texts that are separated by `separator`
     """
-    if not _LIST_REGEX.search(cell):
+    if not re.search(_LIST_PATTERN, cell):
         return [text.strip() for text in cell.split(separator) if text.strip()] or None
     if (cell[0], cell[-1]) in (("[", "]"), ("{", "}"), ("(", ")")) and (items := _read_list(cell)) is not None:
         texts = [value if isinstance(value, str) else _format_number(value) for value in items]

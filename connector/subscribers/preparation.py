@@ -12,7 +12,6 @@ from datetime import date
 from difflib import get_close_matches
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from connector.errors import ConfigurationError
@@ -25,6 +24,7 @@ from connector.subscribers.identity import (
     IDENTITY_BYTES,
     Digests,
     Mask,
+    Positions,
     SeenIdentities,
     Suppression,
     combine_digests,
@@ -47,8 +47,6 @@ from connector.subscribers.rules import (
     refuse_mixed_bases,
 )
 from connector.subscribers.validation import validate_rows
-
-Positions = npt.NDArray[np.int64]
 
 
 def check_mapping(
@@ -389,10 +387,9 @@ def _read_limited_chunks(source: Source, limit: int | None, used_columns: Collec
     """Yield the chunks of the source with at most `limit` records."""
     remaining_count = limit
     for chunk in source.read_chunks(used_columns):
-        if remaining_count is None:
-            yield chunk
-            continue
-        yield (last_chunk := chunk.truncate(remaining_count))
-        remaining_count -= last_chunk.record_count
-        if remaining_count <= 0:
+        if remaining_count is not None:
+            chunk = chunk.truncate(remaining_count)
+            remaining_count -= chunk.record_count
+        yield chunk
+        if remaining_count == 0:
             return

@@ -257,7 +257,6 @@ def _load_phonenumbers() -> ModuleType:
 
 # The base of each row
 
-
 _MAX_LISTED_TEXTS = 10  # a message lists at most this many of the texts that a cell may have
 
 

@@ -12,7 +12,6 @@ from functools import lru_cache, partial
 from typing import assert_never
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import pandera.pandas as pandera
 import pyarrow as pa
@@ -32,9 +31,8 @@ from connector.outcomes import Fault
 from connector.subscribers import checks
 from connector.subscribers.checks import TAGS, TEXT, read_cells
 from connector.subscribers.countries import find_country
+from connector.subscribers.identity import Positions
 from connector.subscribers.rules import ValidationRules, format_phone
-
-Positions = npt.NDArray[np.int64]
 
 # The checks
 
