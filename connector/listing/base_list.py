@@ -68,11 +68,6 @@ class Listing:
     started_at: float
     end: ListEnd | None = None
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the reading shows every subscriber of the list."""
-        return self.certificate.is_complete
-
 
 async def read_account_list(
     accesses: Sequence[ListAccess],

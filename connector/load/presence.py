@@ -117,7 +117,7 @@ class BasePresence:
         if first_batch_index:
             return  # a renewed listing contains some subscribers twice, so its counts are wrong
         self.listing_rows = listing.rows
-        if listing.is_complete:
+        if listing.certificate.is_complete:
             self.unlisted_count = base_counts.unlisted_count
         if base_counts.duplicate_count:
             base = self.session.ledger_writer.base
@@ -274,7 +274,7 @@ class AccountPresence:
         for task in tasks:
             if not task.presence.access.unverified_entries:
                 await task.presence.record_listing(listing)
-        if not listing.is_complete or await self._contradicts_absence(tasks, listing.certificate.distinct):
+        if not listing.certificate.is_complete or await self._contradicts_absence(tasks, listing.certificate.distinct):
             return list(tasks)
         self._listing = listing
         if _is_look_up_too_old(session, listing.started_at):
@@ -342,7 +342,7 @@ class AccountPresence:
         presence = task.presence
         listing = await read_account_list([presence.access], task.keys)
         await presence.record_listing(listing)
-        if not listing.is_complete:
+        if not listing.certificate.is_complete:
             raise RunAborted(self._explain_inconclusive_look_up([task]))
         presence.session.tally.add_message(
             f"The list showed no subscriber of the base {presence.access.state.base_id} until a request had its "
