@@ -71,7 +71,11 @@ def test_the_error_of_a_database_that_cannot_be_opened_shows_no_password() -> No
         ("mariadb://u:hunter2@127.0.0.1:1/x", SourceError, "127.0.0.1"),
         ("oracle://u:hunter2@h/x", ConfigurationError, "driver"),
         ("nosuch://u:hunter2@h/x", ConfigurationError, "driver"),
-        ("postgresql+asyncpg://u:hunter2@h/x", ConfigurationError, "[postgres]"),
+        (
+            "postgresql+asyncpg://u:hunter2@h/x",
+            ConfigurationError,
+            "write postgresql:// in place of postgresql+asyncpg",
+        ),
         ("postgresql://u:hunter2@rd/x@127.0.0.1:1/db", ConfigurationError, "%40 and each / in a password as %2F"),
         ("postgresql://u:pa55w@hunter2/x@127.0.0.1:1/db", ConfigurationError, "%40 and each / in a password as %2F"),
         ("postgresql://u:pa55w@hunter2@127.0.0.1:1/db", ConfigurationError, "%40 and each / in a password as %2F"),
