@@ -34,6 +34,8 @@ def _split_names(context: click.Context, parameter: click.Parameter, value: str 
     return None if names is None else tuple(name.strip() for name in names.split(","))
 
 
+_destination_option = partial(option, group="Destination")
+_file_option = partial(option, group="File")
 _filter_option = partial(option, group="Filters", default_text="all")
 _text_filter_option = partial(_filter_option, callback=refuse_empty_text)
 
@@ -53,50 +55,37 @@ options."""
 
 @click.command("export", cls=Command)
 @click.argument("target", metavar="DEST|JOB", type=click.Path())
-@option(
+@_destination_option(
     "--mode",
     type=click.Choice(["replace", "upsert", "append", "history"]),
     metavar="MODE",
     default="replace",
-    group="Destination",
     default_text="replace",
     help="What to do with the rows of the destination. replace: overwrite all rows; upsert: update rows by id, and "
     "mark subscribers that left the list; append: add the new rows to the old rows; history: keep each version of a "
     "row.",
 )
-@option(
-    "--table",
-    metavar="NAME",
-    group="Destination",
-    default_text="subscribers",
-    help="Name of the table, if DEST is a database.",
+@_destination_option(
+    "--table", metavar="NAME", default_text="subscribers", help="Name of the table, if DEST is a database."
 )
-@option(
+@_destination_option(
     "--schema",
     metavar="NAME",
-    group="Destination",
     default_text="the database's default",
     help="Schema of the table, if the database has schemas.",
 )
-@option(
+@_destination_option(
     "--partition-by",
     metavar="NAME,...",
     callback=_split_names,
-    group="Destination",
     default_text="no folders",
     help="Fields whose values divide a Delta table into folders, for example base_id.",
 )
-@option(
-    "--overwrite",
-    is_flag=True,
-    group="Destination",
-    help="Overwrite a table or file that the connector did not create.",
-)
-@option(
+@_destination_option("--overwrite", is_flag=True, help="Overwrite a table or file that the connector did not create.")
+@_destination_option(
     "--max-shrink",
     type=SHARE,
     metavar="PERCENT",
-    group="Destination",
     default_text="50%",
     help="Largest share of its subscribers that the list may have lost since the last certified export. An export with "
     "a larger loss is refused.",
@@ -116,43 +105,38 @@ options."""
     default_text="write them",
     help="Write the columns _run_id and _exported_at to a file. A table always has both columns.",
 )
-@option(
+@_file_option(
     "--format",
     "file_format",
     type=click.Choice(EXPORT_FORMATS),
     metavar="FORMAT",
-    group="File",
     default_text="from the file's name; csv for -",
     help=f"Format of the file: {format_choices(EXPORT_FORMATS)}.",
 )
-@option(
+@_file_option(
     "--csv-dialect",
     type=click.Choice(CSV_DIALECTS),
     metavar="DIALECT",
     default="standard",
-    group="File",
     default_text="standard",
     help="How to write CSV. standard: plain UTF-8; excel: for Excel, with a byte order mark and with tags as a|b.",
 )
-@option(
+@_file_option(
     "--delimiter",
     type=click.Choice(CSV_DELIMITERS),
     metavar="CHAR",
-    group="File",
     default_text=",",
     help="Character between two cells of a CSV file: , ; | or tab. Excel expects ; in countries with decimal commas.",
 )
-@option(
+@_file_option(
     "--guard-formulas/--no-guard-formulas",
     default=False,
-    group="File",
     default_text="no apostrophe",
     help="Put an apostrophe before each CSV cell that a spreadsheet would run as a formula.",
 )
-@option(
+@_file_option(
     "--group-readable",
     is_flag=True,
-    group="File",
     help="Allow the group of the file to read the file (mode 0640). Otherwise only the owner can read the file.",
 )
 @_filter_option(
