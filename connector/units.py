@@ -81,7 +81,10 @@ def resolve_url(url: str, folder: Path) -> str:
 
 
 def resolve_destination(text: str, folder: Path) -> str:
-    """Return the destination of an export: a URL by `resolve_url`, or a path by `resolve_path`."""
+    """Return the destination of an export: `-` (standard output) unchanged, a URL by `resolve_url`, or a path by
+    `resolve_path`."""
+    if text == "-":
+        return text
     if text.startswith("delta://") and "://" not in text.removeprefix("delta://"):
         return f"delta://{resolve_path(text.removeprefix('delta://'), folder)}"
     return resolve_url(text, folder) if "://" in text else str(resolve_path(text, folder))

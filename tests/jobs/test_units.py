@@ -70,6 +70,10 @@ def test_a_relative_path_starts_at_the_folder_of_the_job_file(path: str, expecte
     assert resolve_destination(path, JOB_FOLDER) == expected_path
 
 
+def test_the_destination_for_standard_output_is_not_a_path() -> None:
+    assert resolve_destination("-", JOB_FOLDER) == "-"
+
+
 @pytest.mark.parametrize("path", ["", "  ", "a\0b", "~no-such-user-here/a.csv"])
 def test_an_invalid_path_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=r"must be a path|a user who is not known"):
