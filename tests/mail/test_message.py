@@ -139,6 +139,11 @@ def test_the_error_for_a_part_that_the_interface_document_forbids_shows_its_fiel
     assert "example.com\n" not in str(error_info.value)
 
 
+def test_the_error_for_an_email_without_a_body_is_one_sentence() -> None:
+    with pytest.raises(MessageError, match="^Email.Html: is empty, as Email.PlainText is; set at least one of the two$"):
+        build_message_function(plain_text="")()
+
+
 def test_the_repr_of_a_part_shows_no_personal_data() -> None:
     message = Message(**{**MESSAGE_FIELDS, "headers": [Header("X-A", "Ann")], "attachments": [PDF_ATTACHMENT]})
     representations = " ".join(map(repr, (message, ANN, PDF_ATTACHMENT, message.headers, message.to)))
