@@ -114,7 +114,7 @@ def status_command(
     status = read_status(location, run_id=run_id, job=job, max_run_count=max_run_count or _RUN_COUNT)
     is_shown = output.is_json or (output.is_quiet and page_path is not None)
     is_shown = is_shown or output.write_drawing(
-        lambda console: _show_status(status, location.state_dir, console, is_single_run=run_id is not None)
+        lambda console: _show_status(status, location.state_dir, console, job=job, is_single_run=run_id is not None)
     )
     end_command(status, 0 if status["status"] == "ok" else 3, output, is_shown=is_shown)
 
@@ -173,11 +173,14 @@ def prune_command(age_s: float, removed_job: str | None, output: Output) -> None
     end_command({"status": "ok", "deleted": [str(path) for path in deleted_paths], "messages": messages}, 0, output)
 
 
-def _show_status(status: Mapping[str, Any], state_dir: Path, console: PlainConsole, *, is_single_run: bool) -> None:
+def _show_status(
+    status: Mapping[str, Any], state_dir: Path, console: PlainConsole, *, job: str | None, is_single_run: bool
+) -> None:
     from pipelines.report.text import show_run, show_runs, show_steps
 
     if not status["runs"]:
-        console.write_text(f"no run is on record in {state_dir} (CONNECTOR_STATE_DIR)")
+        run_text = "no run" if job is None else f"no run of the job {job}"
+        console.write_text(f"{run_text} is on record in {state_dir} (CONNECTOR_STATE_DIR)")
     elif is_single_run:
         show_run(status["runs"][0], console)
     else:

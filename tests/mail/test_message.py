@@ -140,7 +140,7 @@ def test_the_error_for_a_part_that_the_interface_document_forbids_shows_its_fiel
 
 
 def test_the_error_for_an_email_without_a_body_is_one_sentence() -> None:
-    with pytest.raises(MessageError, match="^Email.Html: is empty, as Email.PlainText is; set at least one of the two$"):
+    with pytest.raises(MessageError, match=r"is empty, as Email\.PlainText is; set at least one of the two$"):
         build_message_function(plain_text="")()
 
 
