@@ -26,7 +26,7 @@ from connector.listing.columns import open_columns
 from connector.listing.dispatching import ListProgress
 from connector.listing.reader import LIST_CONNECTION_COUNT, list_filters, read_list
 from connector.pace.pace import Pace
-from connector.paging.certificate import Certificate, CertificateReason, describe_hidden_classes
+from connector.paging.certificate import Certificate, CertificateReason, EvidenceResult, describe_hidden_classes
 from connector.progress import Progress, ProgressMeter
 from connector.runs.report import (
     Report,
@@ -133,6 +133,13 @@ def _explain_incomplete_list(
         return (
             f"The list is incomplete ({certificate.reason}), and an incomplete export replaces nothing: {destination} "
             "was left as it was. Export to another destination, or remove this destination first."
+        )
+    ledger_finding = certificate.evidence.get("ledger", "")
+    if certificate.reason is CertificateReason.CUT_OFF_POSSIBLE and ledger_finding.startswith(EvidenceResult.UNCLEAR):
+        return (
+            f"The list may hide subscribers ({ledger_finding.removeprefix(f'{EvidenceResult.UNCLEAR}: ')}). "
+            f"{destination} was left as it was. If these subscribers were deleted in the service, run again with "
+            "--allow-truncated."
         )
     if certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:
         return (

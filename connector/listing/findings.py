@@ -194,6 +194,8 @@ _MAX_LISTED_SHARE_OF_HIDDEN_CLASS = 0.1
 """The list may show up to a tenth of a hidden class, because subscribers change their class. If the list shows more
 than a tenth, the class is not hidden, and a result window has cut the list off."""
 
+# If the list lacks fewer confirmed subscribers (as a share of its rows), people have probably deleted them.
+_UNLISTED_ENTRY_SHARE_LIMIT = 0.05
 _MIN_UNLISTED_COUNT = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
 
 
@@ -553,9 +555,23 @@ def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) ->
     if not lookup_answers:
         return None
     present_ids = find_present_ids(reading, answers, RequestTarget.UNLISTED_ENTRY)
-    min_present_count = 2 if set(reading.filters) - {"base_id"} else 1
+    has_value_filter = bool(set(reading.filters) - {"base_id"})
+    min_present_count = 2 if has_value_filter else 1
     evidence_result = EvidenceResult.CONTRADICTS if len(present_ids) >= min_present_count else EvidenceResult.NOTHING
     message = f"look-ups by Id find {len(present_ids)} of {len(lookup_answers)} subscribers that the list lacks"
+    unlisted_count = len(reading.unlisted_entry_ids)
+    if (
+        reading.base_ids is None  # a load checks its known subscribers itself
+        and not has_value_filter  # these subscribers may not match the filter
+        and unlisted_count >= max(_MIN_UNLISTED_COUNT, _UNLISTED_ENTRY_SHARE_LIMIT * len(reading.ids))
+        and not present_ids
+        and all(read_ids(answer) for answer in lookup_answers)  # a working filter shows no other subscribers
+    ):
+        evidence_result = EvidenceResult.UNCLEAR
+        message = (
+            f"the list lacks {unlisted_count:,} subscribers that the ledger has confirmed, and look-ups by Id show "
+            "other subscribers"
+        )
     return Finding("ledger", evidence_result, message, unlisted_ids=tuple(sorted(present_ids)))
 
 

@@ -76,6 +76,7 @@ class EvidenceResult(StrEnum):
     AGREES = "agrees"
     CONTRADICTS = "contradicts"
     NOTHING = "nothing"  # the evidence neither agrees with the size of the list nor contradicts the size
+    UNCLEAR = "unclear"  # the ledger has confirmed many subscribers that the list lacks, and no look-up can find them
 
 
 class Order(StrEnum):
@@ -128,7 +129,8 @@ class Certificate:
     cut_off: Annotated[CutOff, "Whether the service may have cut off the list."] = CutOff.UNCHECKED
     evidence: Annotated[
         Mapping[str, str],
-        "Result of each kind of evidence about the size of the list (agrees, contradicts or nothing), with figures.",
+        "Result of each kind of evidence about the size of the list (agrees, contradicts, unclear or nothing), with "
+        "figures.",
     ] = field(default_factory=dict)
     hidden: Annotated[
         tuple[HiddenClass, ...],
@@ -248,7 +250,9 @@ def decide_cut_off(
     checked_total = (
         checked_certificate.total_last if checked_certificate.total_count is TotalCountCheck.CHECKED else None
     )
-    if not any(is_window_size(row_count) for row_count in (checked_certificate.distinct, checked_total or 0)):
+    if EvidenceResult.UNCLEAR not in evidence_results and not any(
+        is_window_size(row_count) for row_count in (checked_certificate.distinct, checked_total or 0)
+    ):
         return replace(checked_certificate, cut_off=CutOff.NOT_EXCLUDED)
     if accepts_possible_cut_off:
         return replace(checked_certificate, cut_off=CutOff.ACCEPTED)

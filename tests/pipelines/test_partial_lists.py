@@ -386,6 +386,23 @@ def test_no_export_certifies_a_list_that_lacks_confirmed_subscribers(connector: 
         assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off"), filters
 
 
+def test_an_export_without_confirmed_subscribers_is_incomplete_if_no_look_up_finds_them(connector: Connector) -> None:
+    connector.sandbox.switch(hide="inactive", filters="ignored")
+    rows = [*build_rows(count=20), *build_rows("", False, 3, "inactive")]
+    import_people(connector, rows).expect_rows(read=23, created=23)  # partial, if a hidden subscriber is the last one
+    age_runs(connector)
+    result = connector.run_json("export", "out.csv")
+    assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off_possible")
+    (message,) = result.find_messages("The list may hide subscribers")
+    assert "lacks 3 subscribers that the ledger has confirmed" in message
+    assert not (connector.folder / "out.csv").exists()
+    result = connector.run_json("export", "out.csv", "--allow-truncated")
+    assert (result.exit_code, result.report["certificate"]["cut_off"]) == (0, "accepted")
+    connector.sandbox.switch(filters="exact")
+    result = connector.run_json("export", "out.csv", "--overwrite")
+    assert (result.exit_code, result.report["rows"]["written"]) == (0, 23)
+
+
 def test_subscribers_outside_the_filter_do_not_contradict_the_list(connector: Connector, people_path: Path) -> None:
     rows = [f"bea{index}@x.org,Bea" for index in range(30)]
     bea_path = connector.write_csv("beas.csv", "email,name", *rows)
