@@ -194,7 +194,8 @@ _MAX_LISTED_SHARE_OF_HIDDEN_CLASS = 0.1
 """The list may show up to a tenth of a hidden class, because subscribers change their class. If the list shows more
 than a tenth, the class is not hidden, and a result window has cut the list off."""
 
-# If the list lacks fewer confirmed subscribers (as a share of its rows), people have probably deleted them.
+_COMPARED_ENTRY_COUNT = 20_000  # the largest number of ledger entries that are compared with the list, in each base
+# If the list lacks a smaller share of the compared entries, people have probably deleted these subscribers.
 _UNLISTED_ENTRY_SHARE_LIMIT = 0.05
 _MIN_UNLISTED_COUNT = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
 
@@ -559,20 +560,34 @@ def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) ->
     min_present_count = 2 if has_value_filter else 1
     evidence_result = EvidenceResult.CONTRADICTS if len(present_ids) >= min_present_count else EvidenceResult.NOTHING
     message = f"look-ups by Id find {len(present_ids)} of {len(lookup_answers)} subscribers that the list lacks"
-    unlisted_count = len(reading.unlisted_entry_ids)
+    unlisted_count, compared_count = len(reading.unlisted_entry_ids), min(len(reading.ids), _COMPARED_ENTRY_COUNT)
     if (
         reading.base_ids is None  # a load checks its known subscribers itself
         and not has_value_filter  # these subscribers may not match the filter
-        and unlisted_count >= max(_MIN_UNLISTED_COUNT, _UNLISTED_ENTRY_SHARE_LIMIT * len(reading.ids))
+        and unlisted_count >= max(_MIN_UNLISTED_COUNT, _UNLISTED_ENTRY_SHARE_LIMIT * compared_count)
         and not present_ids
-        and all(read_ids(answer) for answer in lookup_answers)  # a working filter shows no other subscribers
+        and not _is_id_filter_working(reading, answers)
+        and not any(
+            decide_partition(reading, field_name, answers) is EvidenceResult.AGREES
+            for field_name in CLASS_FIELDS
+            if read_rounds(reading, field_name, answers)
+        )
     ):
         evidence_result = EvidenceResult.UNCLEAR
         message = (
-            f"the list lacks {unlisted_count:,} subscribers that the ledger has confirmed, and look-ups by Id show "
-            "other subscribers"
+            f"the list lacks at least {unlisted_count:,} subscribers that the ledger has confirmed, and the filter Id "
+            "does not work"
         )
     return Finding("ledger", evidence_result, message, unlisted_ids=tuple(sorted(present_ids)))
+
+
+def _is_id_filter_working(reading: ListReading, answers: Sequence[Answer]) -> bool:
+    """Return whether a look-up by Id finds a listed subscriber. Without such a look-up, return whether a look-up of an
+    unlisted subscriber shows no other subscriber."""
+    if control_answers := select_answers(answers, RequestTarget.KNOWN_SUBSCRIBER):
+        return any(_is_present(reading, answer) for answer in control_answers)
+    lookup_answers = select_answers(answers, RequestTarget.UNLISTED_ENTRY)
+    return any(answer.page is not None and not read_ids(answer) for answer in lookup_answers)
 
 
 def _evaluate_id_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:

@@ -245,7 +245,7 @@ def decide_cut_off(
     evidence_results = {finding.evidence_result for finding in findings}
     if EvidenceResult.CONTRADICTS in evidence_results:
         return replace(checked_certificate, verdict=CertificateVerdict.INCOMPLETE, reason=CertificateReason.CUT_OFF)
-    if EvidenceResult.AGREES in evidence_results:
+    if EvidenceResult.AGREES in evidence_results and EvidenceResult.UNCLEAR not in evidence_results:
         return replace(checked_certificate, cut_off=CutOff.EXCLUDED)
     checked_total = (
         checked_certificate.total_last if checked_certificate.total_count is TotalCountCheck.CHECKED else None

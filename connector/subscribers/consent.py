@@ -41,6 +41,7 @@ _UNSUBSCRIBED_HEADER_PATTERN = re.compile(
     "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist|kontaktsperre"
     "|^(is|ist|esta)?(inacti[fv][eoa]?|inactief|inaktiv|inatt?iv[oa]|nieaktywn[ya]|deactivated|deaktiviert)$"
 )
+_INACTIVE_HEADER_PATTERN = re.compile("inact|inakt|inatt?iv|nieaktyw|deactivated|deaktiviert")
 _NEWSLETTER_WORD_PATTERN = (
     "newsletter|nieuwsbrie|infolettre|boletin|bollettin|mailing|marketing|(?<!be|ge|er)werb|consent|einwilligung|zgod"
     "|consens"
@@ -78,7 +79,7 @@ _NEGATED_HEADER_PATTERN = re.compile(
 _YES_WORD_PATTERN = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")
 _SUBSCRIBED_HEADER_PATTERN = re.compile(
     "^(accepts?|wants?|receives?|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte|will|wunscht|darf"
-    "|wil|mag|chce).*(mail|correo|courriel|news|(?<!be|ge|er)werb|publici|pubblici)|^e?mailable$|(?<!be|ge|er)werbung|mail(s|ing)?(allowed|erlaubt)|gdpr|dsgvo|rgpd|lgpd|"
+    "|wil|mag|chce).*(mail|correo|courriel|news|(?<!be|ge|er)werb|publici|pubblici)|^e?mailable$|mailwerbung|^werbung(erlaubt|erwunscht|janein)?$|mail(s|ing)?(allowed|erlaubt)|gdpr|dsgvo|rgpd|lgpd|"
     "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
     "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
 )
@@ -92,11 +93,10 @@ _PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # for example ac
 
 # The beginning of a cell such as `Opted out (by contact)` or `Unsubscribed by customer`.
 _REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
-_NO_WORDS = (
-    "",
-    *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes),
-    *dict.fromkeys(word.lower() for word in (*NULL_TEXTS, *ZERO_DATES)),
-)
+_NO_WORDS = ("", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
+_MISSING_VALUE_WORDS = tuple(dict.fromkeys(word.lower() for word in (*NULL_TEXTS, *ZERO_DATES)))
+# In a column of reasons, `N/A` or `None` may mean that a person has unsubscribed without a reason.
+_REASON_HEADER_PATTERN = re.compile("reason|grund|motiv|raison|razon|reden|powod")
 
 
 def is_unsubscribed_header(column: str) -> bool:
@@ -127,12 +127,21 @@ def build_consent_rule(column: str) -> ColumnRule:
     """Return the rule that reads is_active from a column. The header of the column decides how the cells are read.
 
     If the header means unsubscribed people, each text (also a date) means inactive. Only an empty text, 0, words for
-    no, and words for a missing value such as NULL mean active.
+    no, and words for a missing value such as NULL mean active. In a column of reasons, a word for a missing value means
+    inactive.
     """
     if not is_unsubscribed_header(column):
         return ColumnRule(column=column)
     cell_expression = f"row[{json.dumps(column, ensure_ascii=False)}]"
-    return ColumnRule(template=f"{{{{ 'true' if {cell_expression} | trim | lower in {_NO_WORDS!r} else 'false' }}}}")
+    return ColumnRule(
+        template=f"{{{{ 'true' if {cell_expression} | trim | lower in {_list_no_words(column)!r} else 'false' }}}}"
+    )
+
+
+def _list_no_words(column: str) -> tuple[str, ...]:
+    """Return the words of a column of unsubscribed people that mean active."""
+    has_reasons = _REASON_HEADER_PATTERN.search(normalise_header(column)) is not None
+    return _NO_WORDS if has_reasons else (*_NO_WORDS, *_MISSING_VALUE_WORDS)
 
 
 def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_columns: Collection[str]) -> list[str]:
@@ -156,7 +165,7 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     """Return whether a column is a consent column. `has_activity_column` is true if is_active is mapped to another
     column."""
     header = normalise_header(column)
-    if _is_unrelated_header(header):
+    if _is_unrelated_header(header) or (has_activity_column and _INACTIVE_HEADER_PATTERN.search(header)):
         return False
     if is_unsubscribed_header(column):
         return True
@@ -198,7 +207,9 @@ def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[M
     for column in columns:
         texts = pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(frame[column]))), "")
         if is_unsubscribed_header(column):
-            inactive_mask |= ~pc.is_in(texts, pa.array(_NO_WORDS, texts.type)).to_numpy(zero_copy_only=False)
+            inactive_mask |= ~pc.is_in(texts, pa.array(_list_no_words(column), texts.type)).to_numpy(
+                zero_copy_only=False
+            )
         else:
             active_flags = translate_cells(texts, IS_ACTIVE_BY_WORD)
             inactive_mask |= pc.fill_null(pc.invert(active_flags), False).to_numpy(zero_copy_only=False)

@@ -394,7 +394,7 @@ def test_an_export_without_confirmed_subscribers_is_incomplete_if_no_look_up_fin
     result = connector.run_json("export", "out.csv")
     assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off_possible")
     (message,) = result.find_messages("The list may hide subscribers")
-    assert "lacks 3 subscribers that the ledger has confirmed" in message
+    assert "lacks at least 3 subscribers that the ledger has confirmed, and the filter Id does not work" in message
     assert not (connector.folder / "out.csv").exists()
     result = connector.run_json("export", "out.csv", "--allow-truncated")
     assert (result.exit_code, result.report["certificate"]["cut_off"]) == (0, "accepted")

@@ -139,6 +139,23 @@ def test_a_word_for_a_missing_value_in_a_column_of_unsubscribed_people_means_act
         assert unclear_mask.tolist() == [False, False, False], word
 
 
+def test_a_word_for_a_missing_value_in_a_column_of_reasons_means_inactive() -> None:
+    for header in ("UNSUB_REASON", "Unsubscribe reason", "Grund der Abmeldung"):
+        check_consent_column(header, ["N/A", "None", "", "0"], [False, False, True, True])
+
+
+def test_a_column_of_inactive_people_beside_a_mapped_is_active_is_no_consent_column() -> None:
+    frame = pd.DataFrame({"email": ["a@x.com"], "active": ["1"], "inactive": ["0"]}, dtype="str")
+    rules = {"email": ColumnRule(column="email"), "is_active": ColumnRule(column="active")}
+    assert find_consent_columns(frame, FieldMapping(rules), ()) == []
+
+
+def test_consent_to_advertising_by_post_or_phone_is_no_consent_to_emails() -> None:
+    for header in ("Werbung per Post", "Telefonwerbung", "Werbung per Telefon", "Mitgliederwerbung", "Werbungskosten"):
+        frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: ["ja", "nein"]}, dtype="str")
+        assert find_consent_columns(frame, FieldMapping({"is_active": ColumnRule(value="true")}), ()) == [], header
+
+
 def test_a_column_of_unsubscribed_people_is_recognised_and_makes_them_inactive() -> None:
     for header, cells in CELLS_BY_CONSENT_HEADER.items():
         check_consent_column(header, cells, [False, True, True])
