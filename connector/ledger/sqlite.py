@@ -95,7 +95,8 @@ def resolve_file(path: Path, *, may_create: bool = True) -> Path:
         if may_create:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         real_path = path.resolve()
-        is_symlink_loop = real_path.is_symlink()  # before Python 3.13, `resolve` raises RuntimeError
+        # If links lead in a circle, `resolve` returns a link. Before Python 3.13, it raises RuntimeError instead.
+        is_symlink_loop = real_path.is_symlink()
         is_folder = real_path.is_dir()
         has_hard_links = real_path.is_file() and real_path.stat().st_nlink > 1
     except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: links in a circle; ValueError: a NUL

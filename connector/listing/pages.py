@@ -285,7 +285,7 @@ class PageFetcher(Generic[Rows]):
         """Return the next page. Raises the error of its request."""
         page, answer = self._in_flight[0]
         list_page = await answer
-        while list_page is None:  # the only attempt failed
+        while list_page is None:  # a request without retries has failed
             self._client.counts["list"].retried += 1
             list_page = await self._fetch_page(page, has_retries=True)
         self._in_flight.popleft()

@@ -97,8 +97,9 @@ class Loader:
         session.stop.raise_if_stop_requested()
 
     async def _record_unresolved_rows(self) -> None:
-        """Record a receipt for each unknown create of an earlier run, because this run settles these creates. Leave out
-        the creates of a run whose receipts are not written yet. These receipts will contain the result."""
+        """Record a receipt for each unknown create of an earlier run, because this run settles these creates.
+
+        Skip a create whose run has undelivered receipts, because one of these receipts is for this create."""
         ledger_writer, base = self._session.ledger_writer, self._session.ledger_writer.base
         if not ledger_writer.has_receipts:
             return
@@ -180,7 +181,7 @@ class Loader:
     # Give outcomes to rows by the states of their entries
 
     def _build_lookup_task(self, chunk: ClassifiedChunk) -> LookupTask:
-        """Return the look-up of the chunk's rows without an outcome, in any spelling of the identity."""
+        """Return the look-up of the chunk's rows without an outcome. The look-up ignores upper and lower case."""
         planned_chunk, field = chunk.planned_chunk, self._session.policy.identity
         indexes = [*chunk.state_by_row_index, *chunk.held_or_rejected_entry_by_row_index]
         identities = split_digests(planned_chunk.identities[indexes])
@@ -403,10 +404,10 @@ class Loader:
         )
         if unsettled_count:
             raise RunAborted(
-                f"the ledger has a second base that may be this base, with {unsettled_count:,} unresolved or held "
-                "creates: one run named the base by its id, another run by its name. The service has not shown yet "
-                "whether both are the same base. Run again with the id or the name that came first, or resolve the "
-                "creates with connector retry (add --held resend or --held drop for held creates)"
+                "the ledger may have this base twice, because one run named the base by its id and another run by its "
+                f"name. The other base in the ledger has {unsettled_count:,} unresolved or held creates. The service "
+                "has not shown yet whether both are the same base. Run again with the id or the name that came first, "
+                "or resolve the creates with connector retry (add --held resend or --held drop for held creates)"
             )
         self._is_free_of_conflicts = True
 

@@ -100,7 +100,7 @@ class Service:
     def _admit_request(
         self, request: Request, operation: str, method: str, now: float
     ) -> tuple[Fault | None, Response | None]:
-        """Return the fault of a request, and the response if the request is refused.
+        """Return the fault that the sandbox simulates for a request, and the response if the request is refused.
 
         The checks come in the order redirect, path, method, token, limit, fault, block of creates, form.
         """

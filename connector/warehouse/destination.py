@@ -371,7 +371,9 @@ def _parse_server(text: str) -> "DatabaseUrl":
     try:
         build_engine(url)
     except ConfigurationError as error:
-        raise ConfigurationError(f"Cannot write to {error}. Other destinations: {_DESTINATIONS_MESSAGE}.") from None
+        raise ConfigurationError(
+            f"Cannot write to this database: {error}. Other destinations: {_DESTINATIONS_MESSAGE}."
+        ) from None
     return url
 
 

@@ -283,7 +283,9 @@ def test_other_spellings_are_looked_up_only_after_the_first_look_up_has_expired(
     assert observed_settler.ignores_case == [False, False, False, True, True, True]
 
 
-def test_the_policy_hold_of_a_run_also_applies_in_later_runs(observed_settler: ObservedSettler) -> None:
+def test_a_create_of_a_run_with_on_unknown_hold_is_not_sent_again_in_a_later_run(
+    observed_settler: ObservedSettler,
+) -> None:
     with observed_settler.ledger.transaction() as connection:
         run_key = start_run(connection, "holding", "job", "import", 0.0, is_holding=True)
         observed_settler.ledger.mark_absent(

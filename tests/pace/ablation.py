@@ -94,12 +94,17 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
         60.0,
     ),
     (
-        "a refusal that costs less than 2 s shortens the longest ramp",
+        "the maximum length of a ramp is computed with the real cost of a refusal, even if the cost is below 2 s",
         RateController,
         "_MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S",
         0.0,
     ),
-    ("a refusal that costs less than 0.3 s shortens the other ramps", RateController, "_MIN_REFUSAL_COST_S", 0.0),
+    (
+        "the length of a ramp is computed with the real cost of a refusal, even if the cost is below 0.3 s",
+        RateController,
+        "_MIN_REFUSAL_COST_S",
+        0.0,
+    ),
     ("one refusal, not three, shows whether refusals are random", RateController, "_MIN_REFUSALS", 1),
     (
         "the rate of the requests that left after a refused request is not measured",

@@ -83,9 +83,9 @@ class Case:
         span_text = (
             ""
             if self.limiter_kind == NO_LIMIT
-            else " two tokens"
+            else " of two tokens"
             if self.span_s == TWO_TOKEN_BUCKET_SPAN_S
-            else f" {self.span_s:g} s"
+            else f" of {self.span_s:g} s"
         )
         pause_text = {None: "none", DATE_PAUSE: "date"}.get(self.pause_s, f"{self.pause_s} s")
         scenario_text = (
@@ -94,8 +94,8 @@ class Case:
             else self.scenario
         )
         return (
-            f"{self.limiter_kind}{span_text}, pause {pause_text}, {self.rate:g}/s, {1000 * self.round_trip_s:g} ms, "
-            f"{scenario_text}"
+            f"{self.limiter_kind}{span_text}, pause {pause_text}, {self.rate:g}/s, "
+            f"round trip {1000 * self.round_trip_s:g} ms, {scenario_text}"
         )
 
     @property
@@ -171,8 +171,8 @@ def simulate_run(
     )
     longest_pauses_s = [0.0] * (length_s + 1)
     sent_times_of_travelling_requests: deque[float] = deque()
-    # The heap has (time of the answer, time of sending, pause in seconds). Negative pauses: `served_mark` marks a
-    # served request, `failed_mark` a failed request, and -1 a refusal without a pause.
+    # The heap has (time of the answer, time of sending, pause in seconds or a mark). The marks are negative:
+    # `served_mark` for a served request, `failed_mark` for a failed request, and -1 for a refusal without a pause.
     pending_answers: list[tuple[float, float, float]] = []
     served_mark, failed_mark = -2.0, -3.0
     gap_s = 1 / MAX_CLIENT_RATE if case.random_refusal_share else 0.0
@@ -311,8 +311,9 @@ def measure(case: Case, run_counts: RunCounts) -> Measurements:
 def compute_best_first_minute_goodput(case: Case) -> float:
     """Return the best possible goodput of the first minute for a client that does not know the limit.
 
-    docs/explanation/pace.md (What no client can reach) describes the two strategies of such a client: one refusal, or
-    three refusals. The client uses the better strategy. The limiter allows a burst at the start and after a pause.
+    docs/explanation/pace.md (What no client can reach) describes the two strategies of such a client. After its first
+    refusal, the client avoids all refusals, or measures the limit by two more refusals. The better strategy counts. The
+    limiter allows a burst at the start and after a pause.
     """
     span_s = case.span_s if case.limiter_kind != "bucket" else max(case.span_s, 2 / case.rate)
     burst_after_pause_s = min(span_s, case.expected_pause_s)

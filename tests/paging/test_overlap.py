@@ -111,7 +111,7 @@ def test_an_overlap_and_the_total_counts_show_how_many_rows_appeared_and_vanishe
         assert (changes.appeared_count, changes.vanished_count, changes.is_exact) == expected_changes
 
 
-def test_changes_without_a_total_count_are_not_exact() -> None:
+def test_without_a_total_count_the_numbers_of_appeared_and_vanished_rows_are_not_exact() -> None:
     changes = ListChanges()
     changes.record_overlap(PageOverlap(OverlapKind.MATCHED), None, 100)
 

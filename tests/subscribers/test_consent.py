@@ -124,7 +124,7 @@ def check_consent_column(header: str, cells: list[str], expected_flags: list[boo
     assert validated_rows.subscribers["is_active"].tolist() == expected_flags, header
 
 
-def test_a_header_that_refuses_emails_is_recognised_and_makes_subscribers_inactive() -> None:
+def test_a_column_that_marks_people_who_want_no_emails_makes_these_people_inactive() -> None:
     for header in NO_CONSENT_HEADERS:
         check_consent_column(header, ["x", ""], [False, True])
     assert [header for header in OTHER_HEADERS if is_unsubscribed_header(header)] == []

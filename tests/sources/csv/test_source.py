@@ -45,7 +45,7 @@ def test_a_file_without_a_certain_header_is_refused_at_opening_without_data_of_a
     [case[1:] for case in FILES_REFUSED_AT_READING],
     ids=[kind for kind, _, _ in FILES_REFUSED_AT_READING],
 )
-def test_a_small_file_that_hides_rows_is_refused_before_its_first_row(
+def test_a_small_file_with_a_misplaced_quote_is_refused_before_its_first_row(
     tmp_path: Path, content: str, expected_text: str
 ) -> None:
     for line_ending, chunk_size in (("\n", None), ("\r\n", 8), ("\r", 8)):

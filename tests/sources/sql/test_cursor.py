@@ -26,7 +26,7 @@ NOON = datetime(2026, 11, 21, 12, 0)  # noqa: DTZ001 - databases return it witho
 ZONE_TWO_HOURS_EAST = timezone(timedelta(hours=2))
 
 
-def test_the_start_decides_the_kind_of_the_cursor() -> None:
+def test_the_start_value_of_a_cursor_decides_the_kind_of_the_cursor() -> None:
     starts_and_kinds: list[tuple[str, CursorKind]] = [
         ("0", CursorKind.INTEGER),
         ("-7", CursorKind.INTEGER),
@@ -40,7 +40,7 @@ def test_the_start_decides_the_kind_of_the_cursor() -> None:
         assert find_cursor_kind(text) is kind
 
 
-def test_a_start_that_is_not_a_valid_value_of_its_kind_is_refused() -> None:
+def test_an_invalid_start_value_of_a_cursor_is_refused() -> None:
     for text in ["2026-13-01", "2026-02-30T10:00:00", "2026-11-21T25:00", "9" * 30, "", "A-1", "1.5"]:
         with pytest.raises(ValueError, match="must be"):
             parse_cursor(text, find_cursor_kind(text))
