@@ -130,7 +130,7 @@ class Event(StrEnum):
 CreateEvent = Literal[Event.ANSWERED, Event.MISANSWERED, Event.REFUSED, Event.NOT_SENT, Event.LOST]
 """An event that ends one attempt to create a subscriber."""
 
-FinalAbsenceEvent = Literal[Event.HELD, Event.SUPPRESSED, Event.REFUSED]
+NoResendEvent = Literal[Event.HELD, Event.SUPPRESSED, Event.REFUSED]
 """An event of an UNKNOWN entry if no look-up has found the subscriber, and the create is not sent again."""
 
 ENTRY_STATE_MACHINE = StateMachine[State, Event](

@@ -287,9 +287,9 @@ _READ_LAST_RATE_LIMIT = text(
 _SET_RATE_LIMIT = text(
     "INSERT INTO account "
     "(account, largest_lag_s, limit_low, limit_high, limit_pause_s, limit_window_s, limit_found_at) "
-    "VALUES (:account, 0, :low_rate, :high_rate, :pause_s, :window_s, :at) ON CONFLICT (account) DO UPDATE "
-    "SET limit_low = :low_rate, limit_high = :high_rate, limit_pause_s = :pause_s, limit_window_s = :window_s, "
-    "limit_found_at = :at"
+    "VALUES (:account, 0, :ramp_start_rate, :ramp_end_rate, :pause_s, :window_s, :at) ON CONFLICT (account) DO UPDATE "
+    "SET limit_low = :ramp_start_rate, limit_high = :ramp_end_rate, limit_pause_s = :pause_s, "
+    "limit_window_s = :window_s, limit_found_at = :at"
 )
 _FIND_BASES_WITHOUT_ID = text(
     "SELECT base_key FROM base WHERE account = :account AND folded IN (:folded, :folded_before) AND service_id IS NULL"

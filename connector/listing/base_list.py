@@ -90,8 +90,9 @@ async def read_account_list(
         await other_access.ledger_writer.flush()
     certificate, _ = await _sweep_list(accesses, rows, frozenset())
     # If only the end of the list is read again, newcomers of a class that the list hides are not read.
-    is_ascending = certificate.order is Order.ID or not certificate.distinct
-    is_renewable = certificate.is_complete and is_ascending and not certificate.hidden
+    # All later subscribers of an empty list are newcomers.
+    has_newcomers_at_end = certificate.order is Order.ID or not certificate.distinct
+    is_renewable = certificate.is_complete and has_newcomers_at_end and not certificate.hidden
     list_end = ListEnd(rows.last_id, certificate.distinct) if is_renewable else None
     return Listing(certificate, rows, started_at, list_end)
 

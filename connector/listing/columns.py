@@ -68,7 +68,7 @@ _ANSWER_SCHEMA = pa.schema([pa.field("success", pa.bool_()), pa.field("Subscribe
 
 # A block of a gibibyte is larger than any answer, so the parser never divides an answer.
 _READ_OPTIONS = arrow_json.ReadOptions(use_threads=False, block_size=2**30)
-_ONE_LINE_OPTIONS, _MANY_LINES_OPTIONS = (
+_PARSE_OPTIONS_FOR_ONE_LINE, _PARSE_OPTIONS_FOR_MANY_LINES = (
     arrow_json.ParseOptions(
         explicit_schema=_ANSWER_SCHEMA, unexpected_field_behavior="ignore", newlines_in_values=has_many_lines
     )
@@ -153,7 +153,8 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
         return None
     try:
         is_one_line = body.find(b"\n") in (-1, len(body) - 1)
-        options = _ONE_LINE_OPTIONS if is_one_line else _MANY_LINES_OPTIONS  # parsing many lines takes longer
+        # Parsing many lines takes longer.
+        options = _PARSE_OPTIONS_FOR_ONE_LINE if is_one_line else _PARSE_OPTIONS_FOR_MANY_LINES
         answers = arrow_json.read_json(pa.py_buffer(body), _READ_OPTIONS, options)
         if (found_page := _find_page(answers)) is None:
             return None

@@ -190,16 +190,16 @@ async def read_list(
         certificate=replace(certificate, unshown_classes=tuple(list_unshown_classes(list_reading, answers))),
         hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters),
     )
-    problem_findings = list[Finding]()
+    hidden_class_findings = list[Finding]()
     if list_reading.hidden_classes:
-        list_reading, problem_findings = await reader.read_hidden_classes(
+        list_reading, hidden_class_findings = await reader.read_hidden_classes(
             list_reading, answers, dispatcher.class_counts
         )
         unlisted_entry_ids = [] if find_unlisted_entries is None else await find_unlisted_entries(list_reading.ids)
         answers += await look_up_unlisted_entries(
             request_page, unlisted_entry_ids, answers, concurrency_limit.allowed_count
         )
-    findings = [*decide_evidence(list_reading, answers), *problem_findings]
+    findings = [*decide_evidence(list_reading, answers), *hidden_class_findings]
     certificate = replace(list_reading.certificate, finished_at=now())
     return decide_cut_off(certificate, findings, accepts_possible_cut_off=allow_truncated)
 
@@ -263,7 +263,7 @@ class _SweepReader(Generic[Rows]):
         listed_id_set.add(reading.ids)
         largest_total = max((answer.total_count or 0 for answer in answers), default=0)
         pending_combinations = combine_classes(reading.hidden_classes)
-        problem_findings = list[Finding]()
+        hidden_class_findings = list[Finding]()
         while pending_combinations:
             part_filters = dict(pending_combinations.pop(0))
             part_dispatcher = PartDispatcher(
@@ -275,17 +275,17 @@ class _SweepReader(Generic[Rows]):
             hidden_classes = (*reading.hidden_classes, *new_classes)
             reading = replace(reading, certificate=certificate, hidden_classes=hidden_classes)
             if new_classes:  # the new classes make new combinations, so all combinations are read again
-                pending_combinations, problem_findings = combine_classes(hidden_classes), []
+                pending_combinations, hidden_class_findings = combine_classes(hidden_classes), []
                 continue
             if part_result.problem:
-                problem_findings.append(Finding("hidden", EvidenceResult.CONTRADICTS, part_result.problem))
+                hidden_class_findings.append(Finding("hidden", EvidenceResult.CONTRADICTS, part_result.problem))
             is_last_part = bool(part_filters) and not pending_combinations
             if is_last_part and not await _has_same_total(self.request_page, reading, answers):
                 # A subscriber may have changed the class between two readings, so the whole list is read again.
                 pending_combinations.append(())
         ids = listed_id_set.to_array()
         certificate = replace(reading.certificate, distinct=len(ids), hidden=reading.hidden_classes)
-        return replace(reading, certificate=certificate, ids=ids), problem_findings
+        return replace(reading, certificate=certificate, ids=ids), hidden_class_findings
 
     async def _read_part(
         self, reading: ListReading, part_dispatcher: PartDispatcher[Rows], largest_total: int

@@ -257,7 +257,7 @@ class Creator:
         session = self._session
         known_subscriber = await find_known_subscriber(session.access, answer.subscriber_id)
         if not self.has_accepted_item and transition.event is Event.ANSWERED and session.policy.looks_up_first:
-            await self._stop_if_unreadable(answer.subscriber_id)
+            await self._stop_if_list_lacks_identity_field(answer.subscriber_id)
         if known_subscriber is None or transition.event is not Event.ANSWERED:
             return transition
         subscriber_id, text, base = known_subscriber.subscriber_id, known_subscriber.text, known_subscriber.base
@@ -266,7 +266,7 @@ class Creator:
         message += "" if base == (None, None) else f" in the base {describe_base(*base)}"
         return Transition(Event.MISANSWERED, subscriber_id, answer.status, message, has_existed_before=True)
 
-    async def _stop_if_unreadable(self, subscriber_id: int) -> None:
+    async def _stop_if_list_lacks_identity_field(self, subscriber_id: int) -> None:
         """End the run if no row of the list has shown the identity field, not even the row of this new subscriber.
         Without the field, look-ups find nobody."""
         access, field = self._session.access, self._session.policy.identity

@@ -45,7 +45,7 @@ class SweepCost:
 
 
 @dataclass(frozen=True, slots=True)
-class KeysCost:
+class FilterCost:
     """The cost of look-ups by filter for some keys."""
 
     request_count: int  # number of requests, including controls
@@ -70,22 +70,22 @@ class LookupChoice:
     reason: str
 
 
-def choose_lookup(sweep_cost: SweepCost, keys_cost: KeysCost, progress: LookupProgress) -> LookupChoice:
+def choose_lookup(sweep_cost: SweepCost, filter_cost: FilterCost, progress: LookupProgress) -> LookupChoice:
     """Return the method for the next look-up of the keys, or `LookupMethod.NONE` if every method was inconclusive."""
     is_sweep_untried = LookupMethod.SWEEP not in progress.tried_methods
     is_filter_untried = not progress.tried_methods & {LookupMethod.FILTER, LookupMethod.FILTER_AS_SENT}
     if is_sweep_untried and progress.needs_sweep:
         return LookupChoice(LookupMethod.SWEEP, "the account or the base is not verified yet")
-    if sweep_cost.is_unusable and is_filter_untried and not keys_cost.unprovable_count:
+    if sweep_cost.is_unusable and is_filter_untried and not filter_cost.unprovable_count:
         return LookupChoice(LookupMethod.FILTER, "no sweep can be relied on")
     if (
         sweep_cost.is_unusable
-        and keys_cost.has_other_spellings
+        and filter_cost.has_other_spellings
         and LookupMethod.FILTER_AS_SENT not in progress.tried_methods
     ):
         return LookupChoice(LookupMethod.FILTER_AS_SENT, "no sweep can be relied on, and filters distinguish capitals")
     if is_sweep_untried and is_filter_untried and not sweep_cost.is_unusable:
-        return _choose_first_method(sweep_cost, keys_cost, progress)
+        return _choose_first_method(sweep_cost, filter_cost, progress)
     if is_filter_untried:
         return LookupChoice(LookupMethod.FILTER, "a sweep was inconclusive")
     if is_sweep_untried:
@@ -93,21 +93,21 @@ def choose_lookup(sweep_cost: SweepCost, keys_cost: KeysCost, progress: LookupPr
     return LookupChoice(LookupMethod.NONE, "both the filters and a sweep were inconclusive")
 
 
-def _choose_first_method(sweep_cost: SweepCost, keys_cost: KeysCost, progress: LookupProgress) -> LookupChoice:
-    if keys_cost.unprovable_count:
+def _choose_first_method(sweep_cost: SweepCost, filter_cost: FilterCost, progress: LookupProgress) -> LookupChoice:
+    if filter_cost.unprovable_count:
         return LookupChoice(
-            LookupMethod.SWEEP, f"no filter is known to work for {keys_cost.unprovable_count:,} of the keys"
+            LookupMethod.SWEEP, f"no filter is known to work for {filter_cost.unprovable_count:,} of the keys"
         )
     if sweep_cost.request_count is None:
         return LookupChoice(LookupMethod.SWEEP, "the list has no TotalCount")
-    filter_request_count = progress.request_count + keys_cost.request_count
+    filter_request_count = progress.request_count + filter_cost.request_count
     reason = f"{filter_request_count:,} requests by filter, {sweep_cost.request_count:,} by a sweep"
     return LookupChoice(
         LookupMethod.FILTER if filter_request_count < sweep_cost.request_count else LookupMethod.SWEEP, reason
     )
 
 
-def estimate_keys_cost(groups: Sequence[KeyGroup], sweep_cost: SweepCost) -> KeysCost:
+def estimate_filter_cost(groups: Sequence[KeyGroup], sweep_cost: SweepCost) -> FilterCost:
     """Return the cost of look-ups by filter for the keys of these bases.
 
     If a sweep needs fewer requests than there are keys, the result is one request for each key. The exact cost does not
@@ -115,9 +115,9 @@ def estimate_keys_cost(groups: Sequence[KeyGroup], sweep_cost: SweepCost) -> Key
     key_count = sum(len(group.keys) for group in groups)
     has_other_spellings = any(key.ignores_case for group in groups for key in group.keys)
     if sweep_cost.request_count is not None and key_count >= sweep_cost.request_count and not sweep_cost.is_unusable:
-        return KeysCost(key_count, 0, has_other_spellings)
+        return FilterCost(key_count, 0, has_other_spellings)
     unprovable_count = sum(not can_prove_absence(group.access, key) for group in groups for key in group.keys)
-    return KeysCost(sum(count_requests(group.keys) for group in groups), unprovable_count, has_other_spellings)
+    return FilterCost(sum(count_requests(group.keys) for group in groups), unprovable_count, has_other_spellings)
 
 
 async def choose_lookup_method(
@@ -128,7 +128,7 @@ async def choose_lookup_method(
     access = groups[0].access
     stats = await read_stats(access)
     sweep_cost = SweepCost(stats.request_count, bool(access.state.unreadable_reason) or is_sweep_too_slow)
-    lookup_choice = choose_lookup(sweep_cost, estimate_keys_cost(groups, sweep_cost), progress)
+    lookup_choice = choose_lookup(sweep_cost, estimate_filter_cost(groups, sweep_cost), progress)
     log_values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup_choice)}
     logger.info("look-up: %(keys)d keys in %(bases)d bases, %(method)s: %(reason)s", log_values)
     return lookup_choice.method

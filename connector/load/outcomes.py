@@ -21,7 +21,7 @@ from connector.outcomes import Outcome
 from connector.pace.refusals import SERIES_LENGTH
 from connector.rows import LoadRow
 from connector.service.answers import build_refusal_kind, is_about_row
-from connector.states import Event, FinalAbsenceEvent, State
+from connector.states import Event, NoResendEvent, State
 from connector.tally import Leftover, Problem
 
 _MAX_POSTPONED_ROWS = 10_000  # these rows take about 10 MB; the run reports further rows at once
@@ -187,13 +187,13 @@ class Outcomes:
 
     def _leave_unresolved(self, candidate: Candidate, transition: Transition) -> None:
         """Add the create to the unresolved creates, and begin its quiet periods."""
-        is_after_look_up, now = True, self._session.clock.monotonic()
+        was_looked_up_first, now = True, self._session.clock.monotonic()
         if candidate.entry_state is not State.UNKNOWN:
-            is_after_look_up = self._session.policy.looks_up_first
+            was_looked_up_first = self._session.policy.looks_up_first
             row = build_row(candidate, candidate.read_source_row())
             self.unresolved_creates[candidate.intent.identity] = UnresolvedCreate(now, row)
         self.unresolved_creates[candidate.intent.identity].record_attempt(
-            transition, now, candidate.valid_until, is_after_look_up=is_after_look_up
+            transition, now, candidate.valid_until, was_looked_up_first=was_looked_up_first
         )
 
     def _postpone_row_of_create(self, candidate: Candidate, transition: Transition) -> None:
@@ -387,7 +387,7 @@ class Outcomes:
             compare_reason = None if unresolved_create.newer_intent is None else CompareReason.CHANGED
             self._report_settled_row(unresolved_create.row, unresolved_create, compare_reason)
 
-    def record_final_absence(self, identity: bytes, event: FinalAbsenceEvent, attempt_count: int) -> None:
+    def record_no_resend(self, identity: bytes, event: NoResendEvent, attempt_count: int) -> None:
         """Record that this run does not send the create of an unresolved entry again, although no look-up found the
         subscriber. `attempt_count` is the number of times that the create was sent.
         """

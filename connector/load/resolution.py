@@ -32,7 +32,7 @@ from connector.load.refusals import EarlierRefusals
 from connector.load.session import RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
 from connector.service.wire import encode_subscriber
-from connector.states import Event, FinalAbsenceEvent, State
+from connector.states import Event, NoResendEvent, State
 
 # The message about a rejected entry begins with this text. The message of the refusal follows.
 _PROVED_ABSENT_MESSAGE = "look-ups showed that no attempt took effect"
@@ -357,8 +357,8 @@ class Settler:
         if not absent_entries or self._session.stop.is_stopping:
             return
         entries_to_send, suppressed_identities = list[UnfinishedEntry](), list[bytes]()
-        hold_reason_pairs, refusals = list[tuple[bytes, str | None]](), list[tuple[bytes, int, str]]()
-        final_events = list[tuple[UnfinishedEntry, FinalAbsenceEvent]]()
+        held_identities_and_reasons, refusals = list[tuple[bytes, str | None]](), list[tuple[bytes, int, str]]()
+        no_resend_events = list[tuple[UnfinishedEntry, NoResendEvent]]()
         for entry in absent_entries:
             unresolved_create = self._find_unresolved_create(entry)
             match event := self._choose_event(entry):
@@ -371,7 +371,7 @@ class Settler:
                 case Event.SUPPRESSED:
                     suppressed_identities.append(entry.identity)
                 case Event.HELD:
-                    hold_reason_pairs.append((entry.identity, unresolved_create.unprovable_reason or None))
+                    held_identities_and_reasons.append((entry.identity, unresolved_create.unprovable_reason or None))
                 case Event.REFUSED:
                     if not self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
                         # The new message gives the refusal another kind, which is not temporary.
@@ -380,22 +380,22 @@ class Settler:
                     refusals.append(self._read_refusal(entry))
                 case _:
                     assert_never(event)
-            final_events.append((entry, event))
+            no_resend_events.append((entry, event))
 
         def update_ledger(ledger: Ledger) -> None:
             ledger.mark_suppressed(base, suppressed_identities)
-            ledger.mark_held(base, hold_reason_pairs)
+            ledger.mark_held(base, held_identities_and_reasons)
             ledger.mark_refused(base, State.UNKNOWN, refusals)
 
-        def record_final_absences(_: None) -> None:
-            for entry, event in final_events:
-                outcomes.record_final_absence(entry.identity, event, entry.attempt_count)
+        def record_no_resends(_: None) -> None:
+            for entry, event in no_resend_events:
+                outcomes.record_no_resend(entry.identity, event, entry.attempt_count)
 
-        await self._session.ledger_writer.execute(update_ledger, record_final_absences)
+        await self._session.ledger_writer.execute(update_ledger, record_no_resends)
         await self._send_entries_again(entries_to_send, base)
         await self._reject_finally_refused_entries(entries_to_send, base)
 
-    def _choose_event(self, entry: UnfinishedEntry) -> FinalAbsenceEvent | Literal[Event.ABSENT] | None:
+    def _choose_event(self, entry: UnfinishedEntry) -> NoResendEvent | Literal[Event.ABSENT] | None:
         """Return the event for an absent entry. Return None if only the job with the suppression list may decide about
         the entry."""
         session, unresolved_create = self._session, self._find_unresolved_create(entry)
@@ -492,7 +492,7 @@ class Settler:
         refusals = [self._read_refusal(entry) for entry in final_entries]
         await self._session.ledger_writer.execute(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refusals))
         for entry in final_entries:
-            self.outcomes.record_final_absence(entry.identity, Event.REFUSED, entry.attempt_count)
+            self.outcomes.record_no_resend(entry.identity, Event.REFUSED, entry.attempt_count)
 
     def _read_refusal(self, entry: UnfinishedEntry) -> tuple[bytes, int, str]:
         """Return the identity, status and message of the entry's refusal, for `Ledger.mark_refused`."""

@@ -63,7 +63,7 @@ class UnresolvedCreate:
         return self.is_of_this_run and (self.attempt_count or 0) - self.ignored_attempt_count >= _MAX_ATTEMPTS
 
     def record_attempt(
-        self, transition: Transition, ended_at: float, valid_until: float, *, is_after_look_up: bool
+        self, transition: Transition, ended_at: float, valid_until: float, *, was_looked_up_first: bool
     ) -> None:
         """Record an attempt of this run that was lost or limited, and begin the quiet periods again. If the attempt was
         not sent, the quiet periods do not begin again."""
@@ -72,7 +72,7 @@ class UnresolvedCreate:
         if transition.event is Event.NOT_SENT:
             self.ignored_attempt_count += 1
             return
-        self.is_of_this_run = is_after_look_up
+        self.is_of_this_run = was_looked_up_first
         # After a lost attempt, both values are False.
         self.is_refused = self.is_rejected_in_ledger = transition.is_retryable_refusal
         self.ignored_attempt_count += transition.is_retryable_refusal and not transition.may_be_temporary

@@ -31,7 +31,7 @@ _SEARCH_GROWTH_SHARE = 0.42  # share by which an answer raises the rate in the s
 _MAX_BUSY_GAP_FACTOR = 4  # a sender is busy if the gap between two requests is at most this many times 1 / rate
 # The first ramp after a search rises at most to this many times the mean rate of the search. A search begins slowly, so
 # its mean rate is too low.
-_FIRST_RAMP_END_FACTOR = 2.0
+_FIRST_RAMP_END_PER_MEAN_RATE = 2.0
 
 _MAX_RAMP_COST_FACTOR = 20.0
 """A ramp lasts at most this many times the cost of a refusal, or two windows of the limiter. The cost is the pause, a
@@ -76,46 +76,46 @@ _MAX_REFUSALS_WITHOUT_EVIDENCE = 10
 row that earlier periods do not contradict, a limit is certain."""
 
 _MAX_CATCH_UP_S = 0.005  # a late sender may catch up at most this many seconds: one turn of the event loop
-# The first ramp of a run begins at the low rate of an earlier run's limit. Limits change, so the ramp begins at half of
-# the low rate if the limit is this many seconds old.
+# The first ramp of a run begins at the `ramp_start_rate` of an earlier run's limit. Limits change, so the ramp begins
+# at half of this rate if the limit is this many seconds old.
 _LIMIT_HALF_LIFE_S = 86_400.0
-# The ramp never begins below the smaller of two rates: this share of the low rate, and `_FIRST_RATE`.
+# The ramp never begins below the smaller of two rates: this share of `ramp_start_rate`, and `_FIRST_RATE`.
 _MIN_AGED_RATE_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class FoundLimit:
-    """A limit that a run has found. The next ramp rises from `low_rate` to `high_rate` (requests/s). `pause_s` is the
-    pause that a refusal asks for. `window_s` is the longest period in which the service's limiter may count
-    requests."""
+    """A limit that a run has found. The next ramp rises from `ramp_start_rate` to `ramp_end_rate` (requests/s).
+    `pause_s` is the pause that a refusal asks for. `window_s` is the longest period in which the service's limiter may
+    count requests."""
 
-    low_rate: float
-    high_rate: float
+    ramp_start_rate: float
+    ramp_end_rate: float
     pause_s: float
     window_s: float
 
     def scale(self, factor: float) -> "FoundLimit":
         """Return the limit with both rates multiplied by `factor`. Shards convert the limit of a shard to the limit of
         all shards, or back."""
-        return replace(self, low_rate=self.low_rate * factor, high_rate=self.high_rate * factor)
+        return replace(self, ramp_start_rate=self.ramp_start_rate * factor, ramp_end_rate=self.ramp_end_rate * factor)
 
 
 @dataclass(frozen=True, slots=True)
 class _Ramp:
-    """A ramp: in `length_s` seconds, the rate rises from `low_rate` to `high_rate` requests/s. After that, the excess
-    above `high_rate` grows by the factor e in `excess_growth_time_s` seconds."""
+    """A ramp: in `length_s` seconds, the rate rises from `start_rate` to `end_rate` requests/s. After that, the excess
+    above `end_rate` grows by the factor e in `excess_growth_time_s` seconds."""
 
-    low_rate: float
-    high_rate: float
+    start_rate: float
+    end_rate: float
     length_s: float
     excess_growth_time_s: float
 
     def compute_rate(self, sending_s: float) -> float:
         """Return the rate (requests/s) after `sending_s` seconds in which the run sent requests."""
         if sending_s < self.length_s:
-            return self.low_rate * math.pow(self.high_rate / self.low_rate, sending_s / self.length_s)
+            return self.start_rate * math.pow(self.end_rate / self.start_rate, sending_s / self.length_s)
         excess_factor = exp(min((sending_s - self.length_s) / self.excess_growth_time_s, 30.0)) - 1
-        return self.high_rate * (1 + _MIN_RAMP_RISE_SHARE / 2 * excess_factor)
+        return self.end_rate * (1 + _MIN_RAMP_RISE_SHARE / 2 * excess_factor)
 
 
 @dataclass(slots=True)
@@ -185,11 +185,9 @@ class RateController:
 
         if found_limit is not None:
             self._pause_s, self._window_s = found_limit.pause_s, found_limit.window_s
-            least_rate = min(_FIRST_RATE, _MIN_AGED_RATE_SHARE * found_limit.low_rate)
-            self._begin_ramp(
-                max(found_limit.low_rate * 0.5 ** (max(found_limit_age_s, 0.0) / _LIMIT_HALF_LIFE_S), least_rate),
-                found_limit.high_rate,
-            )
+            least_rate = min(_FIRST_RATE, _MIN_AGED_RATE_SHARE * found_limit.ramp_start_rate)
+            age_factor = 0.5 ** (max(found_limit_age_s, 0.0) / _LIMIT_HALF_LIFE_S)
+            self._begin_ramp(max(found_limit.ramp_start_rate * age_factor, least_rate), found_limit.ramp_end_rate)
 
     @property
     def found_limit(self) -> FoundLimit | None:
@@ -199,10 +197,10 @@ class RateController:
         if self._ramp is None:
             return None
         sending_s = max(self._last_departed_at - self._period.began_at, 1 / self.rate)
-        low_rate = max(
-            self._ramp.low_rate, min(self._period.served_count / (sending_s + self._pause_s), self._ramp.high_rate)
+        ramp_start_rate = max(
+            self._ramp.start_rate, min(self._period.served_count / (sending_s + self._pause_s), self._ramp.end_rate)
         )
-        return FoundLimit(low_rate, max(self._ramp.high_rate, self.rate), self._pause_s, self._window_s)
+        return FoundLimit(ramp_start_rate, max(self._ramp.end_rate, self.rate), self._pause_s, self._window_s)
 
     @property
     def is_measured(self) -> bool:
@@ -210,7 +208,7 @@ class RateController:
         the limit of the earlier run."""
         if self._is_undecided:
             self._apply_refusal()
-        return self._is_measured or (self._ramp is not None and self.rate > self._ramp.high_rate)
+        return self._is_measured or (self._ramp is not None and self.rate > self._ramp.end_rate)
 
     def admit_or_compute_wait(self, now: float) -> float:
         """Return 0 if a request may leave, and count the request as sent. Otherwise return the seconds to wait."""
@@ -281,7 +279,7 @@ class RateController:
         period.sending_s = max(sent_at - period.began_at, 1 / self.rate)
         period.sending_and_pause_s = max(period.sending_s + pause_s, sent_at - ended_period.refused_request_sent_at)
         if self._ramp is None:  # in a search, the rate is far above the mean rate that was served
-            period.rate = min(self.rate, _FIRST_RAMP_END_FACTOR * max(period.served_count, 1) / period.sending_s)
+            period.rate = min(self.rate, _FIRST_RAMP_END_PER_MEAN_RATE * max(period.served_count, 1) / period.sending_s)
         self._ended_period, self._period = period, _Period()
         self._is_undecided, self._has_recovered = True, False
 
@@ -411,14 +409,14 @@ class RateController:
             self._begin_ramp(mean_rate, (1 + _WINDOW_RISE_SHARE) * mean_rate)
             self._is_measured = True
 
-    def _begin_ramp(self, low_rate: float, high_rate: float) -> None:
-        low_rate = min(low_rate, (1 - _MIN_RAMP_RISE_SHARE) * high_rate)
-        self.rate = min(low_rate, self._ceiling)
-        log_width = log(high_rate / low_rate)
+    def _begin_ramp(self, start_rate: float, end_rate: float) -> None:
+        start_rate = min(start_rate, (1 - _MIN_RAMP_RISE_SHARE) * end_rate)
+        self.rate = min(start_rate, self._ceiling)
+        log_width = log(end_rate / start_rate)
         refusal_cost_s = self._pause_s + self._mean_round_trip_s + (1 if self._pause_s else _MIN_REFUSALS) / self.rate
         longest_ramp_s = _MAX_RAMP_COST_FACTOR * max(refusal_cost_s, _MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S)
         length_s = max(
             min(2 * max(refusal_cost_s, _MIN_REFUSAL_COST_S) / min(log_width, 1.0), longest_ramp_s), 2 * self._window_s
         )
-        self._ramp = _Ramp(low_rate, high_rate, length_s, max(_EXCESS_GROWTH_TIME_S, self._window_s))
+        self._ramp = _Ramp(start_rate, end_rate, length_s, max(_EXCESS_GROWTH_TIME_S, self._window_s))
         self._ramp_sending_s = 0.0

@@ -190,9 +190,10 @@ def find_latest_allowed_unix_time(value: CursorValue | None, now: datetime) -> i
     if not isinstance(value, int):
         return None
     end_of_tomorrow_s = int(_find_end_of_tomorrow(now).timestamp())
-    units = (unit for unit in _UNITS_PER_S if _YEAR_2000_S * unit <= value <= end_of_tomorrow_s * unit)
-    unit = next(units, None)
-    return None if unit is None else end_of_tomorrow_s * unit
+    for units_per_s in _UNITS_PER_S:
+        if _YEAR_2000_S * units_per_s <= value <= end_of_tomorrow_s * units_per_s:
+            return end_of_tomorrow_s * units_per_s
+    return None
 
 
 def _find_end_of_tomorrow(now: datetime) -> datetime:

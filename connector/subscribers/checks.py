@@ -246,8 +246,9 @@ _PLAIN_ADDRESS_PATTERN = (
     r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # two hyphens in a row may be Punycode: not plain
 )
 # RFC 5321 allows 64 characters before the @, and more for a whole address.
-# So no part of an address is too long if the whole address has at most 64 characters.
-_MAX_PLAIN_ADDRESS_LENGTH = 64
+# So no part of an address is too long if the whole address has at most 64 characters. email-validator checks longer
+# addresses.
+_MAX_LENGTH_FOR_FAST_CHECK = 64
 # email-validator refuses these special-use domains.
 _SPECIAL_DOMAIN_PATTERN = r"(?i)\.(arpa|invalid|local|localhost|onion)$"
 # Only texts that match are passed to email-validator, because email-validator would accept the address `a@test`.
@@ -261,7 +262,7 @@ def mark_emails(cells: pa.Array) -> pa.Array:
     """
     plain_address_mask = pc.and_(
         pc.match_substring_regex(cells, _PLAIN_ADDRESS_PATTERN),
-        pc.less_equal(pc.binary_length(cells), _MAX_PLAIN_ADDRESS_LENGTH),
+        pc.less_equal(pc.binary_length(cells), _MAX_LENGTH_FOR_FAST_CHECK),
     )
     plain_address_mask = pc.and_not(plain_address_mask, pc.match_substring_regex(cells, _SPECIAL_DOMAIN_PATTERN))
     suspect_texts = [

@@ -28,8 +28,8 @@ STYLE_BY_STATUS = {"ok": "green", "partial": "yellow", "running": "cyan"}
 """The colour of each status. A status that is not here is red."""
 
 _ALWAYS_SHOWN_ROWS = ("read", "created", "written", "sent")
-_PLANNED_ROW_NAMES = {"created": "would create", "sent": "would send"}
-_FURTHER_KINDS_BY_OUTCOME = {"unknown": ("held",)}
+_PLANNED_ROW_LABELS = {"created": "would create", "sent": "would send"}
+_FURTHER_PROBLEM_KINDS_BY_OUTCOME = {"unknown": ("held",)}
 """The kind of a problem is usually the outcome of its row. A row with the outcome `unknown` may have the kind `held`
 instead."""
 
@@ -91,7 +91,7 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
         table.add_row(name, count_text)
         # A validation does not know which subscribers exist.
         counted_outcome = "created" if "created" in report["rows"] else "valid"
-        is_counted = name in (counted_outcome, _PLANNED_ROW_NAMES.get(counted_outcome))
+        is_counted = name in (counted_outcome, _PLANNED_ROW_LABELS.get(counted_outcome))
         if is_counted and report["rows"][counted_outcome] and (activity := report.get("activity")):
             for kind, kind_count in activity.items():
                 table.add_row(f"  {kind}", f"{kind_count:,}")
@@ -247,16 +247,15 @@ def _list_entry_facts(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
 def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each outcome of a run's rows with its number. Outcomes without rows are left out, except those of
     `_ALWAYS_SHOWN_ROWS`."""
-    rows, kinds = report.get("rows") or {}, (report.get("problems") or {}).get("kinds", {})
-    for name, row_count in rows.items():
-        new_count = sum(
-            kinds[kind]["new"] for kind in (name, *_FURTHER_KINDS_BY_OUTCOME.get(name, ())) if kind in kinds
-        )
-        if row_count or name in _ALWAYS_SHOWN_ROWS:
-            name = _PLANNED_ROW_NAMES.get(name, name) if report.get("planned") else name
+    rows, counts_by_problem_kind = report.get("rows") or {}, (report.get("problems") or {}).get("kinds", {})
+    for outcome, row_count in rows.items():
+        problem_kinds = (outcome, *_FURTHER_PROBLEM_KINDS_BY_OUTCOME.get(outcome, ()))
+        new_count = sum(counts_by_problem_kind[kind]["new"] for kind in problem_kinds if kind in counts_by_problem_kind)
+        if row_count or outcome in _ALWAYS_SHOWN_ROWS:
+            label = _PLANNED_ROW_LABELS.get(outcome, outcome) if report.get("planned") else outcome
             new_text = f" ({new_count:,} new)" if new_count and report["command"] == "sync" else ""
-            yield name, f"{row_count:,}{new_text}"
-        if name == "read" and report.get("planned") and "created" in rows:
+            yield label, f"{row_count:,}{new_text}"
+        if outcome == "read" and report.get("planned") and "created" in rows:
             yield "valid", f"{row_count - rows['invalid'] - rows['duplicate'] - rows['suppressed']:,}"
 
 

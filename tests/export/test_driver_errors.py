@@ -195,9 +195,9 @@ def parametrize_statements(table: dict[str, list[tuple[str, str]]]) -> pytest.Ma
         ("driver", "statement", "expected_text"),
         [
             (driver, *statement_and_text)
-            for drivers, pairs in table.items()
+            for drivers, statements_and_texts in table.items()
             for driver in drivers.split()
-            for statement_and_text in pairs
+            for statement_and_text in statements_and_texts
         ],
     )
 

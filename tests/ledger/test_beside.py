@@ -35,7 +35,7 @@ def test_a_run_starts_with_the_limit_that_the_last_load_of_its_account_found(led
     record_limits(ledger_url, FIRST_LIMIT, SECOND_LIMIT)
     initial_limit = read_initial_limit(ledger_url)
     assert initial_limit is not None
-    assert SECOND_LIMIT.low_rate <= initial_limit.high_rate <= 2 * SECOND_LIMIT.high_rate
+    assert SECOND_LIMIT.ramp_start_rate <= initial_limit.ramp_end_rate <= 2 * SECOND_LIMIT.ramp_end_rate
     assert read_initial_limit(ledger_url, "other") is None
 
 

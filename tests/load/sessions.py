@@ -173,12 +173,13 @@ def read_result(result: LookupResult) -> tuple[dict[bytes, tuple[int, ...]], set
     return dict(result.found_ids), set(result.absent_identities)
 
 
-def read_recorded_ids(ledger_writer: LedgerWriter, *texts: str) -> list[int | None]:
+def read_recorded_ids(ledger_writer: LedgerWriter, *emails: str) -> list[int | None]:
     """Return the id that the ledger has for each of these emails, or None."""
 
     ledger = cast("ReadableLedgerWriter", ledger_writer).ledger
     with ledger.transaction():
-        entries = ledger.find_entries(ledger_writer.base, [compute_identity(text) for text in texts])
+        entries = ledger.find_entries(ledger_writer.base, [compute_identity(email) for email in emails])
     return [
-        entries[compute_identity(text)].subscriber_id if compute_identity(text) in entries else None for text in texts
+        entries[compute_identity(email)].subscriber_id if compute_identity(email) in entries else None
+        for email in emails
     ]

@@ -102,7 +102,7 @@ def _format_head(*headings: str) -> str:
 
 def format_limiter(case: Case) -> str:
     """Return the text of a case's limiter for the first column of a table."""
-    return f"{case.limiter_kind}, {f'{case.span_s:g} s' if case.span_s else 'two tokens'}"
+    return f"{case.limiter_kind}, {f'{case.limiter_span_s:g} s' if case.limiter_span_s else 'two tokens'}"
 
 
 def format_table(results: Sequence[CaseResult]) -> str:

@@ -23,9 +23,9 @@ from tests.pace.matrix import (
 
 class _ControllerWithoutGeometricMean(RateController):
     def _find_ramp_rates(self, rate_after_refusal: float) -> tuple[float, float]:
-        low_rate, high_rate = super()._find_ramp_rates(rate_after_refusal)
+        start_rate, end_rate = super()._find_ramp_rates(rate_after_refusal)
         # The ramp begins at the lower bound. With all rules, the ramp begins at the geometric mean of the bounds.
-        return low_rate**2 / high_rate, high_rate
+        return start_rate**2 / end_rate, end_rate
 
 
 class _ControllerWithoutSecondBound(RateController):
@@ -115,7 +115,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     (
         "the first ramp ends at the mean rate of the search, not at twice this rate",
         RateController,
-        "_FIRST_RAMP_END_FACTOR",
+        "_FIRST_RAMP_END_PER_MEAN_RATE",
         1.0,
     ),
     ("random refusals are not recognised", _ControllerWithoutChanceDetection, "_MIN_REFUSALS", 3),
@@ -161,17 +161,20 @@ def format_rule_row(index: int) -> str:
         case for case in list_cases() if case.scenario == ONE_CLIENT and case.round_trip_s == 0.02 and case.rate <= 50
     ]
     cases_without_other_client += [
-        Case(limiter_kind, span_s, 5.0, 500.0, 0.3) for limiter_kind, span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])
+        Case(limiter_kind, limiter_span_s, 5.0, 500.0, 0.3)
+        for limiter_kind, limiter_span_s in (LIMITERS[0], LIMITERS[5], LIMITERS[8])
     ]
     cases_without_other_client += [Case("sliding window", 1.0, None, 500.0, 0.02)]
     cases_without_other_client += [
         Case("fixed window", 10.0, 1.0, 500.0, 0.3),
         Case("sliding window", 60.0, DATE_PAUSE, 500.0, 0.3),
     ]
-    cases_without_other_client += [Case(limiter_kind, span_s, None, 50.0, 0.3) for limiter_kind, span_s in LIMITERS]
+    cases_without_other_client += [
+        Case(limiter_kind, limiter_span_s, None, 50.0, 0.3) for limiter_kind, limiter_span_s in LIMITERS
+    ]
     cases_with_other_client = [
-        Case(limiter_kind, span_s, pause_s, 50.0, 0.3, SHARED_LIMIT)
-        for limiter_kind, span_s in LIMITERS
+        Case(limiter_kind, limiter_span_s, pause_s, 50.0, 0.3, SHARED_LIMIT)
+        for limiter_kind, limiter_span_s in LIMITERS
         for pause_s in (5.0, 30.0)
     ]
     random_refusal_cases = [case for case in list_random_refusal_cases() if case.status == 429]

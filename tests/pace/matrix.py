@@ -66,12 +66,13 @@ class Case:
     """A limiter, the pause that its refusals ask for, the limit (requests/s), the round trip, and the scenario. The
     scenario says whether another client shares the limit, or the limit changes.
 
+    `limiter_span_s` is the window of the limiter, or the time in which an empty bucket becomes full.
     `random_refusal_share` is the share of requests that is refused at random with `status`. The limiter does not count
     these requests.
     """
 
     limiter_kind: str
-    span_s: float
+    limiter_span_s: float
     pause_s: float | None
     rate: float
     round_trip_s: float
@@ -84,8 +85,8 @@ class Case:
             ""
             if self.limiter_kind == NO_LIMIT
             else " of two tokens"
-            if self.span_s == TWO_TOKEN_BUCKET_SPAN_S
-            else f" of {self.span_s:g} s"
+            if self.limiter_span_s == TWO_TOKEN_BUCKET_SPAN_S
+            else f" of {self.limiter_span_s:g} s"
         )
         pause_text = {None: "none", DATE_PAUSE: "date"}.get(self.pause_s, f"{self.pause_s} s")
         scenario_text = (
@@ -103,7 +104,7 @@ class Case:
         """The pause after a refusal (s). If Retry-After is a date, a fixed window pauses for up to a whole window, and
         other limiters for about one second."""
         if self.pause_s == DATE_PAUSE:
-            return self.span_s if self.limiter_kind == "fixed window" else 1.0
+            return self.limiter_span_s if self.limiter_kind == "fixed window" else 1.0
         return self.pause_s or 0.0
 
     def build_limiter(self, rate: float) -> RateLimiter:
@@ -111,16 +112,18 @@ class Case:
         if self.limiter_kind == NO_LIMIT:
             return NoLimiter()
         if self.limiter_kind == "bucket":
-            return BucketLimiter(rate, max(2, round(rate * self.span_s)))
-        return (FixedWindowLimiter if self.limiter_kind == "fixed window" else SlidingWindowLimiter)(rate, self.span_s)
+            return BucketLimiter(rate, max(2, round(rate * self.limiter_span_s)))
+        return (FixedWindowLimiter if self.limiter_kind == "fixed window" else SlidingWindowLimiter)(
+            rate, self.limiter_span_s
+        )
 
 
 def list_cases() -> Iterator[Case]:
     """Yield all cases of the matrix."""
-    for (limiter_kind, span_s), pause_s, rate, round_trip_s, scenario in product(
+    for (limiter_kind, limiter_span_s), pause_s, rate, round_trip_s, scenario in product(
         LIMITERS, PAUSES, RATES, ROUND_TRIPS_S, SCENARIOS
     ):
-        yield Case(limiter_kind, span_s, pause_s, rate, round_trip_s, scenario)
+        yield Case(limiter_kind, limiter_span_s, pause_s, rate, round_trip_s, scenario)
 
 
 def list_random_refusal_cases() -> Iterator[Case]:
@@ -128,10 +131,10 @@ def list_random_refusal_cases() -> Iterator[Case]:
     for random_refusal_share, status, pause_s, has_limit in product(
         RANDOM_REFUSAL_SHARES, STATUSES, (None, 1.0, 5.0), (False, True)
     ):
-        limiter_kind, span_s, rate = ("bucket", 1.0, 500.0) if has_limit else (NO_LIMIT, 0.0, MAX_CLIENT_RATE)
+        limiter_kind, limiter_span_s, rate = ("bucket", 1.0, 500.0) if has_limit else (NO_LIMIT, 0.0, MAX_CLIENT_RATE)
         yield Case(
             limiter_kind,
-            span_s,
+            limiter_span_s,
             pause_s,
             rate,
             ROUND_TRIPS_S[0],
@@ -315,10 +318,10 @@ def compute_best_first_minute_goodput(case: Case) -> float:
     refusal, the client avoids all refusals, or measures the limit by two more refusals. The better strategy counts. The
     limiter allows a burst at the start and after a pause.
     """
-    span_s = case.span_s if case.limiter_kind != "bucket" else max(case.span_s, 2 / case.rate)
-    burst_after_pause_s = min(span_s, case.expected_pause_s)
+    limiter_span_s = case.limiter_span_s if case.limiter_kind != "bucket" else max(case.limiter_span_s, 2 / case.rate)
+    burst_after_pause_s = min(limiter_span_s, case.expected_pause_s)
     # After n requests in t s, and with a pause of p s, the limit is at least n / (t + p).
-    rate_factor = max(_MAX_RATE_FACTOR, 1 + case.expected_pause_s / max(span_s, _FIRST_REFUSAL_AFTER_S))
+    rate_factor = max(_MAX_RATE_FACTOR, 1 + case.expected_pause_s / max(limiter_span_s, _FIRST_REFUSAL_AFTER_S))
     time_after_one_pause_s, time_after_three_pauses_s = (
         FIRST_MINUTE_S - case.expected_pause_s,
         max(FIRST_MINUTE_S - 3 * case.expected_pause_s, 0.0),
@@ -326,7 +329,11 @@ def compute_best_first_minute_goodput(case: Case) -> float:
     if time_after_three_pauses_s:
         time_after_three_pauses_s += burst_after_pause_s
     return min(
-        (span_s + burst_after_pause_s + max(time_after_one_pause_s / (1 + log(rate_factor)), time_after_three_pauses_s))
+        (
+            limiter_span_s
+            + burst_after_pause_s
+            + max(time_after_one_pause_s / (1 + log(rate_factor)), time_after_three_pauses_s)
+        )
         / FIRST_MINUTE_S,
         1.0,
     )
@@ -384,7 +391,7 @@ _ROUNDING_TOLERANCE = 0.0005
 def choose_bounds(case: Case) -> Bounds:
     """Return the bounds of a case (docs/pace.md). The time until a doubled limit is used may be 90 s, 40 pauses or six
     windows, whichever is longest."""
-    window_s = case.span_s if case.limiter_kind != "bucket" else 0.0
+    window_s = case.limiter_span_s if case.limiter_kind != "bucket" else 0.0
     return Bounds(0.85, 0.03, 0.10, max(90.0, 40 * (case.pause_s or 0.0), 6 * window_s))
 
 
@@ -400,7 +407,7 @@ def _find_refused_share_under_halved_limit(run_counts: RunCounts, case: Case) ->
     first_refusal_s = next(
         (second for second in range(CHANGE_BEGIN_S, end_s) if run_counts.refused_counts[second]), end_s
     )
-    two_windows_s = 2 * case.span_s if case.limiter_kind != "bucket" else 0.0
+    two_windows_s = 2 * case.limiter_span_s if case.limiter_kind != "bucket" else 0.0
     learned_at_s = min(
         int(first_refusal_s + max(30, two_windows_s) + 2 * run_counts.longest_pauses_s[first_refusal_s]), end_s
     )
@@ -410,7 +417,7 @@ def _find_refused_share_under_halved_limit(run_counts: RunCounts, case: Case) ->
 
 def _find_time_to_use_doubled_limit_s(run_counts: RunCounts, case: Case) -> float:
     """Return the seconds from the doubling to the first period in which the client uses 90 % of the doubled limit."""
-    length_s = max(_MIN_PERIOD_S, int(case.span_s) if case.limiter_kind != "bucket" else 0)
+    length_s = max(_MIN_PERIOD_S, int(case.limiter_span_s) if case.limiter_kind != "bucket" else 0)
     for begin_s in range(CHANGE_END_S_BY_SCENARIO[CHANGED_LIMIT], RUN_LENGTH_S - length_s):
         if sum(run_counts.served_counts[begin_s : begin_s + length_s]) >= 0.9 * case.rate * length_s:
             return begin_s - CHANGE_END_S_BY_SCENARIO[CHANGED_LIMIT]

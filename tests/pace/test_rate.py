@@ -227,7 +227,7 @@ def test_a_limit_that_page_requests_find_is_at_most_twice_the_rate_of_the_reques
     controller.record_refusal(60.0, 60.1, retry_after_s=5.0)
     assert controller.reserve(65.2) >= 0
     assert controller.found_limit is not None
-    assert controller.found_limit.high_rate <= 20
+    assert controller.found_limit.ramp_end_rate <= 20
 
 
 def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
@@ -251,4 +251,5 @@ def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
     controller.record_refusal(send_when_admitted(now), now + ROUND_TRIP_S, retry_after_s=2.5)
 
     assert controller.found_limit is not None
-    assert controller.found_limit.low_rate == pytest.approx((150 / 5.5 * 50) ** 0.5, rel=0.1)  # the mean of the bounds
+    mean_of_bounds = (150 / 5.5 * 50) ** 0.5
+    assert controller.found_limit.ramp_start_rate == pytest.approx(mean_of_bounds, rel=0.1)

@@ -103,7 +103,7 @@ def state_of_killed_import(session_sandbox: SandboxProcess, tmp_path_factory: py
 
 
 @pytest.fixture
-def restored_connector(
+def connector_after_kill(
     state_of_killed_import: Path, session_sandbox: SandboxProcess, tmp_path: Path
 ) -> Iterator[Connector]:
     """A connector with a copy of the state that the killed import left."""
@@ -136,11 +136,11 @@ def fill_disk(state: Path) -> Iterator[None]:
     saved_state.rename(state)
 
 
-def run(restored_connector: Connector, condition: str, command: str) -> tuple[int, str, str]:
-    state, sandbox = restored_connector.folder / "state", restored_connector.sandbox
+def run(connector_after_kill: Connector, condition: str, command: str) -> tuple[int, str, str]:
+    state, sandbox = connector_after_kill.folder / "state", connector_after_kill.sandbox
     arguments = COMMAND_BY_NAME[command].split()
     if condition in ENVIRON_BY_CONDITION:
-        result = restored_connector.run(*arguments, environ=ENVIRON_BY_CONDITION[condition], clock=skip_waits())
+        result = connector_after_kill.run(*arguments, environ=ENVIRON_BY_CONDITION[condition], clock=skip_waits())
         return result.exit_code, result.stdout, result.stderr
     if condition == "no permission":
         state.chmod(0)
@@ -148,7 +148,7 @@ def run(restored_connector: Connector, condition: str, command: str) -> tuple[in
     if condition == "Ctrl-C":
         sandbox.switch(latency_ms=1000)
     has_reader, is_unprivileged = condition != "closed pipe", condition == "no permission"
-    with restored_connector.start(*arguments, has_reader=has_reader, is_unprivileged=is_unprivileged) as process:
+    with connector_after_kill.start(*arguments, has_reader=has_reader, is_unprivileged=is_unprivileged) as process:
         if condition == "Ctrl-C":
             wait_for(lambda: count_requests(sandbox) > count_before)
             process.send_signal(signal.SIGINT)
@@ -161,15 +161,15 @@ def count_requests(sandbox: SandboxProcess) -> int:
     return sum(request["received"] for request in sandbox.stats()["requests"].values())
 
 
-def read_identities(restored_connector: Connector) -> set[bytes]:
-    assert restored_connector.ledger.fetch("PRAGMA quick_check") == [("ok",)]
-    return {identity for (identity,) in restored_connector.ledger.fetch("SELECT identity FROM entry")}
+def read_identities(connector_after_kill: Connector) -> set[bytes]:
+    assert connector_after_kill.ledger.fetch("PRAGMA quick_check") == [("ok",)]
+    return {identity for (identity,) in connector_after_kill.ledger.fetch("SELECT identity FROM entry")}
 
 
 @pytest.mark.parametrize("command", ["retry", "forget"])
-def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(restored_connector: Connector, command: str) -> None:
-    with open_ledger(restored_connector.ledger.url):
-        result = restored_connector.run_json(*COMMAND_BY_NAME[command].split())
+def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(connector_after_kill: Connector, command: str) -> None:
+    with open_ledger(connector_after_kill.ledger.url):
+        result = connector_after_kill.run_json(*COMMAND_BY_NAME[command].split())
     assert (result.exit_code, result.report["status"]) == (4, "locked")
     assert str(os.getpid()) in result.stderr
     assert not result.report.get("forgotten")
@@ -177,25 +177,25 @@ def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(restored_connector:
 
 
 @pytest.mark.parametrize("command", ["retry", "forget", "explain", "ledger backup"])
-def test_a_missing_ledger_is_reported_and_not_created(restored_connector: Connector, command: str) -> None:
-    count_before = count_requests(restored_connector.sandbox)
-    environ = {"CONNECTOR_LEDGER": f"sqlite:///{restored_connector.folder}/mistyped.db"}
-    result = restored_connector.run_json(*COMMAND_BY_NAME[command].split(), environ=environ)
+def test_a_missing_ledger_is_reported_and_not_created(connector_after_kill: Connector, command: str) -> None:
+    count_before = count_requests(connector_after_kill.sandbox)
+    environ = {"CONNECTOR_LEDGER": f"sqlite:///{connector_after_kill.folder}/mistyped.db"}
+    result = connector_after_kill.run_json(*COMMAND_BY_NAME[command].split(), environ=environ)
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "no ledger" in result.stderr
-    assert [*restored_connector.folder.glob("mistyped*"), *restored_connector.folder.glob("copied*")] == []
-    assert count_requests(restored_connector.sandbox) == count_before
+    assert [*connector_after_kill.folder.glob("mistyped*"), *connector_after_kill.folder.glob("copied*")] == []
+    assert count_requests(connector_after_kill.sandbox) == count_before
 
 
 @pytest.mark.parametrize(("condition", "command", "expected_code"), CASES)
 def test_a_command_under_a_bad_condition_leaves_the_state_intact(
-    restored_connector: Connector, condition: str, command: str, expected_code: int
+    connector_after_kill: Connector, condition: str, command: str, expected_code: int
 ) -> None:
-    identities_before = read_identities(restored_connector)
-    with fill_disk(restored_connector.folder / "state") if condition == "full disk" else nullcontext():
-        code, stdout, stderr = run(restored_connector, condition, command)
+    identities_before = read_identities(connector_after_kill)
+    with fill_disk(connector_after_kill.folder / "state") if condition == "full disk" else nullcontext():
+        code, stdout, stderr = run(connector_after_kill, condition, command)
     output = stdout + stderr
     assert code == expected_code, output
     assert not any(fault in output for fault in ("Traceback", "a fault of the program", "Errno")), output
     assert code <= 1 or any(expected_text in output for expected_text in EXPECTED_TEXTS_BY_CONDITION[condition]), output
-    assert identities_before <= read_identities(restored_connector) or (code == 0 and command == "forget")
+    assert identities_before <= read_identities(connector_after_kill) or (code == 0 and command == "forget")

@@ -26,9 +26,9 @@ def add_people(connector: Connector, *rows: tuple[object, object]) -> None:
     connector.crm.insert_rows("people", [(f"{name}@example.com", updated_at) for name, updated_at in rows])
 
 
-def list_people_updated_at(*day_hours: int) -> list[tuple[object, object]]:
+def list_people_updated_at(*hours_of_day: int) -> list[tuple[object, object]]:
     """Return a person (name, updated_at) for each of these hours of a day."""
-    return [(f"p{hour}", f"{DATE} {hour:02}:00:00") for hour in day_hours]
+    return [(f"p{hour}", f"{DATE} {hour:02}:00:00") for hour in hours_of_day]
 
 
 def has_cursor_at(result: CommandResult, hour: int) -> bool:

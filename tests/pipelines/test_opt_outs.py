@@ -140,7 +140,7 @@ def test_an_opt_out_counts_while_the_list_does_not_show_the_subscriber(connector
     assert list_opt_outs(sync_lines(connector, *people)) == ["ann@x.org"]
 
 
-def test_a_file_of_another_name_reports_the_opt_outs_of_its_own_rows(connector: Connector) -> None:
+def test_an_import_of_a_file_with_a_new_name_reports_the_opt_outs_of_its_rows(connector: Connector) -> None:
     def run(name: str, *lines: str) -> CommandResult:
         path = connector.write_csv(name, "email,is_active", *lines)
         return connector.run_json("import", path, "--base-id", "7", "--quiet-period", "200ms")

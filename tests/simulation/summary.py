@@ -15,9 +15,9 @@ def print_summary(terminal: TerminalReporter) -> None:
         (name, json.loads(str(value)))
         for report in reports
         for name, value in report.user_properties
-        if name in _PRINT_FUNCTION_BY_PROPERTY
+        if name in _PRINT_FUNCTION_BY_TEST_PROPERTY
     ]
-    for property_name, print_values in _PRINT_FUNCTION_BY_PROPERTY.items():
+    for property_name, print_values in _PRINT_FUNCTION_BY_TEST_PROPERTY.items():
         recorded_values = [value for name, value in recorded_properties if name == property_name]
         if recorded_values:
             print_values(terminal, recorded_values)
@@ -40,4 +40,4 @@ def _print_kill_points(terminal: TerminalReporter, recorded_values: list[Any]) -
         terminal.write_line(f"{name:44}{', '.join(scenario_texts)}")
 
 
-_PRINT_FUNCTION_BY_PROPERTY = {"simulated": _print_coverage, "killed": _print_kill_points}
+_PRINT_FUNCTION_BY_TEST_PROPERTY = {"coverage": _print_coverage, "kill_points": _print_kill_points}

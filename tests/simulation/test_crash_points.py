@@ -68,7 +68,7 @@ def test_the_runs_after_a_kill_fulfil_every_claim(
     ):
         point_distance = 1 if _IS_LONG_RUN else _POINT_DISTANCE_BY_KILL_KIND[kill_kind]
         faults_of_kills = list(kill_at_each_point(small_scenario, kill_kind, point_distance, Ledgers()))
-        record_property("killed", json.dumps([small_scenario.name, kill_kind, len(faults_of_kills)]))
+        record_property("kill_points", json.dumps([small_scenario.name, kill_kind, len(faults_of_kills)]))
         assert [fault for faults in faults_of_kills for fault in faults] == []
         assert len(faults_of_kills) >= _MIN_POINT_COUNT_BY_KILL_KIND[kill_kind] // point_distance, (
             "the run has too few kill points"

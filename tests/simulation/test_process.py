@@ -29,11 +29,11 @@ def run_process(main: MainFunction, process_state: ProcessState) -> tuple[list[s
     with closing(ledgers.create()) as ledger_database:
         with ledgers.open(ledger_database, process_state) as ledger:
             Process(timeline, process_state).run(run(ledger))
-        names = read_names(ledgers, ledger_database)
-    return names, timeline.now_s - started_at
+        base_names = read_base_names(ledgers, ledger_database)
+    return base_names, timeline.now_s - started_at
 
 
-def read_names(ledgers: Ledgers, ledger_database: LedgerDatabase) -> list[str | None]:
+def read_base_names(ledgers: Ledgers, ledger_database: LedgerDatabase) -> list[str | None]:
     with ledgers.open(ledger_database, ProcessState()) as ledger, ledger.transaction() as connection:
         return [base.name for base in list_bases(connection, ACCOUNT)]
 

@@ -51,7 +51,7 @@ def test_every_claim_holds_for_random_scenarios(
         if len(failure_texts) >= _MAX_FAILURES:
             break
     assert failure_texts == [], "\n".join(failure_texts)
-    record_property("simulated", json.dumps([SEED_COUNT, coverage.list_rows()]))
+    record_property("coverage", json.dumps([SEED_COUNT, coverage.list_rows()]))
     if SEED_COUNT < DEFAULT_SEED_COUNT:
         pytest.skip(f"{SEED_COUNT} seeds are too few to reach every fault and setting")
     assert coverage.list_missing_keys() == []

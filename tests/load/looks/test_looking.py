@@ -9,7 +9,7 @@ import pytest
 from connector.listing.access import KeyGroup, LookupKey, LookupResult
 from connector.listing.pages import ListFailed
 from connector.load.lookups import (
-    KeysCost,
+    FilterCost,
     LookupMethod,
     LookupProgress,
     SweepCost,
@@ -159,14 +159,14 @@ FILTER, SWEEP, FILTER_AS_SENT, NO_METHOD = (
 )
 SHORT_SWEEP_COST, LONG_SWEEP_COST, UNKNOWN_SWEEP_COST = SweepCost(2), SweepCost(100), SweepCost(None)
 UNUSABLE_SWEEP_COST = SweepCost(100, is_unusable=True)
-FEW_KEYS_COST, MANY_KEYS_COST = KeysCost(10), KeysCost(300)
-UNPROVABLE_KEY_COST = KeysCost(10, unprovable_count=1)
-CAPITALS_COST = KeysCost(10, has_other_spellings=True)
-UNPROVABLE_CAPITALS_COST = KeysCost(10, unprovable_count=10, has_other_spellings=True)
+FEW_KEYS_COST, MANY_KEYS_COST = FilterCost(10), FilterCost(300)
+UNPROVABLE_KEY_COST = FilterCost(10, unprovable_count=1)
+CAPITALS_COST = FilterCost(10, has_other_spellings=True)
+UNPROVABLE_CAPITALS_COST = FilterCost(10, unprovable_count=10, has_other_spellings=True)
 
 
 def test_the_costs_and_the_tried_methods_decide_the_next_method() -> None:
-    costs_and_methods: list[tuple[SweepCost, KeysCost, LookupProgress, LookupMethod]] = [
+    costs_and_methods: list[tuple[SweepCost, FilterCost, LookupProgress, LookupMethod]] = [
         # The cheaper method is used first.
         (LONG_SWEEP_COST, FEW_KEYS_COST, LookupProgress(), FILTER),
         (LONG_SWEEP_COST, MANY_KEYS_COST, LookupProgress(), SWEEP),
@@ -199,7 +199,7 @@ def test_the_costs_and_the_tried_methods_decide_the_next_method() -> None:
         (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({SWEEP, FILTER})), FILTER_AS_SENT),
         (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({SWEEP, FILTER, FILTER_AS_SENT})), NO_METHOD),
     ]
-    for sweep_cost, keys_cost, progress, method in costs_and_methods:
-        lookup = choose_lookup(sweep_cost, keys_cost, progress)
+    for sweep_cost, filter_cost, progress, method in costs_and_methods:
+        lookup = choose_lookup(sweep_cost, filter_cost, progress)
         assert lookup.method is method
         assert lookup.reason
