@@ -24,6 +24,7 @@ from connector.errors import ConfigurationError, ConnectorError, LockedError
 from connector.fields import BaseRef
 from connector.listing.columns import open_columns
 from connector.listing.dispatching import ListProgress
+from connector.listing.findings import MAX_COMPARED_ENTRIES
 from connector.listing.reader import LIST_CONNECTION_COUNT, list_filters, read_list
 from connector.pace.pace import Pace
 from connector.paging.certificate import Certificate, CertificateReason, EvidenceResult, describe_hidden_classes
@@ -61,7 +62,6 @@ T = TypeVar("T")
 
 _ROUNDING_ERROR = 1e-9  # in floating point, 29 % of 100 is a little less than 29
 
-_COMPARED_ENTRIES = 20_000  # entries of a base that are compared with the list; they show a loss of 1 in 1,000
 _QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`, which an export job cannot set
 
 _INTERRUPT_TIMEOUT_S, _COMMIT_TIMEOUT_S = 3.0, 10.0
@@ -378,7 +378,9 @@ async def _find_unlisted_entries(plan: ExportPlan, started_at: float, listed_ids
         bases = [base for base in list_bases(connection, account) if base_id in (None, base.service_id)]
         random_identity = os.urandom(IDENTITY_BYTES)
         entries = [
-            entry for base in bases for entry in ledger.find_confirmed_entries(base, random_identity, _COMPARED_ENTRIES)
+            entry
+            for base in bases
+            for entry in ledger.find_confirmed_entries(base, random_identity, MAX_COMPARED_ENTRIES)
         ]
         return [entry for entry in entries if (entry.known_since or 0.0) <= max_confirmed_at]
 

@@ -23,6 +23,7 @@ from connector.listing.access import (
     read_visibility,
 )
 from connector.listing.base_reader import SweptRows, build_reader, may_be_in_base
+from connector.listing.findings import MAX_COMPARED_ENTRIES
 from connector.listing.pages import PageSink
 from connector.listing.reader import read_list
 from connector.listing.renewal import ListEnd
@@ -36,8 +37,6 @@ from connector.texts import count
 logger = logging.getLogger(__name__)
 
 _ROWS_PER_COMMIT = 20_000  # listed subscribers in one commit
-# Number of confirmed entries that are compared with a listing; enough to notice one missing in a thousand.
-_MAX_COMPARED_ENTRIES = 20_000
 MAX_SHOWN_RECORDS = 8
 """The largest number of subscribers of a look-up that are recorded as shown. Later runs recognise the account by these
 subscribers (architecture 4.10)."""
@@ -346,7 +345,7 @@ async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry
 async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -> Sequence[int]:
     """Return ids of confirmed ledger entries that are not among the listed `ids`, although the list should show them by
     now (architecture 7, rule 7)."""
-    unlisted_entry_ids, max_entries = list[int](), max(1, _MAX_COMPARED_ENTRIES // len(accesses))
+    unlisted_entry_ids, max_entries = list[int](), max(1, MAX_COMPARED_ENTRIES // len(accesses))
     for access in accesses:
         entries = await access.ledger_writer.execute(partial(_find_confirmed_entries, access, max_entries))
         max_confirmed_at = access.clock.now().timestamp() - access.expected_lag_s

@@ -194,7 +194,10 @@ _MAX_LISTED_SHARE_OF_HIDDEN_CLASS = 0.1
 """The list may show up to a tenth of a hidden class, because subscribers change their class. If the list shows more
 than a tenth, the class is not hidden, and a result window has cut the list off."""
 
-_COMPARED_ENTRY_COUNT = 20_000  # the largest number of ledger entries that are compared with the list, in each base
+MAX_COMPARED_ENTRIES = 20_000
+"""The largest number of ledger entries that are compared with the list: in an export for each base, in a load for all
+bases. These entries show a loss of one subscriber in 1,000."""
+
 # If the list lacks a smaller share of the compared entries, people have probably deleted these subscribers.
 _UNLISTED_ENTRY_SHARE_LIMIT = 0.05
 _MIN_UNLISTED_COUNT = 3  # the least number of unlisted subscribers that contradicts the list; fewer may be newcomers
@@ -560,7 +563,7 @@ def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) ->
     min_present_count = 2 if has_value_filter else 1
     evidence_result = EvidenceResult.CONTRADICTS if len(present_ids) >= min_present_count else EvidenceResult.NOTHING
     message = f"look-ups by Id find {len(present_ids)} of {len(lookup_answers)} subscribers that the list lacks"
-    unlisted_count, compared_count = len(reading.unlisted_entry_ids), min(len(reading.ids), _COMPARED_ENTRY_COUNT)
+    unlisted_count, compared_count = len(reading.unlisted_entry_ids), min(len(reading.ids), MAX_COMPARED_ENTRIES)
     if (
         reading.base_ids is None  # a load checks its known subscribers itself
         and not has_value_filter  # these subscribers may not match the filter

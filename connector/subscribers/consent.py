@@ -78,9 +78,10 @@ _NEGATED_HEADER_PATTERN = re.compile(
 # A header such as Newsletter ja/nein names both answers, so it is not negated.
 _YES_WORD_PATTERN = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")
 _SUBSCRIBED_HEADER_PATTERN = re.compile(
-    "^(accepts?|wants?|receives?|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte|will|wunscht|darf"
-    "|wil|mag|chce).*(mail|correo|courriel|news|(?<!be|ge|er)werb|publici|pubblici)|^e?mailable$|mailwerbung|^werbung(erlaubt|erwunscht|janein)?$|mail(s|ing)?(allowed|erlaubt)|gdpr|dsgvo|rgpd|lgpd|"
-    "newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
+    "^(accepts?|wants?|receives?|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte"
+    "|will|wunscht|darf|wil|mag|chce).*(mail|correo|courriel|news|(?<!be|ge|er)werb|publici|pubblici)"
+    "|^e?mailable$|mailwerbung|^werbung(erlaubt|erwunscht|janein)?$|mail(s|ing)?(allowed|erlaubt)|gdpr|dsgvo|rgpd|lgpd"
+    "|newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
     "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
 )
 _NORMALISED_HEADERS_OF_IS_ACTIVE = frozenset({

@@ -50,7 +50,7 @@ class FileFormat(Protocol):
 
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:
-        """Return whether an export created this file. The file is not empty, and not compressed by gzip."""
+        """Return whether an export created this file. The caller must not pass an empty or a gzip file."""
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:

@@ -1,6 +1,7 @@
 """Evidence that a list is cut off. Subscribers that other runs create at the same time are not evidence."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import numpy as np
@@ -158,6 +159,29 @@ def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() ->
             reading, answer_evidence_requests(reading, ids, has_working_id_filter=has_working_id_filter)
         )
         assert [finding.evidence_result for finding in findings if finding.topic == "ids"] == [expected_result]
+
+
+@pytest.mark.parametrize(
+    ("unlisted_count", "has_working_id_filter", "is_load", "expected_result"),
+    [
+        (1500, False, False, EvidenceResult.UNCLEAR),  # more than 5 % of the 20,000 compared entries
+        (900, False, False, EvidenceResult.NOTHING),
+        (1500, True, False, EvidenceResult.NOTHING),  # look-ups show that these subscribers were deleted
+        (1500, False, True, EvidenceResult.NOTHING),
+    ],
+)
+def test_confirmed_subscribers_that_no_look_up_can_find_make_the_evidence_unclear(
+    unlisted_count: int, has_working_id_filter: bool, is_load: bool, expected_result: EvidenceResult
+) -> None:
+    ids = list(range(1, 60_001))
+    reading = replace(
+        build_reading(ids, Order.ID),
+        base_ids=[7] if is_load else None,
+        unlisted_entry_ids=range(100_000, 100_000 + unlisted_count),
+    )
+    answers = answer_evidence_requests(reading, ids, has_working_id_filter=has_working_id_filter)
+    results = [finding.evidence_result for finding in decide_evidence(reading, answers) if finding.topic == "ledger"]
+    assert results == [expected_result]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
