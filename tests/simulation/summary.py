@@ -37,7 +37,7 @@ def _print_kill_points(terminal: TerminalReporter, recorded_values: list[Any]) -
     for name, kill_kind, point_count in recorded_values:
         texts_by_scenario[name].append(f"{point_count} {kill_kind}")
     for name, scenario_texts in sorted(texts_by_scenario.items()):
-        terminal.write_line(f"{name:44}{', '.join(scenario_texts)}")
+        terminal.write_line(f"{name:52} {', '.join(scenario_texts)}")
 
 
 _PRINT_FUNCTION_BY_TEST_PROPERTY = {"coverage": _print_coverage, "kill_points": _print_kill_points}
