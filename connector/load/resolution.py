@@ -332,8 +332,11 @@ class Settler:
         unresolved_create, result, session = self._find_unresolved_create(entry), self._last_result, self._session
         class_sentinels = self._find_later_sentinels(entry)
         is_absent_after_refusal = unresolved_create.has_retryable_refusal and entry.identity in result.absent_identities
+        first_sentinel = session.canaries.first_sentinel
+        # A sentinel with a smaller Id than the first one may be an older subscriber that the service has updated.
         if is_absent_after_refusal and any(
             sentinel.sent_at > unresolved_create.attempt_ended_at
+            and (first_sentinel is None or sentinel.subscriber_id >= first_sentinel.subscriber_id)
             for sentinel in class_sentinels & result.seen_sentinels
         ):
             return True

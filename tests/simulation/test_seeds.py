@@ -18,7 +18,7 @@ from tests.simulation.trace import format_trace
 
 DEFAULT_SEED_COUNT = 50
 SEED_COUNT = int(os.environ.get("CONNECTOR_TEST_SEEDS", DEFAULT_SEED_COUNT))
-_RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 356, 9231, 20130, 40310, 43256)
+_RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 356, 9231, 20130, 40310, 43256, 71306)
 """Seeds with events that no other seed has, in this order:
 
 - an answer about another person
@@ -33,6 +33,7 @@ _RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 356, 9231, 20130, 40310, 43256)
 - a hidden class while requests for other classes fail
 - an outage during the requests for hidden classes
 - a retry that sends refused creates again after a temporary refusal
+- a 429 whose create took effect, and then a create that updates a subscriber of another program
 """
 _MAX_FAILURES = 10  # the test stops after this many failures
 
