@@ -89,6 +89,12 @@ _NORMALISED_HEADERS_OF_IS_ACTIVE = frozenset({
     "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
 })  # fmt: skip
 _STATUS_HEADER_PATTERN = re.compile("status|statut|estado|stato$|stan$")
+# The status of an order or of a payment may be `pending` or `archived`, too. Searched in the words of a header.
+_ORDER_HEADER_PATTERN = re.compile(
+    r"\b(order|payment|financial|fulfil|shipping|shipment|invoice|refund|bestell|zahlung|rechnung|versand|liefer"
+    r"|commande|paiement|livraison|facture|pedido|pago|envio|factura|ordin|pagament|spedizion|fattura|encomenda|fatura"
+    r"|betaling|factuur|zamowien|platnos|faktur)"
+)
 _URL_OR_TOKEN_PATTERN = re.compile("url|link|token|hash|doubleoptin")  # for example unsubscribe_url
 _PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # for example accepts_sms_marketing
 
@@ -174,7 +180,10 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     is_subscribed_header = _SUBSCRIBED_HEADER_PATTERN.search(header) is not None
     if _contains_word(texts, UNSUBSCRIBED_WORDS):
         return True
-    if (is_subscribed_header or _STATUS_HEADER_PATTERN.search(header)) and (
+    is_status_header = _STATUS_HEADER_PATTERN.search(header) and not _ORDER_HEADER_PATTERN.search(
+        separate_words(column)
+    )
+    if (is_subscribed_header or is_status_header) and (
         _contains_word(texts, INACTIVE_WORDS) or pc.any(pc.match_substring_regex(texts, _REFUSAL_TEXT_PATTERN)).as_py()
     ):
         return True

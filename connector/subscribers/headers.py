@@ -103,7 +103,7 @@ and countries have many forms. Only `connector init`, which reads the cells, map
 WHOLE_NAME_HEADERS = frozenset({
     "name", "fullname", "wholename", "displayname", "firstandlastname", "firstnamelastname", "lastnamefirstname",
     "personname", "contactname", "contactperson", "customername", "clientname", "subscribername",
-    "recipientname", "membername", "attendeename", "nameofcontact", "yourname",
+    "recipientname", "membername", "attendeename", "nameofcontact", "yourname", "billingname", "shippingname",
     "vollername", "ganzername", "vollstandigername", "kontaktname", "kontaktperson",
     "ansprechpartner", "ansprechpartnerin", "kundenname", "empfangername", "vorundnachname", "vornachname",
     "vornameundnachname", "vornamenachname", "nachnamevorname", "namevorname", "vorundzuname",
@@ -140,6 +140,13 @@ MAILCHIMP_IGNORED_HEADERS = frozenset({"birthday", "region"})
 """Headers of Mailchimp that are not mapped: its birthday (MM/DD) has no year, and its region is the region of an IP
 address."""
 
+SHOPIFY_ORDER_HEADERS = frozenset({"financialstatus", "lineitemname"})
+"""Headers that only exports of Shopify's orders have."""
+
+SHOPIFY_ORDER_IGNORED_HEADERS = frozenset({"name", "tags"})
+"""Headers of Shopify's orders that are not mapped, because their cells are the number (`#1001`) and the tags of the
+order."""
+
 
 _FIELD_AND_RANK_BY_HEADER = {  # the field, and the rank of the header among the headers of this field (0 is the best)
     normalise_header(header): (field, rank)
@@ -155,11 +162,14 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
     the base are not mapped. The job names the base.
     """
     best_column_by_field: dict[str, tuple[int, str]] = {}
-    is_mailchimp = _has_header(columns, MAILCHIMP_HEADERS)
+    ignored_headers = frozenset[str]()
+    if _has_header(columns, MAILCHIMP_HEADERS):
+        ignored_headers |= MAILCHIMP_IGNORED_HEADERS
+    if _has_header(columns, SHOPIFY_ORDER_HEADERS):
+        ignored_headers |= SHOPIFY_ORDER_IGNORED_HEADERS
+    columns = [column for column in columns if normalise_header(column) not in ignored_headers]
     for column in columns:
         normal_header = normalise_header(column)
-        if is_mailchimp and normal_header in MAILCHIMP_IGNORED_HEADERS:
-            continue
         if normal_header in _FIELD_AND_RANK_BY_HEADER:
             field, rank = _FIELD_AND_RANK_BY_HEADER[normal_header]
             if field not in best_column_by_field or rank < best_column_by_field[field][0]:

@@ -196,7 +196,9 @@ OTHER_COLUMNS = [
     ("newsletter_name", ["Weekly", "no"]), ("unsubscribe_url", ["https://example.com/1", "https://example.com/2"]),
     ("Accepts SMS Marketing", ["yes", "no"]), ("OPTIN_TIME", ["2024-01-01", ""]),
     ("notes", ["unsubscribed her sister", ""]), ("state", ["CA", "blocked"]), ("marketing_source", ["web", "fair"]),
-    ("subscribed_at", ["2024-01-01", "2024-01-02"]),
+    ("subscribed_at", ["2024-01-01", "2024-01-02"]), ("Financial Status", ["pending", "paid"]),
+    ("Order Status", ["archived", "open"]), ("paymentStatus", ["pending", "paid"]),
+    ("Bestellstatus", ["pending", "ok"]),
 ]  # fmt: skip
 
 

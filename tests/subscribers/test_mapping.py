@@ -91,6 +91,13 @@ def test_a_column_of_names_among_other_name_columns_is_mapped_only_if_its_field_
         assert find_name_column([header for header in headers if header not in mapping.columns]) == unused_columns
 
 
+def test_the_number_and_the_tags_of_a_shopify_order_are_not_mapped() -> None:
+    headers = ["Name", "Email", "Financial Status", "Lineitem name", "Billing Name", "Phone", "Tags"]
+    mapping = guess_mapping(headers)
+    assert list_columns(mapping) == {"email": "Email", "first_name": "Billing Name", "phone": "Phone"}
+    assert mapping.whole_name_column == "Billing Name"
+
+
 def test_each_header_belongs_to_only_one_field_and_each_field_has_headers() -> None:
     keys = [normalise_header(header) for headers in HEADERS_BY_FIELD.values() for header in headers]
     assert len(keys) == len(set(keys))
