@@ -164,7 +164,7 @@ class RequestLimiter:
             self._rate.record_refusal(sent_at, now, answer.retry_after_s)
         if self._breaker.record_rate_limited_request(now):
             self._stop.request_stop(
-                f"the service kept refusing {self._noun}s because requests came too fast: run again later"
+                f"the service kept refusing {self._noun}s (last answer: status {answer.status}): run again later"
             )
 
     def _record_failure(self, answer: AmbiguousResult | NotSent, sent_at: float, now: float) -> None:
