@@ -154,7 +154,10 @@ def _describe_type(field_info: FieldInfo) -> str:
         type_name = "keys"
     else:
         raise TypeError(f"a key of a job has a type that the reference cannot name: {inner_type}")
-    return f"{type_name}{_describe_limits(metadata) if inner_type in (int, float) and not type_names_with_unit else ''}"
+    limits_text = _describe_limits(metadata) if inner_type in (int, float) and not type_names_with_unit else ""
+    # Null means the same as a missing key, unless the default is not null.
+    null_text = ", or `null`" if NoneType in get_args(field_info.annotation) and field_info.default is not None else ""
+    return f"{type_name}{limits_text}{null_text}"
 
 
 def _unwrap_annotation(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
