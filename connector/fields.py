@@ -86,13 +86,13 @@ FIELDS: tuple[Field, ...] = (
           "Two-letter code of ISO 3166-1, such as DE."),
     Field("address_city", ("Address", "City"), FieldKind.TEXT, FieldContent.NAME, "Any text."),
     Field("address_state", ("Address", "State"), FieldKind.NULLABLE_TEXT, FieldContent.PLAIN,
-          "Any text. The service returns null as an empty text."),
+          "Any text. If null is sent, the service returns an empty text."),
     Field("address_zip", ("Address", "Zip"), FieldKind.ZIP, FieldContent.DIGITS,
           "Sent as a number, and returned by the service as a text. See `subscriber.zip`."),
     Field("address_line1", ("Address", "Line1"), FieldKind.TEXT, FieldContent.PLAIN, "Any text."),
     Field("address_line2", ("Address", "Line2"), FieldKind.TEXT, FieldContent.PLAIN, "Any text."),
     Field("address_line3", ("Address", "Line3"), FieldKind.NULLABLE_TEXT, FieldContent.PLAIN,
-          "Any text. The service returns null as an empty text."),
+          "Any text. If null is sent, the service returns an empty text."),
     Field("birthday", ("Birthday",), FieldKind.DATE, FieldContent.PLAIN, "Date: YYYY-MM-DD."),
 )  # fmt: skip
 

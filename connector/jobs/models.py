@@ -112,7 +112,7 @@ class JobSubscriber(JobModel):
     fields_: dict[FieldName, MappedField | None] | None = Field(
         default=None,
         alias="fields",
-        description="Source of each field, as pairs field: column, or field: rule with the keys below. "
+        description="Source of each field. Write `field: column`, or the field with the keys below. "
         "Without this key, the column headers decide.",
     )
     by_headers: bool | None = Field(

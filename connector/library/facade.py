@@ -97,16 +97,18 @@ class Connector:
         memory in reports. `base_id` or `base_name` selects the base. `active` sets whether all rows are active.
         Without `active`, a column must show which rows are active. Headers decide the field of a column. `mapping`
         overrides the headers by field, as `{"email": "E-mail address"}`, with "" for a field without a column. `ignore`
-        lists columns that look like a consent or an opt-out, but mean something else. `identity` is "email" by default,
-        and `zip` "omit". `format`, `encoding`, `delimiter` ("auto" by default) and `sheet` (the first visible sheet by
+        lists columns that look like a consent or an opt-out, but mean something else. `identity` ("email" by default)
+        is the field that identifies a subscriber. `zip` ("omit" by default) decides what to do with a zip code that is
+        not a number. `format`, `encoding`, `delimiter` ("auto" by default) and `sheet` (the first visible sheet by
         default) describe a file. With `job` (the path of a job file, or a `Job`), the rows replace the source of the
         job. The base and the mapping are in the job.
 
-        `on_unknown` is "resend" by default, `look` "auto", and `max_concurrency` 512. `quiet_period_s` (30 by default)
-        is the wait before a subscriber counts as absent. `wait_s` (0 by default) is the wait for another run that
-        holds the ledger. `time_limit_s` stops a longer run cleanly. `max_rate` is the maximum number of requests per
-        second. `receipts` is the destination of receipts: a folder (such as receipts.parquet) or a database URL. The
-        run writes a receipt for each subscriber that it creates, finds changed, or leaves rejected, held or unknown.
+        The defaults of `on_unknown`, `look` and `max_concurrency` are "resend", "auto" and 512. `quiet_period_s` (30 by
+        default) is the wait before a subscriber counts as absent. `wait_s` (0 by default) is the wait for another run
+        that holds the ledger. `time_limit_s` stops a longer run cleanly. `max_rate` is the maximum number of requests
+        per second. `receipts` is the destination of receipts: a folder (such as receipts.parquet) or a database URL.
+        The run writes a receipt for each subscriber that it creates, finds changed, or leaves rejected, held or
+        unknown.
 
         >>> import pandas
         >>> from connector import Connector
@@ -218,8 +220,8 @@ class Connector:
         an aware time. For the settings from `track_links` on, None means the default: the email is not tracked, and is
         signed with DKIM.
 
-        The email is recorded before it leaves, and is never sent again. `report.email["state"]` is sent, rejected,
-        unknown or unsent. Raises ConfigurationError for a message that breaks a rule, and for a refused token.
+        The log of runs records the run before the email leaves. `report.email["state"]` is sent, rejected, unknown
+        or unsent. Raises ConfigurationError for a message that breaks a rule, and for a refused token.
 
         >>> from connector import Connector
         >>> report = Connector().send(to="ann@example.com", sender="hello@example.com", subject="Hi", text="Hello")

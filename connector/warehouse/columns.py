@@ -60,7 +60,8 @@ RUN_COLUMN_DESCRIPTIONS: Final = {
     RUN_ID: "Id of the run that last wrote the row.",
     EXPORTED_AT: "Start of the export that last wrote the row. With `upsert` and `history`: start of the export that "
     "last changed the row.",
-    INVALID: "JSON object with the values that do not fit the type of their column. The column is NULL in this row.",
+    INVALID: "JSON object with the values that do not fit the type of their column. In this row, these columns are "
+    "NULL.",
 }
 """A description of each column that is not a field, for the reference."""
 

@@ -46,8 +46,10 @@ _PAGE_HEAD = """# The pace, case by case
 
 This page is for you if you want every measurement of [the pace](pace.md). `python -m tests.pace` wrote the page.
 [How the pace is found](explanation/pace.md) explains the cases, bounds and ramps. Goodput is the number of served
-requests, divided by the number of allowed requests. The limits are {rates} requests/s. A value is the mean of {runs}
-simulated runs of a case, and of {random_refusal_runs} runs of a case with random refusals.
+requests, divided by the number of allowed requests.
+
+Simulated runs of each case: {run_counts}, and
+{random_refusal_run_count} with random refusals. The tables use the means of these runs.
 """
 _FEWER_CASES_NOTE = (
     "At {fastest:g} requests/s, only the cases without another client and with 20 ms latency are simulated.\n"
@@ -286,9 +288,10 @@ def main() -> None:
         random_refusal_results = list(pool.map(simulate_random_refusals, list_random_refusal_cases()))
         rules_table = RULES_TABLE_HEAD + "\n".join(pool.map(format_rule_row, range(len(RULES)))) + "\n"
     results.sort(key=lambda result: row_order.index((format_limiter(result[0]), result[0].pause_s)))
-    run_counts_text = options.runs or ", ".join(str(_RUN_COUNT_BY_RATE[rate]) for rate in options.rates)
-    rates_text = ", ".join(f"{rate:g}" for rate in options.rates)
-    page_head = _PAGE_HEAD.format(rates=rates_text, runs=run_counts_text, random_refusal_runs=_RANDOM_REFUSAL_RUN_COUNT)
+    run_count_texts = [f"{options.runs or _RUN_COUNT_BY_RATE[rate]} at {rate:g} requests/s" for rate in options.rates]
+    page_head = _PAGE_HEAD.format(
+        run_counts=", ".join(run_count_texts), random_refusal_run_count=_RANDOM_REFUSAL_RUN_COUNT
+    )
     if options.fastest_alone:
         page_head += _FEWER_CASES_NOTE.format(fastest=highest_rate)
     page_text = f"{page_head}\n{format_summary(results)}\n{format_random_refusals(random_refusal_results)}\n"
