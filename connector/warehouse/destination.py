@@ -380,8 +380,13 @@ def _parse_server(text: str) -> "DatabaseUrl":
 def _read_database_path(text: str, url_tail: str) -> str:
     """Return the path of a database URL after decoding: `%20` is a blank, and `%25` a percent sign."""
     path = unquote(url_tail.removeprefix("/"))
-    if not url_tail.startswith("/") or path in ("", ":memory:") or "?" in url_tail:
-        shown_url = _CREDENTIALS_PATTERN.sub("***@", text.split("?", 1)[0])
+    shown_url = _CREDENTIALS_PATTERN.sub("***@", text.split("?", 1)[0])
+    if "?" in url_tail:
+        raise ConfigurationError(
+            f"The URL {shown_url!r} continues with '?' and options, which a database file does not take: leave them "
+            "out. If '?' belongs to the file's name, write %3F."
+        )
+    if not url_tail.startswith("/") or path in ("", ":memory:"):
         raise ConfigurationError(f"{shown_url!r} names no database file on the disk. Name {_DESTINATIONS_MESSAGE}.")
     return path
 

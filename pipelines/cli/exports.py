@@ -66,11 +66,16 @@ options."""
     "row.",
 )
 @_destination_option(
-    "--table", metavar="NAME", default_text="subscribers", help="Name of the table, if DEST is a database."
+    "--table",
+    metavar="NAME",
+    callback=refuse_empty_text,
+    default_text="subscribers",
+    help="Name of the table, if DEST is a database.",
 )
 @_destination_option(
     "--schema",
     metavar="NAME",
+    callback=refuse_empty_text,
     default_text="the database's default",
     help="Schema of the table, if the database has schemas.",
 )
