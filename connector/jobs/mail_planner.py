@@ -1,5 +1,6 @@
 """Plans a campaign from a job, and composes a single email from a message file."""
 
+import os
 from datetime import datetime
 from difflib import get_close_matches
 from math import inf
@@ -18,6 +19,7 @@ from connector.rows import closed_on_error
 from connector.settings import Settings
 from connector.sources.files import refuse_missing_columns
 from connector.templates import Template, compile_template
+from connector.texts import escape_to_one_line
 
 _MAX_BODY_BYTES = 50_000_000  # the maximum size of a file with the body of an email
 _MAX_TEMPLATE_LENGTH = 1_000_000  # mail programs truncate even shorter HTML bodies (Gmail: after 102 kB)
@@ -27,6 +29,7 @@ _DEFAULT_RATE = 20.0
 not sent again. So the run does not search for the rate limit, because a search causes answers with 429."""
 
 _DEFAULT_CONCURRENCY = 64
+_MAX_SHOWN_LENGTH = 200  # characters of a missing path in an error
 
 
 def plan_mail(
@@ -170,4 +173,11 @@ def _read_attachments(mail_keys: MessageFile | Mail) -> tuple[Attachment, ...]:
 
 def read_body(text: EmailText) -> str:
     """Return the text of a body, from a file or from the key `content`. Raises ConfigurationError."""
-    return read_text(text.path, "body", _MAX_BODY_BYTES) if text.path is not None else text.content or ""
+    if text.path is None:
+        return text.content or ""
+    if not os.path.exists(text.path):  # noqa: PTH110 - Path.exists raises an error for a text of more than 255 bytes
+        raise ConfigurationError(
+            f"There is no file {escape_to_one_line(str(text.path))[:_MAX_SHOWN_LENGTH]} for the body of the email: "
+            'check the path. To write the body itself, use the key content, as in html: {content: "<p>Hello</p>"}'
+        )
+    return read_text(text.path, "body", _MAX_BODY_BYTES)

@@ -223,7 +223,7 @@ def _explain_error(
         case "string_type":
             return f"must be text{shown_value}"
         case "tuple_type" | "list_type":
-            return f"must be a list, such as [email]{shown_value}"
+            return f"must be a list in brackets, such as [a, b]{shown_value}"
         case "model_type" | "dict_type" | "model_attributes_type":
             keys_text = f" ({', '.join(allowed_keys)})" if (allowed_keys := find_allowed_keys(model, key_path)) else ""
             return f"must hold keys{keys_text}{shown_value}"

@@ -35,7 +35,7 @@ CRM_FAULTS = [
     ("identity: email", "identity: client_user_id", "no column is mapped to client_user_id"),
     ("identity: email", "identity: phone", "subscriber.identity: must be email or client_user_id, not 'phone'"),
     ("[email, first_name]", "[email, last_name]", "remove the field from `required`"),
-    ("[email, first_name]", "email", "line 15: subscriber.required: must be a list, such as [email], not 'email'"),
+    ("[email, first_name]", "email", "subscriber.required: must be a list in brackets, such as [a, b], not 'email'"),
     ("[email, first_name]", "[mail]", "line 15: subscriber.required[0]: there is no such field; did you mean email?"),
     ("zip: custom_field1", "zip: keep", "line 16: subscriber.zip: must be omit, reject, "),
     ("first_name: fname", "first_name: f\n    custom_field1: c", "zip: custom_field1 is not possible"),

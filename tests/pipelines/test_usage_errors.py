@@ -61,6 +61,8 @@ CONTENT_BY_FILE_NAME: dict[str, str | bytes] = {
     "mail-to.yaml": build_mail_job(to="adress"),
     "mail-row-file.yaml": build_mail_job(attach=["bills/{{ name }}.pdf"]),
     "mail-inline.yaml": build_mail_job(inline=["people.csv"]),
+    "mail-html.yaml": build_mail_job(html="<p>Hello</p>" + "x" * 5000),
+    "mail-attach.yaml": build_mail_job(attach="bill.pdf"),
     "mail-guard.yaml": build_mail_job()[:-1] + ', "guard": {"max_rejected": "1%"}}',
     "unmapped.yaml": build_job(fields="email: mail"),
 }
@@ -88,6 +90,9 @@ CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
     ("mail mail-to.yaml", "adress"),
     ("mail mail-row-file.yaml", "bills/{{ name }}.pdf' does not exist"),
     ("mail mail-inline.yaml", "ContentId"),
+    ("mail mail-html.yaml", "use the key content, as in html: {content:"),
+    ("mail mail-attach.yaml", "must be a list in brackets, such as [a, b], not 'bill.pdf'"),
+    ("export sqlite:///out.db --table ''", "must not be empty"),
     ("mail mail-guard.yaml", "guard.max_rejected"),
     ("mail mail.yaml --test nobody", "--test"),
     ("mail mail.yaml --test me@example.com --preview 1", "--preview"),
