@@ -42,6 +42,10 @@ class LedgerError(ConnectorError):
     """The ledger cannot be trusted or cannot be written. Nothing may be sent until a person has checked the ledger."""
 
 
+class MissingLedgerError(LedgerError, ConfigurationError):
+    """The ledger does not exist. Correct its address, or restore a backup. Running again does not help."""
+
+
 class RunAborted(ConnectorError):  # noqa: N818 - the end of a run, not a fault of the program
     """The run ended early. Its results so far are recorded, and the command can be run again."""
 

@@ -29,7 +29,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from connector.driver_errors import describe_error
-from connector.errors import LedgerError, LockedError
+from connector.errors import LedgerError, LockedError, MissingLedgerError
 
 # Maximum number of values in a statement (SQLite allows 32,766, but longer statements are not faster).
 _MAX_VALUES = 1800
@@ -210,11 +210,12 @@ def build_error(name: str, reason: str) -> LedgerError:
     )
 
 
-def build_missing_ledger_error(name: str) -> LedgerError:
+def build_missing_ledger_error(name: str) -> MissingLedgerError:
     """Return the error for a ledger that does not exist."""
-    return LedgerError(
-        f"there is no ledger at {name}: check CONNECTOR_LEDGER and CONNECTOR_STATE_DIR, or restore a backup: "
-        "connector ledger restore FILE"
+    return MissingLedgerError(
+        f"there is no ledger at {name}, so nothing is on record. Before the first import, this is right. "
+        "Otherwise check CONNECTOR_LEDGER and CONNECTOR_STATE_DIR. If the ledger is lost, restore a backup: connector "
+        "ledger restore FILE"
     )
 
 

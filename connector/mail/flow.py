@@ -20,6 +20,7 @@ from connector.errors import (
     ContentError,
     LedgerError,
     LockedError,
+    MissingLedgerError,
     RunAborted,
     SourceError,
 )
@@ -134,7 +135,8 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
             report.signal = stop.signal
             end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
         except LedgerError as error:
-            end_report(report, "aborted", clock.now(), str(error))
+            status: Status = "usage" if isinstance(error, MissingLedgerError) else "aborted"
+            end_report(report, status, clock.now(), str(error))
     return report
 
 

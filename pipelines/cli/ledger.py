@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NoReturn, NotRequired, TypedDict
 import click
 
 from connector.choices import IDENTITY_FIELDS
-from connector.errors import ConfigurationError, LedgerError, LockedError
+from connector.errors import ConfigurationError, LedgerError, LockedError, MissingLedgerError
 from connector.texts import count
 from pipelines.cli.help import Command, Group, option
 from pipelines.cli.logs import show_message
@@ -147,6 +147,8 @@ def backup_command(target: Path, output: Output) -> None:
     target = target.absolute()
     try:
         copy_result = back_up_ledger(read_state_location(os.environ).ledger_url, target)
+    except MissingLedgerError:
+        raise
     except LedgerError as error:
         report = {"status": "aborted", "target": None, "entries": 0, "emails": 0, "messages": [str(error)]}
         _exit_with_report(report, output)

@@ -183,3 +183,11 @@ def add_entry(ledger: Ledger, base: Base, run_key: int, entry_case: str) -> None
         ledger.mark_accepted(base, [(digest, 9)])
     if entry_case == "dropped":
         ledger.mark_dropped(base, [digest], "given up")
+
+
+def test_commands_that_need_the_ledger_say_what_to_do_without_a_ledger(connector: Connector) -> None:
+    commands = (("explain", ANN), ("retry",), ("forget", ANN), ("ledger", "backup", "copy.db"))
+    for command in commands:
+        result = connector.run(*command)
+        assert (result.exit_code, "Before the first import, this is right" in result.stderr) == (2, True), command
+        assert "same command again" not in result.stdout

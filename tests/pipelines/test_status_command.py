@@ -256,7 +256,7 @@ def test_a_job_that_requires_a_ledger_sends_nothing_without_a_ledger(connector: 
     connector.write_job()
     connector.write_job("ledger: must_exist", file_name="strict.yaml")
     refused_result = connector.run("sync", "strict.yaml")
-    assert (refused_result.exit_code, connector.sandbox.stats()["subscribers"]) == (3, 0)
+    assert (refused_result.exit_code, connector.sandbox.stats()["subscribers"]) == (2, 0)
     assert "there is no ledger at" in refused_result.stderr
     assert [connector.run("sync", name).exit_code for name in ("job.yaml", "strict.yaml")] == [0, 0]
 
