@@ -20,30 +20,31 @@ _EMAIL_ADDRESS = re.compile(r"[^\s@'\"()<>,;:=]+@[^\s@'\"()<>,;]+")
 _TEXT_IN_PARENTHESES = re.compile(r"\(.*\)")
 _LONG_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 
-# Errors whose messages contain no values of rows.
+# The codes and classes of errors whose messages contain no values of rows.
 # The classes of SQLSTATE are from the SQL standard, and from appendix A of PostgreSQL's manual.
-_HARMLESS_SQLSTATE_CLASSES = frozenset(
+_VALUE_FREE_SQLSTATE_CLASSES = frozenset(
     ["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"]
 )
 _CONSTRAINT_SQLSTATE_CLASS = "23"  # PostgreSQL quotes the row only in a second line, other databases in the first line
-_HARMLESS_MYSQL_NUMBERS = frozenset({  # error numbers: connections (2…), limits, locks, rights, names, columns
+_VALUE_FREE_MYSQL_ERRORS = frozenset({  # error numbers: connections (2…), limits, locks, rights, names, columns
     1020, 1021, 1030, 1031, 1036, 1040, 1042, 1043, 1044, 1045, 1046, 1048, 1049, 1050, 1051, 1053, 1054, 1060, 1071,
     1072, 1091, 1103, 1114, 1118, 1129, 1130, 1136, 1142, 1143, 1146, 1153, 1158, 1159, 1160, 1161, 1193, 1203, 1205,
     1213, 1226, 1227, 1231, 1235, 1264, 1265, 1286, 1290, 1305, 1317, 1345, 1364, 1370, 1406, 1451, 1452, 1698, 1792,
     1836, 1969, 3024, 3819, 4025, *range(2000, 2100),
 })  # fmt: skip
-_HARMLESS_DUCKDB_CLASSES = frozenset(
+_VALUE_FREE_DUCKDB_ERRORS = frozenset(
     ["BinderException", "CatalogException", "ConnectionException", "IOException", "NotImplementedException",
      "OutOfMemoryException", "ParserException", "PermissionException", "SyntaxException"]
 )  # fmt: skip
-_HARMLESS_MESSAGE = re.compile(r'(?:Constraint Error: )?(?:CHECK|NOT NULL) constraint failed|near ".*": syntax error$')
+_VALUE_FREE_MESSAGE = re.compile(
+    r'(?:Constraint Error: )?(?:CHECK|NOT NULL) constraint failed|near ".*": syntax error$'
+)
 _CONNECTION_ERRORS = frozenset(["OperationalError", "InterfaceError"])
 
 # Errors with a message that a person has written in a trigger (RAISE, SIGNAL). The message may contain any value.
 _USER_ERROR_SQLSTATE_CLASSES = ("P0", "45")
-_POSTGRESQL_RAISE_ROUTINE = (
-    "exec_stmt_raise"  # the routine in PostgreSQL's source; an error of RAISE may have any SQLSTATE
-)
+# The function in PostgreSQL's source that executes RAISE. An error of RAISE may have any SQLSTATE.
+_POSTGRESQL_RAISE_FUNCTION = "exec_stmt_raise"
 _MYSQL_SIGNAL_ERROR_NUMBER = 1644
 
 _SQLSTATE = re.compile(r"[0-9A-Z]{5}")
@@ -81,14 +82,15 @@ def describe_error(error: BaseException) -> str:
     if message.is_written_by_user:
         return _SUBSTITUTE_MESSAGE + message.code
     line = (message.text.strip() or type(error).__name__).splitlines()[0]
-    if _is_harmless(error, message, line):
+    if _is_value_free(error, message, line):
         return line + (message.code if message.error_number is not None else "")
     return _mask_values(line, has_quotes=_find_package(error) in _DRIVERS_WITH_QUOTED_VALUES) + message.code
 
 
 def _mask_values(line: str, *, has_quotes: bool) -> str:
-    """Return the line with `'…'` for a quoted text, `@` for an address, and `#` for a longer number. If `has_quotes` is
-    false, texts in parentheses are also masked, because the driver may write values in parentheses."""
+    """Return the line with `'…'` for a quoted text, `@` for an address, and `#` for a number of four or more
+    characters, such as a date. If `has_quotes` is false, texts in parentheses are also masked, because the driver may
+    write values in parentheses."""
     if not has_quotes:
         line = _TEXT_IN_PARENTHESES.sub("(…)", line)
     return _LONG_NUMBER.sub("#", _EMAIL_ADDRESS.sub("@", _QUOTED_VALUE.sub("'…'", line, count=1)))
@@ -118,22 +120,24 @@ def _read_message(error: BaseException) -> _DriverMessage:
     return _DriverMessage(str(getattr(details, "message_primary", None) or error), sqlstate, None, is_written_by_user)
 
 
-def _is_written_by_user(sqlstate: str | None, routine: str | None) -> bool:
-    return routine == _POSTGRESQL_RAISE_ROUTINE or (sqlstate or "")[:2] in _USER_ERROR_SQLSTATE_CLASSES
+def _is_written_by_user(sqlstate: str | None, source_function: str | None) -> bool:
+    """Return whether a person has written the message. `source_function` is the function in PostgreSQL's source that
+    has raised the error (None: not known)."""
+    return source_function == _POSTGRESQL_RAISE_FUNCTION or (sqlstate or "")[:2] in _USER_ERROR_SQLSTATE_CLASSES
 
 
-def _is_harmless(error: BaseException, message: _DriverMessage, line: str) -> bool:
+def _is_value_free(error: BaseException, message: _DriverMessage, line: str) -> bool:
     """Return whether the line contains no values of rows."""
     class_name, package = type(error).__name__, _find_package(error)
     if message.error_number is not None:
-        return message.error_number in _HARMLESS_MYSQL_NUMBERS
+        return message.error_number in _VALUE_FREE_MYSQL_ERRORS
     if message.sqlstate is not None:
         is_constraint_error = message.sqlstate[:2] == _CONSTRAINT_SQLSTATE_CLASS and package in ("psycopg", "pg8000")
-        return is_constraint_error or message.sqlstate[:2] in _HARMLESS_SQLSTATE_CLASSES
+        return is_constraint_error or message.sqlstate[:2] in _VALUE_FREE_SQLSTATE_CLASSES
     if package in ("duckdb", "_duckdb"):
-        return class_name in _HARMLESS_DUCKDB_CLASSES or _HARMLESS_MESSAGE.match(line) is not None
+        return class_name in _VALUE_FREE_DUCKDB_ERRORS or _VALUE_FREE_MESSAGE.match(line) is not None
     if package == "sqlite3":
-        return _HARMLESS_MESSAGE.match(line) is not None
+        return _VALUE_FREE_MESSAGE.match(line) is not None
     return isinstance(error, OSError | UnicodeError) or class_name in _CONNECTION_ERRORS
 
 

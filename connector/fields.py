@@ -156,8 +156,8 @@ _PLAIN_LETTERS_BY_SPECIAL_LETTER = str.maketrans(
 
 
 def is_similar_base_name(requested_name: str, listed_name: str) -> bool:
-    """Return whether both names may be names of the same base. The names differ only in accents, or the listed name may
-    be the beginning of the requested name, which the service has cut off."""
+    """Return whether both names may be names of the same base. This is possible if the names differ only in accents, or
+    if the listed name may be the requested name without its end, because the service cuts off long names."""
     requested_letters, listed_letters = _remove_accents(requested_name), _remove_accents(listed_name)
     if requested_letters == listed_letters:
         return True

@@ -177,7 +177,8 @@ class RequestLimiter:
 
 
 def _is_failure(answer: AmbiguousResult | NotSent) -> bool:
-    """Return whether the service could not be reached or has failed. Any other answer depends on the request."""
+    """Return whether the service could not be reached or has failed. An answer with any other status is about the
+    request, and shows that the service works."""
     if isinstance(answer, NotSent) or answer.status is None:
         return True
     return answer.status >= 500 or answer.status == _REQUEST_TIMEOUT_STATUS

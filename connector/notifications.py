@@ -52,10 +52,10 @@ async def send_alert(
 async def report_failed_start(
     command: str, job: Job | Path, error: ConnectorError, environ: Mapping[str, str], stop: Stop
 ) -> tuple[str, list[str]]:
-    """Record for the command `status` that a run of the job ended with `error` before the run had a report. Then send
-    the alert if the job asks for one. `job` is the absolute path of the job file if the error may be in this file.
+    """Record that a run of the job ended with `error` before the run had a report. Then send the alert if the job asks
+    for one. `job` is the absolute path of the job file if the error may be in this file.
 
-    Return the id of the run, and messages about a failed alert.
+    The command `connector status` shows the record. Return the id of the run, and messages about a failed alert.
     """
     job_name, notification_settings = (
         (job.name, job.notify) if isinstance(job, Job) else read_job_alert_keys(job, environ)

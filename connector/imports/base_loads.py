@@ -128,7 +128,8 @@ class BaseLoads:
                 base_load = self._loads_by_reference.get(base_ref) or await self._begin_base_load(base_ref)
                 with self._base_context(base_load):
                     chunk = await base_load.loader.classify_chunk(base_rows)
-                # The chunk may name one base both by its id and by its name.
+                # The planned chunk may name one base both by its id and by its name. Then this base has two classified
+                # chunks, and the creates of the first chunk may change the entries of the second chunk.
                 chunk.is_outdated = any(other_load is base_load for other_load, _ in chunks)
                 chunks.append((base_load, chunk))
             lookup_tasks = [base_load.loader.plan_lookup(chunk) for base_load, chunk in chunks]
@@ -210,11 +211,11 @@ class BaseLoads:
             base_load.session for base_load in loads_with_creates if base_load.base.service_id == base_id
         ]
         session = sentinel_sessions[0] if sentinel_sessions else loads_with_creates[-1].session
-        last_sentinel = await find_unlisted_create(session)
-        if last_sentinel is None:
+        unlisted_create = await find_unlisted_create(session)
+        if unlisted_create is None:
             return None
         return describe_unlisted_create(
-            session, last_sentinel, sum(base_load.created_count for base_load in loads_with_creates)
+            session, unlisted_create, sum(base_load.created_count for base_load in loads_with_creates)
         )
 
     def describe_unlisted_entries(self) -> Iterator[str]:

@@ -189,7 +189,7 @@ class _LoadRun:
             future_value_messages = [*self._incremental_run.describe_future_values()]
             run.report.messages += future_value_messages
             run.is_attention_needed |= bool(future_value_messages)
-        # A load with a refused row has already ended with an error, so only a plan has these messages.
+        # Only a plan has these messages, because a load with an import obstacle has already ended with an error.
         obstacle_messages = [*self._remarks.describe_import_obstacles(has_is_active_rule=plan.rows.has_is_active_rule)]
         run.is_attention_needed |= bool(obstacle_messages)
         run.report.messages += [

@@ -62,10 +62,10 @@ class IncrementalRun:
         self._default_start_value = find_start_value(increment, saved_value)
         requested_value = increment.start if increment.is_full else increment.since
         self._start_value = self._default_start_value if requested_value is None else requested_value
-        latest_value = find_latest_allowed_value(increment.start, now) or find_latest_allowed_unix_time(
+        latest_allowed_value = find_latest_allowed_value(increment.start, now) or find_latest_allowed_unix_time(
             saved_value, now
         )
-        increment.source.set_start(self._start_value, now=now, latest_allowed_value=latest_value)
+        increment.source.set_start(self._start_value, now=now, latest_allowed_value=latest_allowed_value)
 
     def describe_start(self) -> str:
         """Return a message with the value from which the run reads, and the reason."""
@@ -147,6 +147,9 @@ class IncrementalRun:
         if cursor_watch.largest_value is None:
             return f"no row had a {'usable ' if cursor_watch.future_value_count else ''}value in {cursor_watch.column}"
         if is_larger(self._start_value, self._default_start_value):
-            first_value, start_value = format_cursor(self._default_start_value), format_cursor(self._start_value)
-            return f"--since left out the rows from {first_value} to {start_value}, and the next run reads these rows"
+            default_start_text, start_text = format_cursor(self._default_start_value), format_cursor(self._start_value)
+            return (
+                f"--since left out the rows from {default_start_text} to {start_text}, "
+                "and the next run reads these rows"
+            )
         return "no newer row was read"

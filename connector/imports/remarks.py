@@ -25,7 +25,7 @@ MISSING_ACTIVITY_MESSAGE = (
 _MAX_SHOWN_TEXTS = 6
 """The largest number of pairs in a message about missing values. A pair is a field and a word, such as N/A."""
 
-_TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
+_NUMBER_LIKE_TEXT_FIELDS = ("phone", "client_user_id", "address_zip")
 """Text fields whose values look like numbers."""
 
 
@@ -146,7 +146,7 @@ def describe_unmapped_columns(mapping: FieldMapping, unmapped_columns: Sequence[
 def describe_number_cells(mapping: FieldMapping, number_cell_counts: Mapping[str, int]) -> Iterator[str]:
     """Yield a message for each column that has number cells and belongs to a text field. `number_cell_counts` has the
     count of number cells of each column."""
-    for name in _TEXT_FIELDS:
+    for name in _NUMBER_LIKE_TEXT_FIELDS:
         rule = mapping.rules.get(name)
         for column in rule.columns if rule is not None else ():
             if cell_count := number_cell_counts.get(column, 0):

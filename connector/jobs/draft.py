@@ -300,8 +300,8 @@ def draft_job(
         column, start = cursor
         cursor_text = f"{{column: {quote_yaml(column)}, start: {quote_yaml(start)}, lookback: 10m}}"
         cursor_lines = [
-            f"  # The next source reads only changed rows. Each change of a row must also set {column}.",
-            "  # To use the next source, delete the line above, and remove the # of the next line.",
+            f"  # With a cursor, later runs read only changed rows. Each change of a row must also set {column}.",
+            "  # To use the cursor, replace the line above these comments by the next line, without its #.",
             f"  # {source_text[:-1]}, cursor: {cursor_text}}}",
         ]
     job_lines = [

@@ -75,7 +75,8 @@ def plan_import(
     """Return the plan to load the file of the job, or the open source `rows`.
 
     With `has_job_file`, the job comes from a job file, and the file to load replaces its source. Without a job file,
-    `options` are the options that load the rejects file. Raises ConfigurationError and SourceError.
+    `options` are the options with which `connector import` loads the rejects file. Raises ConfigurationError and
+    SourceError.
     """
     subscriber, source = _find_subscriber(job), rows
     if source is None and job.source is not None:

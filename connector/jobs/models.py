@@ -450,9 +450,9 @@ class Job(JobModel):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        load_sections = (self.source, self.subscriber, self.suppress, self.guard, self.mail)
-        has_load_keys = "load" in self.model_fields_set or any(section is not None for section in load_sections)
-        if has_load_keys and self.export is not None:
+        source_sections = (self.source, self.subscriber, self.suppress, self.guard, self.mail)
+        has_source_keys = "load" in self.model_fields_set or any(section is not None for section in source_sections)
+        if has_source_keys and self.export is not None:
             raise ValueError("a job has either source and subscriber, or export: remove one of them")
         if self.mail is not None and (self.source is None or self.subscriber is not None):
             raise ValueError("a job with mail needs a source: add source, and remove subscriber")

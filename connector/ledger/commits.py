@@ -39,7 +39,7 @@ transaction begins."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _QueuedCall:
     """A queued function on the ledger, its callback after the commit, and the future on which the caller awaits the
     result."""
 
@@ -57,9 +57,9 @@ class LedgerQueue:
     def __init__(self, ledger: Ledger, executor: Executor) -> None:
         self._ledger = ledger
         self._executor = executor
-        self._queue: deque[_Request] = deque()
-        # The request that the thread works on. The future gets the result when the transaction is durable.
-        self._running: tuple[_Request, Future[Any]] | None = None
+        self._queue: deque[_QueuedCall] = deque()
+        # The call that the thread works on. The future gets the result when the transaction is durable.
+        self._running: tuple[_QueuedCall, Future[Any]] | None = None
 
     @property
     def send_deadline(self) -> float:
@@ -73,11 +73,11 @@ class LedgerQueue:
         A cancellation of the caller takes effect only after the transaction has ended. Raises the errors of the
         function, and LedgerError.
         """
-        request = _Request(function, commit_callback, asyncio.get_running_loop().create_future())
-        self._queue.append(request)
-        self._start_next_request()
-        cancellation = await _wait_despite_cancellation(request.result_future)
-        result: T = request.result_future.result()
+        queued_call = _QueuedCall(function, commit_callback, asyncio.get_running_loop().create_future())
+        self._queue.append(queued_call)
+        self._start_next_call()
+        cancellation = await _wait_despite_cancellation(queued_call.result_future)
+        result: T = queued_call.result_future.result()
         if cancellation is not None:
             raise cancellation
         return result
@@ -86,15 +86,15 @@ class LedgerQueue:
         """Run all functions that are still in the queue, on the thread of the caller."""
         while self._running is not None or self._queue:
             if self._running is not None:
-                # Wait for the thread before the call of `_set_result`, so that Ctrl-C ends `drain`.
+                # Wait for the thread here, so that Ctrl-C ends `drain`. If `_set_result` waited for the thread,
                 # `_set_result` would catch the KeyboardInterrupt, and report it as an error of the transaction.
-                request, thread_future = self._running
+                queued_call, thread_future = self._running
                 thread_future.exception()
                 self._running = None
-                _set_result(request, thread_future.result)
+                _set_result(queued_call, thread_future.result)
             else:
-                request = self._queue.popleft()
-                _set_result(request, partial(self._run_transaction, request.function))
+                queued_call = self._queue.popleft()
+                _set_result(queued_call, partial(self._run_transaction, queued_call.function))
 
     def _run_transaction(self, function: LedgerFunction[T]) -> T:
         with self._ledger.transaction():
@@ -102,19 +102,19 @@ class LedgerQueue:
         logger.debug("commit: the transaction of the ledger is durable")
         return result
 
-    def _start_next_request(self) -> None:
+    def _start_next_call(self) -> None:
         while self._running is None and self._queue:
-            request = self._queue.popleft()
+            queued_call = self._queue.popleft()
             try:
                 thread_function = (
-                    self._run_up_to_commit(request.function)
+                    self._run_up_to_commit(queued_call.function)
                     if self._ledger.is_file
-                    else partial(self._run_transaction, request.function)
+                    else partial(self._run_transaction, queued_call.function)
                 )
             except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
-                request.result_future.set_exception(error)
+                queued_call.result_future.set_exception(error)
             else:
-                self._submit_to_thread(request, thread_function)
+                self._submit_to_thread(queued_call, thread_function)
 
     def _run_up_to_commit(self, function: LedgerFunction[T]) -> Callable[[], T]:
         """Run a transaction up to its commit, and return the commit as a function."""
@@ -130,21 +130,21 @@ class LedgerQueue:
 
         return commit_and_return
 
-    def _submit_to_thread(self, request: _Request, function: Callable[[], Any]) -> None:
+    def _submit_to_thread(self, queued_call: _QueuedCall, function: Callable[[], Any]) -> None:
         loop = asyncio.get_running_loop()
 
-        def finish_running_request(thread_future: "Future[Any]") -> None:
+        def finish_running_call(thread_future: "Future[Any]") -> None:
             if self._running is not None and self._running[1] is thread_future:
-                # If `_running` is not this request, `drain` has already passed the result to the caller.
+                # If `_running` is not this call, `drain` has already passed the result to the caller.
                 self._running = None
-                _set_result(request, thread_future.result)
-                self._start_next_request()
+                _set_result(queued_call, thread_future.result)
+                self._start_next_call()
 
         # The submitted function must not refer to itself: it contains the digests of a chunk of rows.
         # Only the garbage collector frees a circular reference, and until then 200 MB of digests would pile up.
         thread_future = self._executor.submit(function)
-        self._running = request, thread_future
-        thread_future.add_done_callback(lambda future: loop.call_soon_threadsafe(finish_running_request, future))
+        self._running = queued_call, thread_future
+        thread_future.add_done_callback(lambda future: loop.call_soon_threadsafe(finish_running_call, future))
 
 
 class LedgerWriter:
@@ -292,15 +292,15 @@ def open_ledger_queue(ledger: Ledger) -> Iterator[LedgerQueue]:
             ledger_queue.drain()
 
 
-def _set_result(request: _Request, get_result: Callable[[], Any]) -> None:
-    """Call `get_result`, then the request's `commit_callback`, and pass the result or the error to the caller."""
+def _set_result(queued_call: _QueuedCall, get_result: Callable[[], Any]) -> None:
+    """Call `get_result`, then the call's `commit_callback`, and pass the result or the error to the caller."""
     try:
         result = get_result()
-        request.commit_callback(result)
+        queued_call.commit_callback(result)
     except BaseException as error:  # noqa: BLE001 - the error belongs to the caller
-        request.result_future.set_exception(error)
+        queued_call.result_future.set_exception(error)
     else:
-        request.result_future.set_result(result)
+        queued_call.result_future.set_result(result)
 
 
 async def _wait_despite_cancellation(result_future: "asyncio.Future[Any]") -> asyncio.CancelledError | None:

@@ -34,7 +34,7 @@ from connector.ledger.schema import (
     email_meta,
     emails_metadata,
     entry,
-    has_emails,
+    has_email_tables,
     is_current,
     is_upgradable_version,
     meta,
@@ -49,7 +49,8 @@ _FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """The number of copied entries and of copied emails (None: the source has no such file)."""
+    """The number of copied entries (None: the source has no file of the ledger), and the number of copied emails (None:
+    the source has no file of emails)."""
 
     entry_count: int | None
     email_count: int | None
@@ -224,7 +225,7 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
     ):
         source_stores = [source_ledger.store] if email_log is None else [source_ledger.store, email_log.store]
         with target_ledger.transaction() as connection:
-            if not has_emails(connection, ledger_name):
+            if not has_email_tables(connection, ledger_name):
                 create_tables(connection, ledger_name, emails_metadata, email_meta)
             _refuse_filled_tables(connection, ledger_name)
             for store, tables in zip(source_stores, (metadata, emails_metadata), strict=False):

@@ -26,7 +26,7 @@ from connector.errors import ConfigurationError
 from connector.ledger.store import BatchStatement, CampaignLock, Rows, Store, make_storable
 from connector.states import EMAIL_STATE_MACHINE, EmailEvent, EmailState
 
-CampaignEvent = Literal["run", "open"]
+StartKind = Literal["run", "open"]
 """The kinds of recorded starts: "run" for every run, and "open" for a run that has reopened the campaign."""
 
 
@@ -140,15 +140,14 @@ class EmailLog:
         rows = self.connection.execute(_COUNT_SENT_EMAILS, {"campaign": campaign.key, "sent": EmailState.SENT})
         return {run_id: int(email_count) for run_id, email_count in rows}
 
-    def read_last_start(self, campaign: Campaign, event: CampaignEvent) -> str:
-        """Return the start of the campaign's latest run with this event, or "" if there is no such run."""
-        parameters = {"name": _format_last_start_key(event, campaign)}
+    def read_last_start(self, campaign: Campaign, start_kind: StartKind) -> str:
+        """Return the campaign's latest start of this kind, or "" if there is no such start."""
+        parameters = {"name": _format_start_key(start_kind, campaign)}
         return self.connection.execute(_READ_EMAIL_META, parameters).scalar_one_or_none() or ""
 
-    def record_start(self, campaign: Campaign, event: CampaignEvent, started_at: str) -> None:
-        """Record the start of the campaign's latest run with this event. Call this method before the run sends
-        anything."""
-        parameters = {"name": _format_last_start_key(event, campaign), "value": started_at}
+    def record_start(self, campaign: Campaign, start_kind: StartKind, started_at: str) -> None:
+        """Record the campaign's latest start of this kind. Call this method before the run sends anything."""
+        parameters = {"name": _format_start_key(start_kind, campaign), "value": started_at}
         self.connection.execute(_WRITE_EMAIL_META, parameters)
 
     # Methods that read emails
@@ -220,10 +219,10 @@ def _build_rows(campaign: Campaign, recipients: Sequence[bytes]) -> list[tuple[i
     return [(campaign.key, recipient) for recipient in recipients]
 
 
-def _format_last_start_key(event: CampaignEvent, campaign: Campaign) -> str:
-    """Return the key (at most 40 characters) of a row in the table `email_meta`."""
+def _format_start_key(start_kind: StartKind, campaign: Campaign) -> str:
+    """Return the key (at most 40 characters) under which `email_meta` has the campaign's latest start of this kind."""
     key = f"{campaign.account}\0{campaign.name}".encode("utf-8", "backslashreplace")
-    return f"{event} {blake2b(key, digest_size=16).hexdigest()}"
+    return f"{start_kind} {blake2b(key, digest_size=16).hexdigest()}"
 
 
 def _build_storable_names(account: str, name: str) -> dict[str, str]:

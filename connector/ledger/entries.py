@@ -96,9 +96,9 @@ class UnfinishedEntry:
     """An entry in the state UNKNOWN, HELD or REJECTED that has a body, because the create may be sent again.
 
     `run_id` and `run_key` are the id and the key of the run that sent the create last. `suppressing_job` is the job of
-    the run's suppression list (None: no list). `is_holding` shows whether the run had `on_unknown: hold`. `status` and
-    `message` are the HTTP status and the message of a refusal. `id_in_answer` is the subscriber id in the answer to a
-    create that is HELD.
+    the run's suppression list (None: no list). `holds_absent_creates` shows whether the run had `on_unknown: hold`.
+    `status` and `message` are the HTTP status and the message of a refusal. `id_in_answer` is the subscriber id in the
+    answer to a create that is HELD.
     """
 
     identity: bytes
@@ -110,7 +110,7 @@ class UnfinishedEntry:
     suppressing_job: str | None = None
     status: int | None = None
     message: str | None = None
-    is_holding: bool | None = None
+    holds_absent_creates: bool | None = None
     id_in_answer: int | None = None
     run_key: int = 0
 
@@ -153,8 +153,8 @@ class EntryWithId:
     run_key: int | None
 
 
-ListedEntry = tuple[bytes, int, int | None, int | None, str | None]
-"""Identity, state, subscriber id, status and message of an entry."""
+EntryValues = tuple[bytes, int, int | None, int | None, str | None]
+"""The values of an entry that a reconciliation needs: identity, state, subscriber id, status and message."""
 
 MAX_RUN_KEY = 2**31 - 1
 """A key that is larger than the key of every run."""
@@ -267,7 +267,7 @@ class Ledger:
         parameters = {"base": base.key, "job": make_storable(job), **self._range}
         return [bytes(identity) for (identity,) in self.connection.execute(_FIND_OPT_OUTS, parameters)]
 
-    def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
+    def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[EntryValues]:
         """Return at most `max_count` entries of the base whose identities are values of `field`, in the order of
         identities. Begin after `after_identity`, or at the first identity if `after_identity` is b""."""
         field_number = IDENTITY_FIELD_NUMBERS[field]

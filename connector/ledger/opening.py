@@ -34,7 +34,14 @@ from connector.ledger.postgres import (
     open_session,
 )
 from connector.ledger.records import read_largest_lag, read_last_rate_limit
-from connector.ledger.schema import create_or_check_tables, create_tables, email_meta, emails_metadata, has_emails, meta
+from connector.ledger.schema import (
+    create_or_check_tables,
+    create_tables,
+    email_meta,
+    emails_metadata,
+    has_email_tables,
+    meta,
+)
 from connector.ledger.sqlite import find_emails_file, hold_campaign_file, open_emails_file, open_file, resolve_file
 from connector.ledger.store import Store, build_missing_ledger_error, translate_errors
 from connector.pace.pace import Pace
@@ -99,7 +106,8 @@ def wrap_connection(connection: Connection, name: str, *, may_create: bool = Tru
 
 # The email log. Several processes can open the log at the same time, without a lock
 
-_EMAIL_TABLES = (email_meta.name, meta.name)  # the email log is in the schema of the first of these tables that exists
+# The email log is in the schema of the first of these tables that exists.
+_EMAIL_MARKER_TABLES = (email_meta.name, meta.name)
 # The number of the advisory lock that a process holds while the process creates the tables of emails.
 _CREATION_LOCK_KEY = compute_key("", b"connector emails")
 
@@ -144,13 +152,13 @@ def _open_email_log(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
             email_log = EmailLog(Store(connection, str(emails_path)), hold_campaign)
         else:
             ledger_name = format_ledger_location(location)
-            connection, schema = stack.enter_context(open_session(location, _EMAIL_TABLES))
+            connection, schema = stack.enter_context(open_session(location, _EMAIL_MARKER_TABLES))
             email_log = EmailLog(Store(connection, ledger_name), build_campaign_lock(connection, schema, ledger_name))
         with email_log.transaction():  # if two processes create the tables, the second process finds them
             if may_create and not email_log.store.is_file:
                 # In SQLite, the transaction alone blocks other processes.
                 connection.execute(LOCK_TRANSACTION, {"key": _CREATION_LOCK_KEY})
-            has_tables = has_emails(connection, email_log.name)
+            has_tables = has_email_tables(connection, email_log.name)
             if may_create and not has_tables:
                 create_tables(connection, email_log.name, emails_metadata, email_meta)
         yield email_log if has_tables or may_create else None

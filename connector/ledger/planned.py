@@ -19,9 +19,9 @@ from sqlalchemy import Table, insert, select, text
 from connector.databases import format_ledger_location, parse_ledger_location
 from connector.fields import fold_base_name
 from connector.ledger import schema
-from connector.ledger.entries import MAX_RUN_KEY, ConfirmedEntry, Entry, Ledger, ListedEntry
+from connector.ledger.entries import MAX_RUN_KEY, ConfirmedEntry, Entry, EntryValues, Ledger
 from connector.ledger.opening import connect_file, read_ledger, wrap_connection
-from connector.ledger.records import LIST_SIZE_PREFIX, list_bases
+from connector.ledger.records import SUPPRESSION_SIZE_PREFIX, list_bases
 from connector.ledger.store import Base, BatchStatement, Store, build_missing_ledger_error, make_storable
 from connector.states import ENTRY_STATE_MACHINE, Event, State
 
@@ -113,7 +113,7 @@ class PlannedLedger(Ledger):
             self._copy_entries(base, self._read_real_ledger(Ledger.find_opt_outs, real_base, job))
         return super().find_opt_outs(base, job)
 
-    def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[ListedEntry]:
+    def list_entries(self, base: Base, field: str, after_identity: bytes, max_count: int) -> list[EntryValues]:
         """Return the next entries of the real ledger in the order of identities, as `Ledger.list_entries` does."""
         entry_lists = [
             self._read_real_ledger(Ledger.list_entries, real_base, field, after_identity, max_count)
@@ -198,7 +198,7 @@ def _read_rows_to_copy(ledger: Ledger, account: str) -> dict[Table, list[dict[st
         schema.run: select(schema.run),
         schema.account: select(schema.account),
         schema.source_cursor: select(schema.source_cursor),
-        schema.meta: select(schema.meta).where(schema.meta.c.name.startswith(LIST_SIZE_PREFIX)),
+        schema.meta: select(schema.meta).where(schema.meta.c.name.startswith(SUPPRESSION_SIZE_PREFIX)),
         schema.problem: select(schema.problem).where(schema.problem.c.account == account),
         base: select(base).where(base.c.account == account),
         entry: select(entry).where(text(schema.IS_UNFINISHED_SQL), entry.c.base_key.in_(base_keys)),

@@ -60,7 +60,7 @@ from connector.shards import Shard
 
 _APPLICATION_PREFIX = "connector: "
 
-_LEDGER_TABLES = ("meta",)
+_LEDGER_MARKER_TABLES = ("meta",)  # the ledger is in the schema that has this table
 
 _FIND_SCHEMA = text(
     "SELECT coalesce((SELECT nspname FROM unnest(CAST(:tables AS text[])) WITH ORDINALITY AS sought (name, rank) "
@@ -101,16 +101,16 @@ _FIND_HOLDER = text(
 
 
 @contextmanager
-def open_session(url: URL, tables: Sequence[str] = _LEDGER_TABLES) -> Iterator[tuple[Connection, str]]:
+def open_session(url: URL, marker_tables: Sequence[str] = _LEDGER_MARKER_TABLES) -> Iterator[tuple[Connection, str]]:
     """Yield a connection without a lock, and the only schema that the connection uses. This is the schema of the first
-    of the `tables` that exists, or the schema in which the tables will be created. Raises LedgerError if the server
-    cannot be used, and ConfigurationError if no driver is installed."""
+    of the `marker_tables` that exists, or the schema in which the tables will be created. Raises LedgerError if the
+    server cannot be used, and ConfigurationError if no driver is installed."""
     ledger_name = format_ledger_location(url)
     with closing(_connect_to_server(url, ledger_name)) as connection:
         with translate_errors(ledger_name), connection.begin():
             for setting in _SESSION_SETTINGS:
                 connection.exec_driver_sql(setting)
-            schema = _limit_to_schema(connection, ledger_name, tables)
+            schema = _limit_to_schema(connection, ledger_name, marker_tables)
         yield connection, schema
 
 
@@ -122,7 +122,7 @@ def connect_for_reading(url: URL) -> Iterator[Connection]:
     with closing(_connect_to_server(url, ledger_name)) as connection:
         connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
         with translate_errors(ledger_name), connection.begin():
-            _limit_to_schema(connection, ledger_name, _LEDGER_TABLES)
+            _limit_to_schema(connection, ledger_name, _LEDGER_MARKER_TABLES)
             yield connection
 
 
@@ -146,9 +146,9 @@ def _connect_to_server(url: URL, name: str) -> Connection:
         raise build_error(name, mask_secrets(describe_error(error), url)) from None
 
 
-def _limit_to_schema(connection: Connection, name: str, tables: Sequence[str]) -> str:
+def _limit_to_schema(connection: Connection, name: str, marker_tables: Sequence[str]) -> str:
     """Limit the session to one schema, because the lock is for one schema. Return the schema."""
-    schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(tables)}).one()
+    schema, encoding = connection.execute(_FIND_SCHEMA, {"tables": list(marker_tables)}).one()
     if schema is None:
         raise LedgerError(f"the ledger {name} has no schema: create a schema that is in the user's search_path")
     if encoding != "UTF8":

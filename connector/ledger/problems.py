@@ -35,7 +35,7 @@ class SeenProblem(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class ProblemGroup:
     """A group of open problems that share the job, the kind, the field, and the run that has seen them last (`run_id`).
     `first_seen` and `last_seen` are the first and the last time that a run has seen a problem of the group (Unix
     seconds)."""
@@ -97,9 +97,9 @@ def end_problems_of_job(connection: Connection, job: str) -> int:
     return connection.execute(_DELETE_PROBLEMS_OF_JOB, {"job": make_storable(job)}).rowcount
 
 
-def read_backlog(connection: Connection) -> list[Backlog]:
+def read_problem_groups(connection: Connection) -> list[ProblemGroup]:
     """Return the open problems of all jobs, by job, run, kind and field. The latest run of a job comes first."""
-    return [Backlog(*row) for row in connection.execute(_READ_BACKLOG)]
+    return [ProblemGroup(*row) for row in connection.execute(_READ_PROBLEM_GROUPS)]
 
 
 def find_identity_problems(connection: Connection, identities: Sequence[bytes]) -> list[dict[str, Any]]:
@@ -140,7 +140,7 @@ _DELETE_SETTLED_PROBLEMS = text(
     f"DELETE FROM problem WHERE kind IN ('rejected', 'held', 'unknown') AND EXISTS ({_JOIN_ENTRIES_SQL} = :confirmed) "
     f"AND NOT EXISTS ({_JOIN_ENTRIES_SQL} <> :confirmed)"
 )
-_READ_BACKLOG = text(
+_READ_PROBLEM_GROUPS = text(
     "SELECT account, job, kind, field, count(*), min(first_seen), max(last_seen), run_id FROM problem "
     "GROUP BY account, job, kind, field, run_id ORDER BY account, job, run_id DESC, count(*) DESC, kind, field"
 )

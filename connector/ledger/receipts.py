@@ -22,7 +22,8 @@ class ReceiptKind(StrEnum):
 
     SENT = "sent"  # this run has sent the create, or was about to send the create
     KNOWN = "known"  # an earlier run sent the create, and this run has read the row or looked up the subscriber
-    CREATED = "created"  # the service refused the create of this run, but the list shows the new subscriber
+    # The service refused or did not answer the create of this run, but the list shows the new subscriber.
+    PROVED_CREATED = "created"
     EXISTED = "existed"  # the subscriber existed, or may have existed, before the create
     CHANGED = "changed"  # the row differs from the subscriber in the service
 
@@ -140,8 +141,10 @@ def _build_receipt(
         return Receipt(identity_text, "changed", subscriber_id, evidence or "ledger", receipt_message)
     entry_state = State(state)
     match entry_state:
-        case State.CONFIRMED if confirmation_number == CONFIRMATION_NUMBERS["found"] and kind != ReceiptKind.CREATED:
-            # The connector may not have created the subscriber.
+        case State.CONFIRMED if (
+            confirmation_number == CONFIRMATION_NUMBERS["found"] and kind != ReceiptKind.PROVED_CREATED
+        ):
+            # Another program may have created the subscriber.
             return Receipt(identity_text, "exists", subscriber_id, "lookup", None)
         case State.CONFIRMED:
             created_evidence = "answer" if confirmation_number == CONFIRMATION_NUMBERS["created"] else "lookup"

@@ -17,11 +17,10 @@ from connector.pace.rate import FoundLimit
 from connector.states import State, find_traits, list_states_sql
 from connector.subscribers.identity import Suppression
 
-LIST_SIZE_PREFIX = "list "
-"""The prefix of some keys in the tables `meta` and `email_meta`. The value of such a key is the size of a suppression
-list."""
+SUPPRESSION_SIZE_PREFIX = "list "
+"""The prefix of the keys under which the tables `meta` and `email_meta` have the sizes of suppression lists."""
 
-# Bases. The ledger records the Id of a base that was known only by its name when the service shows the Id
+# Bases. A base may be known only by its name. As soon as the service shows the Id of the base, the ledger records it
 
 
 def find_or_add_base(connection: Connection, account: str, service_id: int | None, name: str | None) -> Base:
@@ -140,18 +139,19 @@ def start_run(
     started_at: float,
     suppressing_job: str | None = None,
     *,
-    is_holding: bool = False,
+    holds_absent_creates: bool = False,
     account: str | None = None,
 ) -> int:
     """Record the beginning of a run at `started_at` (Unix seconds), and return the key of the run.
 
     `suppressing_job` is the name of the job if the job has a suppression list. Before a create of this run is sent
-    again, this list must be read again. `is_holding` means that an unknown create of this run is sent again only if a
-    person decides so (on_unknown: hold). `account` is the account of the run.
+    again, this list must be read again. With `holds_absent_creates` (on_unknown: hold), an unknown create of this run
+    that is proved absent is sent again only if a person decides so. `account` is the account of the run.
     """
     texts = {"run_id": run_id, "job": job, "command": command, "suppressed_by": suppressing_job, "account": account}
-    parameters = {name: make_storable_or_none(value) for name, value in texts.items()}
-    return int(connection.execute(_START_RUN, {**parameters, "at": started_at, "is_holding": is_holding}).scalar_one())
+    storable_texts = {name: make_storable_or_none(value) for name, value in texts.items()}
+    parameters = {**storable_texts, "at": started_at, "is_holding": holds_absent_creates}
+    return int(connection.execute(_START_RUN, parameters).scalar_one())
 
 
 def finish_run(
@@ -185,26 +185,26 @@ def find_source_row_count(connection: Connection, account: str, job: str, comman
     return connection.execute(_FIND_SOURCE_ROW_COUNT, parameters).scalar_one_or_none()
 
 
-def read_list_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> int | None:
+def read_suppression_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> int | None:
     """Return the number of entries of the job's suppression list in the last run, or None. `table` is the ledger's
     `meta`, or `email_meta` for a job that sends emails."""
-    query = select(table.c.value).where(table.c.name == _format_list_size_name(account, suppression))
+    query = select(table.c.value).where(table.c.name == _format_suppression_size_key(account, suppression))
     size_text = connection.execute(query).scalar_one_or_none()
     return None if size_text is None else int(size_text)
 
 
-def record_list_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> None:
-    """Record the number of entries of the job's suppression list, as `read_list_size` reads it."""
+def record_suppression_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> None:
+    """Record the number of entries of the job's suppression list for `read_suppression_size`."""
     statement_sql = f"INSERT INTO {table.name} (name, value) VALUES (:name, :size) ON CONFLICT (name) DO UPDATE SET "
-    parameters = {"name": _format_list_size_name(account, suppression), "size": str(suppression.size)}
+    parameters = {"name": _format_suppression_size_key(account, suppression), "size": str(suppression.size)}
     connection.execute(text(statement_sql + "value = excluded.value"), parameters)
 
 
-def _format_list_size_name(account: str, suppression: Suppression) -> str:
+def _format_suppression_size_key(account: str, suppression: Suppression) -> str:
     """Return the key under which the size of this suppression list is stored. Each account, job and identity field has
     its own key."""
     key = "\0".join((account, suppression.job, suppression.field)).encode("utf-8", "backslashreplace")
-    return LIST_SIZE_PREFIX + blake2b(key, digest_size=16).hexdigest()
+    return SUPPRESSION_SIZE_PREFIX + blake2b(key, digest_size=16).hexdigest()
 
 
 def find_job_of_run(connection: Connection, run_id: str) -> str | None:

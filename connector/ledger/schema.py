@@ -109,8 +109,8 @@ entry = Table(
     Column("message", Text),  # message of a refusal; if the state is HELD, the answer
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("run_key", Integer, ForeignKey(run.c.run_key)),
-    # The fingerprint of a row that was reported as changed.
-    # If the state is REJECTED: the fingerprint of the row when a later run looked the subscriber up.
+    # If the state is CONFIRMED: the fingerprint of the row that a run reported as changed, and the time of the report.
+    # If the state is REJECTED: the fingerprint of the row at a later look-up, and the time of this look-up.
     Column("reported", LargeBinary(FINGERPRINT_BYTES)),
     Column("reported_at", Float),  # Unix seconds
     Column("altered", Text),  # names of the fields that the service altered, separated by blanks
@@ -236,7 +236,7 @@ email = Table(
     emails_metadata,
     Column("email_key", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
     Column("campaign_key", Integer, ForeignKey(campaign.c.campaign_key)),  # null: a single email, which 0.2.0 recorded
-    Column("account", Text),  # account of a single email; other emails have the account of their campaign
+    Column("account", Text),  # account of a single email of 0.2.0; null: the account of the campaign
     Column("recipient", LargeBinary(IDENTITY_BYTES)),  # the digest of the normalised address
     Column("state", SmallInteger, nullable=False),
     Column("address", Text),  # the address as a text, while a person may need it
@@ -317,9 +317,9 @@ def _create_indexes(connection: Connection) -> None:
         connection.execute(create_index)
 
 
-def has_emails(connection: Connection, ledger_name: str) -> bool:
-    """Return whether there are tables of emails. Call this function inside a transaction. Raises the errors of
-    `check_version`."""
+def has_email_tables(connection: Connection, ledger_name: str) -> bool:
+    """Return whether the database has the tables of emails. Call this function inside a transaction. Raises the errors
+    of `check_version`."""
     if not inspect(connection).has_table(email_meta.name):
         return False
     check_version(connection, ledger_name, email_meta)
@@ -389,9 +389,9 @@ def create_tables(connection: Connection, name: str, metadata: MetaData, meta: T
     application. On a server, other applications may share the schema, so only tables with the names of the ledger's
     tables are refused.
     """
-    conflicting_table_names = set(inspect(connection).get_table_names())
-    if connection.dialect.name != "sqlite":
-        conflicting_table_names &= set(metadata.tables)  # a database on a server may be shared, but a file may not
+    existing_table_names = set(inspect(connection).get_table_names())
+    is_file = connection.dialect.name == "sqlite"
+    conflicting_table_names = existing_table_names if is_file else existing_table_names & set(metadata.tables)
     if conflicting_table_names:
         raise LedgerError(
             f"{name}: there is no ledger, but there are tables of another program "

@@ -32,11 +32,11 @@ from connector.driver_errors import describe_error
 from connector.errors import LedgerError, LockedError, MissingLedgerError
 
 # Maximum number of values in a statement (SQLite allows 32,766, but longer statements are not faster).
-_MAX_VALUES = 1800
-_MAX_ROWS = 512
+_MAX_VALUES_PER_STATEMENT = 1800
+_MAX_ROWS_PER_STATEMENT = 512
 """The maximum number of rows of a statement in PostgreSQL, a power of two. For far more rows, PostgreSQL would read the
 whole table."""
-_SHARED_NAME_PATTERN = re.compile(r":(\w+)")
+_SHARED_VALUE_NAME = re.compile(r":(\w+)")  # the place of a shared value in the SQL of a `BatchStatement`
 
 _POLL_S = 0.2  # seconds between two tries to get a lock
 
@@ -261,7 +261,9 @@ def _build_database_calls(
 ) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """Split the rows into calls, and yield the SQL and the values of each call."""
     is_sqlite = connection.dialect.name == "sqlite"
-    max_rows = _MAX_VALUES // len(statement.column_types_text.split()) if is_sqlite else _MAX_ROWS
+    max_rows = (
+        _MAX_VALUES_PER_STATEMENT // len(statement.column_types_text.split()) if is_sqlite else _MAX_ROWS_PER_STATEMENT
+    )
     first_index = 0
     while first_index < len(rows):
         row_count = min(max_rows, len(rows) - first_index)
@@ -305,14 +307,14 @@ def _render_arrays(statement: BatchStatement) -> _RenderedSql:
 def _render_sql(statement: BatchStatement, placeholder: str, items_sql: str) -> _RenderedSql:
     sql_before_items, sql_after_items = statement.sql.split("{item}")
     sql = (
-        _SHARED_NAME_PATTERN.sub(placeholder, sql_before_items)
+        _SHARED_VALUE_NAME.sub(placeholder, sql_before_items)
         + items_sql
-        + _SHARED_NAME_PATTERN.sub(placeholder, sql_after_items)
+        + _SHARED_VALUE_NAME.sub(placeholder, sql_after_items)
     )
     return (
         sql,
-        tuple(_SHARED_NAME_PATTERN.findall(sql_before_items)),
-        tuple(_SHARED_NAME_PATTERN.findall(sql_after_items)),
+        tuple(_SHARED_VALUE_NAME.findall(sql_before_items)),
+        tuple(_SHARED_VALUE_NAME.findall(sql_after_items)),
     )
 
 

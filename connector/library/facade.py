@@ -302,8 +302,8 @@ class Connector:
 
     @contextmanager
     def _record_failed_start(self, command: str, job: _JobFile, *, is_planned: bool = False) -> Iterator[None]:
-        """If the context ends with an error, record for the command `status` that the job did not run, and send the
-        job's alert."""
+        """If the context ends with an error, record that the job did not run, and send the job's alert. The command
+        `connector status` shows the record."""
         try:
             yield
         except ConnectorError as error:

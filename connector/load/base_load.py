@@ -56,7 +56,7 @@ class ClassifiedChunk:
     planned_chunk: PlannedChunk
     state_by_row_index: dict[int, State]  # the state of the entry of each row to create
     held_or_rejected_entry_by_row_index: dict[int, Entry]
-    is_outdated: bool = False  # whether a later look-up may have found subscribers of these rows
+    is_outdated: bool = False  # whether a look-up or a create may have changed the entries of these rows meanwhile
 
 
 class Loader:

@@ -264,14 +264,14 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
     return last_sentinel
 
 
-def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_count: int) -> tuple[str, bool]:
+def describe_unlisted_create(session: Session, unlisted_create: Sentinel, created_count: int) -> tuple[str, bool]:
     """Return a message that the list lacks the last new subscriber, and whether a person must look at the service. A
     person must look if the largest lag on record has passed.
     """
-    age_s = session.clock.monotonic() - last_sentinel.confirmed_at
+    age_s = session.clock.monotonic() - unlisted_create.confirmed_at
     first_sentence = (
         f"The service answered {count(created_count, 'create')} with an Id, and the list does not show the last new "
-        f"subscriber (Id {last_sentinel.subscriber_id}) {age_s:.0f} s after that answer."
+        f"subscriber (Id {unlisted_create.subscriber_id}) {age_s:.0f} s after that answer."
     )
     if age_s < session.access.state.largest_lag_s:
         last_sentence = (
@@ -281,7 +281,7 @@ def describe_unlisted_create(session: Session, last_sentinel: Sentinel, created_
     message = (
         f"{first_sentence} So only the answers show that these subscribers exist. "
         "The list may lag, the service may hide new subscribers until they confirm (double opt-in), or the service "
-        f"does not store the subscribers. Look for subscriber {last_sentinel.subscriber_id} in the service. If the "
+        f"does not store the subscribers. Look for subscriber {unlisted_create.subscriber_id} in the service. If the "
         "list lags, set load.quiet_period longer than the lag"
     )
     return message, True

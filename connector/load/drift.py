@@ -363,7 +363,7 @@ class _Comparison:
             return
         record_receipt = partial(waiting_row.ledger_writer.record_receipt, row.identity, row.identity_text)
         if comparison_result == _EQUAL and waiting_row.reason is CompareReason.LIMITED:
-            record_receipt(ReceiptKind.CREATED)
+            record_receipt(ReceiptKind.PROVED_CREATED)
             tally.report_created_row(lambda: row.source, row.values, row.omission)
         elif comparison_result == _EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)

@@ -447,7 +447,7 @@ class Outcomes:
         """Report a row whose subscriber exists. With `is_of_this_run`, the row counts as created. Otherwise the row
         waits for a comparison if there is a reason for a comparison, and counts as existing if not."""
         if is_of_this_run:
-            self._session.ledger_writer.record_receipt(row.identity, row.identity_text, ReceiptKind.CREATED)
+            self._session.ledger_writer.record_receipt(row.identity, row.identity_text, ReceiptKind.PROVED_CREATED)
             self._report_created_row(row)
         elif compare_reason is not None:
             self._session.waiting_rows.add(self._session.ledger_writer, [(row, compare_reason)])

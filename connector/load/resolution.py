@@ -411,8 +411,9 @@ class Settler:
         if session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
             return Event.REFUSED
         # If an earlier run had `on_unknown: hold`, its creates are held, unless a person wants to send them again.
-        is_holding = session.policy.on_unknown == "hold" or (bool(entry.is_holding) and not self._resends_held_entries)
-        if is_holding and not unresolved_create.is_refused:
+        is_held_by_earlier_run = bool(entry.holds_absent_creates) and not self._resends_held_entries
+        holds_entry = session.policy.on_unknown == "hold" or is_held_by_earlier_run
+        if holds_entry and not unresolved_create.is_refused:
             return Event.HELD
         if unresolved_create.has_no_remaining_attempt:
             return Event.HELD if unresolved_create.status is None else Event.REFUSED

@@ -26,7 +26,7 @@ from connector.errors import (
 )
 from connector.ledger.emails import Campaign, EmailLog
 from connector.ledger.opening import open_email_log, open_existing_email_log, start_pace
-from connector.ledger.records import read_list_size, record_list_size
+from connector.ledger.records import read_suppression_size, record_suppression_size
 from connector.ledger.schema import email_meta
 from connector.mail.campaign import (
     Addressee,
@@ -202,9 +202,9 @@ def _check_suppression_size(email_log: EmailLog, plan: MailPlan, mail_check: Mai
     if suppression is None:
         return
     with email_log.transaction():
-        suppression.refuse_shrunk_list(read_list_size(email_log.connection, email_meta, account, suppression))
+        suppression.refuse_shrunk_list(read_suppression_size(email_log.connection, email_meta, account, suppression))
         if records_size:
-            record_list_size(email_log.connection, email_meta, account, suppression)
+            record_suppression_size(email_log.connection, email_meta, account, suppression)
 
 
 async def _check_in_thread(run: _Run, mail_rows: MailRows) -> None:

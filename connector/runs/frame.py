@@ -22,9 +22,9 @@ from connector.ledger.records import (
     end_dead_runs,
     finish_run,
     read_last_rate_limit,
-    read_list_size,
-    record_list_size,
+    read_suppression_size,
     record_rate_limit,
+    record_suppression_size,
     start_run,
 )
 from connector.ledger.schema import meta
@@ -270,10 +270,12 @@ class Run:
         suppression, messages = await asyncio.to_thread(read_suppression_list, self.stop.event.is_set)
         account = self.setup.plan.settings.account
         previous_size = await self.ledger_queue.execute(
-            lambda ledger: read_list_size(ledger.connection, meta, account, suppression)
+            lambda ledger: read_suppression_size(ledger.connection, meta, account, suppression)
         )
         suppression.refuse_shrunk_list(previous_size)
-        await self.ledger_queue.execute(lambda ledger: record_list_size(ledger.connection, meta, account, suppression))
+        await self.ledger_queue.execute(
+            lambda ledger: record_suppression_size(ledger.connection, meta, account, suppression)
+        )
         self.report.messages += messages
         self.suppression = suppression
         return suppression
@@ -424,7 +426,7 @@ def _record_start(ledger: Ledger, setup: RunSetup, report: Report, clock: Clock)
             report.command,
             report.started_at.timestamp(),
             suppressing_job,
-            is_holding=plan.policy.on_unknown == "hold",
+            holds_absent_creates=plan.policy.on_unknown == "hold",
             account=plan.settings.account,
         )
         if ledger.store.lease is not None:

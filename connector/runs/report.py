@@ -274,8 +274,8 @@ def build_run_record(report: Report) -> dict[str, Any]:
 def record_report(
     report: Report, state_dir: Path, retention_s: float, now: Callable[[], datetime]
 ) -> AbstractContextManager[bool]:
-    """Return a context for the whole run, which records the run for the command `status`: first the start of the run,
-    and at the end its report. The context yields True if the record of the start is on disk."""
+    """Return a context for the whole run, which records the start of the run, and at the end its report. The command
+    `connector status` shows the record. The context yields True if the record of the start is on disk."""
     begin_keys = ("run_id", "job", "command", "started_at", "account", "settings")
     begin_values = {key: report.as_json()[key] for key in begin_keys}
     return record_run(state_dir, begin_values, partial(build_run_record, report), now, retention_s)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypedDict, assert_never
 from connector.clock import format_timestamp
 from connector.errors import ConfigurationError, LedgerError
 from connector.ledger.opening import count_open_entries, read_ledger
-from connector.ledger.problems import read_backlog
+from connector.ledger.problems import read_problem_groups
 from connector.runs.run_log import list_runs
 from connector.settings import StateLocation
 from connector.states import State
@@ -112,9 +112,9 @@ def _read_open_work(
     report: StatusReport = {"status": "ok", "runs": [], "open_entries": [], "problems": [], "next": []}
     try:
         open_entry_counts = count_open_entries(location.ledger_url)
-        backlog = None
+        problem_groups = None
         if run_id is None:
-            backlog = read_ledger(location.ledger_url, lambda ledger: read_backlog(ledger.connection))
+            problem_groups = read_ledger(location.ledger_url, lambda ledger: read_problem_groups(ledger.connection))
     except LedgerError as error:
         reason = f"Open creates and problems are not known, because the ledger cannot be read: {error}"
         return {**report, "status": "aborted", "next": [reason, *advise_on_runs(selected_runs, [], runs)]}
@@ -141,7 +141,7 @@ def _read_open_work(
             "last_seen": format_timestamp(group.last_seen),
             "run_id": group.run_id,
         }
-        for group in backlog or ()
+        for group in problem_groups or ()
         if job in (None, group.job)
     ]
     report["next"] = list(advise_on_runs(selected_runs, report["open_entries"], runs, report["problems"]))

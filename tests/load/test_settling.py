@@ -287,7 +287,7 @@ def test_a_create_of_a_run_with_on_unknown_hold_is_not_sent_again_in_a_later_run
     observed_settler: ObservedSettler,
 ) -> None:
     with observed_settler.ledger.transaction() as connection:
-        run_key = start_run(connection, "holding", "job", "import", 0.0, is_holding=True)
+        run_key = start_run(connection, "holding", "job", "import", 0.0, holds_absent_creates=True)
         observed_settler.ledger.mark_absent(
             observed_settler.base, run_key, [Intent(ANN_IDENTITY, b"f" * 8, observed_settler.body)]
         )

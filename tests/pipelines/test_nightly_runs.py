@@ -123,4 +123,4 @@ def pop_verified_alerts(webhook: WebhookReceiver, run_started_at: datetime) -> l
 
 def count_open_problems(connector: Connector) -> int:
     """Return the number of open problems, as `status` has them."""
-    return sum(backlog["problems"] for backlog in connector.run_json("status").report["problems"])
+    return sum(group["problems"] for group in connector.run_json("status").report["problems"])

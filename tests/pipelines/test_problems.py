@@ -29,7 +29,7 @@ def read_problem_counts(result: CommandResult) -> tuple[int, int, int]:
     return result.exit_code, problems["new"], problems["open"]
 
 
-def read_backlog(connector: Connector) -> dict[tuple[str, str, str], int]:
+def read_problem_group_counts(connector: Connector) -> dict[tuple[str, str, str], int]:
     """Return the numbers of open problems by job, kind and field, as `status` has them."""
     status = connector.run_json("status").report
     return {(problem["job"], problem["kind"], problem["field"]): problem["problems"] for problem in status["problems"]}
@@ -43,11 +43,11 @@ def test_a_row_is_a_problem_until_a_run_reads_the_row_without_a_fault(connector:
         sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS),
     ]
     assert [read_problem_counts(result) for result in results] == [(0, 0, 0), (1, 1, 1), (1, 0, 1), (1, 1, 2)]
-    assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1, ("crm", "invalid", "email"): 1}
+    assert read_problem_group_counts(connector) == {("crm", "invalid", "birthday"): 1, ("crm", "invalid", "email"): 1}
     assert results[-1].report["problems"]["kinds"] == {"invalid": {"new": 1, "open": 2}}
     corrected_result = sync_lines(connector, VALID_ROW, "bob@x.org,Bob,", ROW_WITHOUT_ADDRESS)
     assert read_problem_counts(corrected_result) == (1, 0, 1)
-    assert read_backlog(connector) == {("crm", "invalid", "email"): 1}
+    assert read_problem_group_counts(connector) == {("crm", "invalid", "email"): 1}
 
 
 def test_a_known_problem_does_not_fail_a_run_with_the_key_fail_on(connector: Connector) -> None:
@@ -86,7 +86,7 @@ def test_an_incremental_run_ends_only_problems_whose_rows_it_reads(connector: Co
     assert read_problem_counts(run(*first_rows)) == (1, 2, 2)
     assert read_problem_counts(run(("dee@x.org", right_date, 4))) == (0, 0, 2)
     assert read_problem_counts(run(("bob@x.org", right_date, 5))) == (0, 0, 1)
-    assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
+    assert read_problem_group_counts(connector) == {("crm", "invalid", "birthday"): 1}
     connector.crm.run("DELETE FROM people WHERE mail = 'cy@x.org'")
     assert read_problem_counts(run(options=("--full",))) == (0, 0, 0)
 
@@ -101,7 +101,7 @@ def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connect
     if not has_job:
         options = ["--base-id", "7", "--active", "--map", "email=mail", "--map", "birthday=born"]
     result = connector.run_json("import", corrected_path, *options).expect(1, read=2, created=1, invalid=1)
-    assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
+    assert read_problem_group_counts(connector) == {("crm", "invalid", "birthday"): 1}
     if has_job:
         assert read_problem_counts(result) == (1, 0, 1)
 
@@ -109,7 +109,7 @@ def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connect
 def test_an_import_without_a_job_keeps_no_problems(connector: Connector) -> None:
     path = connector.write_people("email", "ann@x.org", "bob")
     assert [read_problem_counts(connector.import_file(path)) for _ in range(2)] == [(1, 1, 1), (1, 1, 1)]
-    assert read_backlog(connector) == {}
+    assert read_problem_group_counts(connector) == {}
 
 
 def test_a_plan_and_a_run_that_ends_early_change_no_problem(connector: Connector) -> None:
@@ -120,18 +120,18 @@ def test_a_plan_and_a_run_that_ends_early_change_no_problem(connector: Connector
     assert read_problem_counts(plan_result) == (1, 1, 1)
     guard_line = "guard: {max_shrink: 100%, max_creates: 0}"
     assert sync_lines(connector, "eve@x.org,Eve,", ROW_WITHOUT_ADDRESS, job_line=guard_line).exit_code == 3
-    assert read_backlog(connector) == {("crm", "invalid", "birthday"): 1}
+    assert read_problem_group_counts(connector) == {("crm", "invalid", "birthday"): 1}
 
 
 def test_a_refused_row_is_a_problem_until_a_retry_creates_it(connector: Connector) -> None:
     connector.sandbox.switch(required="Phone", error_status=422)
     assert [read_problem_counts(sync_lines(connector, VALID_ROW)) for _ in range(2)] == [(1, 1, 1), (1, 0, 1)]
-    assert read_backlog(connector) == {("crm", "rejected", ""): 1}
+    assert read_problem_group_counts(connector) == {("crm", "rejected", ""): 1}
     steps = connector.run_json("status").report["next"]
     assert any(step.endswith(f"connector retry --rejected --job {connector.folder}/job.yaml") for step in steps)
     connector.sandbox.switch(required="")
     connector.run_json("retry", "--rejected", "--quiet-period", "200ms").expect_rows(read=1, created=1)
-    assert read_backlog(connector) == {}
+    assert read_problem_group_counts(connector) == {}
 
 
 def test_an_opt_out_is_a_problem_until_the_source_or_the_service_changes(connector: Connector) -> None:
@@ -159,7 +159,7 @@ def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
     connector.sandbox.switch(required="Phone", error_status=422)
     sync_lines(connector, VALID_ROW)
     connector.run("forget", "ann@x.org")
-    assert read_backlog(connector) == {}
+    assert read_problem_group_counts(connector) == {}
 
 
 def test_the_command_that_status_shows_ends_the_problems_of_a_removed_job(connector: Connector) -> None:
@@ -168,14 +168,14 @@ def test_the_command_that_status_shows_ends_the_problems_of_a_removed_job(connec
     sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, job_line=receipts_line)
     connector.write_people("mail,name,born", VALID_ROW, ROW_WITHOUT_ADDRESS)
     connector.sync(write_job(connector, job="shop"))
-    assert set(read_backlog(connector)) == {("crm", "invalid", "birthday"), ("shop", "invalid", "email")}
+    assert set(read_problem_group_counts(connector)) == {("crm", "invalid", "birthday"), ("shop", "invalid", "email")}
     (connector.folder / "job.yaml").unlink()
     steps = connector.run_json("status").report["next"]
     commands = [step.rpartition(": ")[2] for step in steps if "If you removed the job" in step]
     assert commands == ["connector prune --removed-job crm", "connector prune --removed-job shop"]
     prune_result = connector.run_json(*commands[0].split()[1:])
     assert prune_result.report["messages"][0] == "1 open problem and 1 receipt of the job crm deleted"
-    assert set(read_backlog(connector)) == {("shop", "invalid", "email")}
+    assert set(read_problem_group_counts(connector)) == {("shop", "invalid", "email")}
     assert "0 open problems" in connector.run(*commands[0].split()[1:]).stderr
     connector.run(*commands[1].split()[1:])
     assert connector.run_json("status").report["next"] == [], "no command with the removed file works"

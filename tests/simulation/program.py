@@ -214,9 +214,15 @@ class Program:
             base = find_or_add_base(connection, _ACCOUNT, base_id, base_name)
             suppressing_job = None if suppression is None else suppression.job
             unix_s = self.timeline.read_unix_s()
-            is_holding = policy.on_unknown == "hold"
+            holds_absent_creates = policy.on_unknown == "hold"
             run_key = start_run(
-                connection, f"run-{self.run_number}", JOB, "sync", unix_s, suppressing_job, is_holding=is_holding
+                connection,
+                f"run-{self.run_number}",
+                JOB,
+                "sync",
+                unix_s,
+                suppressing_job,
+                holds_absent_creates=holds_absent_creates,
             )
         access = ListAccess(
             self.stop_request,

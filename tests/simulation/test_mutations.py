@@ -120,7 +120,7 @@ MUTATIONS = (
     ),
     Mutation(
         "4.6 on_unknown: hold is ignored",
-        (Edit(_RESOLUTION_FILE, "if is_holding and not unresolved_create.is_refused:", "if False:"),),
+        (Edit(_RESOLUTION_FILE, "if holds_entry and not unresolved_create.is_refused:", "if False:"),),
         first_seed=36,
     ),
     Mutation(
