@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import os
@@ -46,10 +47,11 @@ from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
+from connector.texts import agree, count
 from connector.warehouse.columns import add_run_columns, narrow_table, select_columns
 from connector.warehouse.destination import DEFAULT_MAX_SHRINK, Destination
 from connector.warehouse.opening import open_writer
-from connector.warehouse.runs import CommitUnknown, ExportRun, ExportStart, Mode, Writer
+from connector.warehouse.runs import INVALID, CommitUnknown, ExportRun, ExportStart, Mode, Writer
 
 if TYPE_CHECKING:
     from connector.ledger.entries import ConfirmedEntry, Ledger
@@ -188,15 +190,22 @@ class _StagedSweep:
     run_id: str
     exported_at: datetime
     row_count: int = 0
+    invalid_row_count: int = 0
+    invalid_fields: tuple[str, ...] = ()  # the keys of `_invalid` in the first row that has any
 
     def start_sweep(self, sweep_number: int) -> None:
         self.writer.start()
-        self.row_count = 0
+        self.row_count = self.invalid_row_count = 0
 
     def receive_rows(self, rows: pa.RecordBatch) -> None:
         table = add_run_columns(rows, run_id=self.run_id, exported_at=self.exported_at)
-        self.writer.add(narrow_table(table, self.schema))
-        self.row_count += len(rows)
+        table = narrow_table(table, self.schema)
+        self.writer.add(table)
+        self.row_count += len(table)
+        invalid_texts = table[INVALID]
+        if len(table) > invalid_texts.null_count:
+            self.invalid_row_count += len(table) - invalid_texts.null_count
+            self.invalid_fields = self.invalid_fields or tuple(json.loads(invalid_texts.drop_null()[0].as_py()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +342,13 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
         report.messages.append(describe_hidden_classes(certificate))
     if refusal_message:
         report.messages.append(refusal_message)
+    elif invalid_count := staged_sweep.invalid_row_count:
+        report.messages.append(
+            f"{count(invalid_count, 'row has a value', 'rows have values')} of a type that does not fit the column, "
+            f"for example in {', '.join(staged_sweep.invalid_fields)}. The column is empty in "
+            f"{agree(invalid_count, 'this row', 'these rows')}, and the column {INVALID} has the "
+            f"{agree(invalid_count, 'value', 'values')} as JSON."
+        )
     if shrink_message:
         return "aborted"
     return "ok" if certificate.is_complete and not refusal_message else "partial"

@@ -84,6 +84,14 @@ def test_a_parquet_file_has_the_run_and_the_certificate_in_its_metadata(filled_c
     assert pq.read_schema(filled_connector.folder / "out.parquet").names == expected_columns
 
 
+def test_the_report_names_values_that_do_not_fit_their_column(filled_connector: Connector) -> None:
+    assert filled_connector.run_json("export", "out.csv").report["messages"] == []
+    filled_connector.sandbox.switch(activity="letter")
+    (message,) = filled_connector.run_json("export", "out.csv").report["messages"]
+    assert message.startswith("20 rows have values of a type that does not fit the column, for example in is_active.")
+    assert filled_connector.run_json("export", "email.csv", "--columns", "email").report["messages"] == []
+
+
 def test_standard_output_gets_the_rows_and_stderr_the_report(filled_connector: Connector) -> None:
     result = filled_connector.run("export", "-", "--report", "report.json")
     (filled_connector.folder / "out.csv").write_text(result.stdout, encoding="utf-8")
