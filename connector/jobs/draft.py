@@ -87,7 +87,8 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     mapping = guess_mapping(columns)
     rule_by_field = dict(mapping.rules)
     if consent_columns := find_consent_columns(frame, mapping, ()):
-        rule_by_field["is_active"] = build_consent_rule(consent_columns[0])
+        mapped_columns = mapping.rules["is_active"].columns if "is_active" in mapping.rules else ()
+        rule_by_field["is_active"] = build_consent_rule(*mapped_columns, *consent_columns)
     guess_by_field = {
         name: _build_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()
     }
@@ -266,15 +267,17 @@ def _limit_confidence(guess: GuessedField) -> GuessedField:
 
 def _pick_samples(frame: pd.DataFrame, name: str, rule: ColumnRule) -> tuple[str, ...]:
     """Return a few different cells of the source. For a template, add the text that the template returns for the
-    cell."""
-    (column,) = rule.columns
-    cells = frame[column].dropna()
-    samples = cells[cells.str.strip() != ""].drop_duplicates().head(_MAX_SAMPLE_COUNT)
+    cells."""
+    rows = frame[list(rule.columns)].fillna("")
+    rows = rows[rows.apply(lambda cells: cells.str.strip()).ne("").any(axis="columns")]
+    samples = rows.drop_duplicates().head(_MAX_SAMPLE_COUNT)
+    sample_texts = [", ".join(filter(None, map(str, cells))) for cells in samples.itertuples(index=False)]
     if rule.template is None:
-        return tuple(str(cell) for cell in samples)
-    rendered_texts = apply_mapping(samples.to_frame(), FieldMapping({name: rule})).frame[name]
+        return tuple(sample_texts)
+    rendered_texts = apply_mapping(samples, FieldMapping({name: rule})).frame[name]
     return tuple(
-        f"{cell} → {'' if pd.isna(text) else text}" for cell, text in zip(samples, rendered_texts, strict=True)
+        f"{sample_text} → {'' if pd.isna(text) else text}"
+        for sample_text, text in zip(sample_texts, rendered_texts, strict=True)
     )
 
 

@@ -327,6 +327,8 @@ INACTIVE_WORDS = (
     "spam", "suppressed", "blocked", "blacklisted", "blocklisted", "inactive", "inaktiv", "inactif", "inactivo",
     "inattivo", "inativo", "inactief", "nieaktywny", "gesperrt", "unconfirmed", "pending", "archived",
     "not active", "not_active", "no consent", "no_consent", "junk", "deaktiviert", "ausgetragen", "desactivado", "baja",
+    "deactivated", "disabled", "suspended", "banned", "removed", "deleted", "gelöscht", "redacted", "transactional",
+    "undeliverable", "non-marketing contact",
 )  # fmt: skip
 """Words for other reasons why a person gets no email, in lower case."""
 
@@ -334,7 +336,7 @@ _ACTIVE_WORDS = (
     "subscribed", "confirmed", "opted in", "opted_in", "opted-in", "active", "aktiv", "actif", "activo", "attivo",
     "ativo", "actief", "aktywny", "angemeldet", "inscrit", "abonné", "suscrito", "iscritto", "inscrito",
     "ingeschreven", "zapisany", "abonnée", "abonniert", "eingetragen", "suscrita", "iscritta", "inscrita", "zapisana",
-    "alta",
+    "alta", "enabled", "marketing contact",
 )  # fmt: skip
 
 IS_ACTIVE_BY_WORD: dict[str, bool] = {

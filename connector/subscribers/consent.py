@@ -35,11 +35,24 @@ means an opt-out, or the name of a list, is not here."""
 
 # Headers as `normalise_header` writes them.
 _UNSUBSCRIBED_HEADER_PATTERN = re.compile(
-    "unsub|optout|^(is|ist|esta)?(blocked|gesperrt|bloquead[oa]|bloccat[oa]|geblokkeerd|zablokowany)$|^bounced|complained|spamcomplaint|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
+    "unsub|optout|^bounced|complained|spamcomplaint|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
     "|suppress|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
     "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
     "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist|kontaktsperre"
-    "|^(is|ist|esta)?(inacti[fv][eoa]?|inactief|inaktiv|inatt?iv[oa]|nieaktywn[ya]|deactivated|deaktiviert)$"
+)
+_CLOSED_RECORD_HEADER_PATTERN = re.compile(
+    # The record of a deleted, blocked or dead person, or the date of this event: is_deleted, Gelöscht am, removed_at.
+    "^(is|was|ist|esta|date|datum|record|contact|user|customer|account|member|subscriber|kontakt|kunde)?"
+    "(deleted|delete|deletion|geloscht|losch|supprimee?|eliminad[oa]|borrad[oa]|excluid[oa]|eliminat[oa]|cancellat[oa]"
+    "|verwijderd|usuniet[ya]|removed|removal|entfernt|trashed|archived|archiviert|banned|suspended"
+    "|blocked|gesperrt|sperr|bloquead[oa]|bloccat[oa]|geblokkeerd|zablokowan[ya]"
+    "|inacti[fv][eoa]?|inactief|inaktiv|inatt?iv[oa]|nieaktywn[ya]|deactivated|deactivation|deaktiviert"
+    "|deceased|verstorben|decedee?|fallecid[oa]|decedut[oa]|falecid[oa]|overleden|zmarl[ya])"
+    "(at|on|since|date|time|datetime|timestamp|flag|am|seit|datum|vermerk|kennzeichen|le|depuis|el|desde|il|dal|em|op"
+    "|sinds|dnia|od)?$"
+    "|^(dateofdeath|deathdate|sterbedatum|todesdatum|datededeces)$"
+    "|^(is)?e?mailbounced(date|reason)?$|^(email)?(undeliverable|unzustellbar)$|^(is)?invalidemail(address)?$|^emailinvalid$"
+    "|^(opposition|widerspruch|opposizione|oposicion|oposicao|bezwaar|sprzeciw)$"
 )
 _INACTIVE_HEADER_PATTERN = re.compile("inact|inakt|inatt?iv|nieaktyw|deactivated|deaktiviert")
 _NEWSLETTER_WORD_PATTERN = (
@@ -78,16 +91,24 @@ _NEGATED_HEADER_PATTERN = re.compile(
 # A header such as Newsletter ja/nein names both answers, so it is not negated.
 _YES_WORD_PATTERN = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")
 _SUBSCRIBED_HEADER_PATTERN = re.compile(
-    "^(accepts?|wants?|receives?|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte"
+    "^(accepts?(?!ance)|wants?|receives?(?!d)|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte"
     "|will|wunscht|darf|wil|mag|chce).*(mail|correo|courriel|news|(?<!be|ge|er)werb|publici|pubblici)"
     "|^e?mailable$|mailwerbung|^werbung(erlaubt|erwunscht|janein)?$|mail(s|ing)?(allowed|erlaubt)|gdpr|dsgvo|rgpd|lgpd"
     "|newsletter|optin|optedin|consent|permission|marketing|mailing|subscribed|einwilligung|werbeerlaubnis|infolettre"
-    "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne"
+    "|boletin|suscri|bollettino|nieuwsbrief|zgoda|abonniert|abonne|^abo$|^(is|e?mail)?subscri(be|bes|ber|ption)$"
+    "|rundbrief|infobrief|infomail|rundmail|mitgliederbrief|^news$|zustimmung|einverstand|toestemming"
+    "|^accord|^avg$|^rodo|marketable|contactable|(may|can|okto)contact|kontakterlaubt|contactallowed|mailok$|^okto.*mail"
+    "|mail(notification|update|alert|preference)s?$|^sendme|^send(e?mails?|updates|offers)$"
+    "|^promotions?$|^(receive|special|promotional|e?mail)?offers$"
+    "|keepmeupdated|hearfromus|(keep|stay)(me)?intouch"
+    "|(want|wish|wouldlike|agree|accept|receive|recevoir|recibir|ricevere|receber|ontvangen|otrzymywa|erhalten|empfangen)"
+    "(?!d|ed|ment|ance).*(mail|news|offers|updates|angebot|correo|courriel)"
 )
 _NORMALISED_HEADERS_OF_IS_ACTIVE = frozenset({
     *(normalise_header(header) for header in ACTIVE_HEADERS),
     "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
 })  # fmt: skip
+_STATE_HEADER_PATTERN = re.compile("^(email|list|user|contact|account|member|subscriber|subscription)?state$")
 _STATUS_HEADER_PATTERN = re.compile("status|statut|estado|stato$|stan$")
 # The status of an order or of a payment may be `pending` or `archived`, too. Searched in the words of a header.
 _ORDER_HEADER_PATTERN = re.compile(
@@ -111,7 +132,7 @@ def is_unsubscribed_header(column: str) -> bool:
     header = normalise_header(column)
     if _is_unrelated_header(header):
         return False
-    if _UNSUBSCRIBED_HEADER_PATTERN.search(header):
+    if _UNSUBSCRIBED_HEADER_PATTERN.search(header) or _CLOSED_RECORD_HEADER_PATTERN.search(header):
         return True
     has_newsletter_word = re.search(_NEWSLETTER_WORD_PATTERN, header) is not None
     if (has_newsletter_word or _MAIL_PATTERN.search(header)) and _REFUSAL_PATTERN.search(header):
@@ -130,19 +151,28 @@ def _is_unrelated_header(header: str) -> bool:
     )
 
 
-def build_consent_rule(column: str) -> ColumnRule:
-    """Return the rule that reads is_active from a column. The header of the column decides how the cells are read.
+def build_consent_rule(*columns: str) -> ColumnRule:
+    """Return the rule that reads is_active from one or more consent columns. The header of a column decides how its
+    cells are read.
 
     If the header means unsubscribed people, each text (also a date) means inactive. Only an empty text, 0, words for
     no, and words for a missing value such as NULL mean active. In a column of reasons, a word for a missing value means
-    inactive.
+    inactive. The first column with another header decides whether all other people are active.
     """
-    if not is_unsubscribed_header(column):
-        return ColumnRule(column=column)
-    cell_expression = f"row[{json.dumps(column, ensure_ascii=False)}]"
-    return ColumnRule(
-        template=f"{{{{ 'true' if {cell_expression} | trim | lower in {_list_no_words(column)!r} else 'false' }}}}"
+    other_columns = [column for column in columns if not is_unsubscribed_header(column)]
+    if len(columns) == len(other_columns):
+        return ColumnRule(column=other_columns[0])
+    conditions = " and ".join(
+        f"{_build_cell_expression(column)} | trim | lower in {_list_no_words(column)!r}"
+        for column in columns
+        if column not in other_columns
     )
+    active_expression = _build_cell_expression(other_columns[0]) if other_columns else "'true'"
+    return ColumnRule(template=f"{{{{ {active_expression} if {conditions} else 'false' }}}}")
+
+
+def _build_cell_expression(column: str) -> str:
+    return f"row[{json.dumps(column, ensure_ascii=False)}]"
 
 
 def _list_no_words(column: str) -> tuple[str, ...]:
@@ -174,15 +204,19 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     header = normalise_header(column)
     if _is_unrelated_header(header) or (has_activity_column and _INACTIVE_HEADER_PATTERN.search(header)):
         return False
+    texts = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
+    if _CLOSED_RECORD_HEADER_PATTERN.search(header):  # such a column is usual, so it counts only if a cell is filled
+        return bool(
+            pc.any(pc.invert(pc.is_in(texts.drop_null(), pa.array(_list_no_words(column), texts.type)))).as_py()
+        )
     if is_unsubscribed_header(column):
         return True
-    texts = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
     is_subscribed_header = _SUBSCRIBED_HEADER_PATTERN.search(header) is not None
     if _contains_word(texts, UNSUBSCRIBED_WORDS):
         return True
-    is_status_header = _STATUS_HEADER_PATTERN.search(header) and not _ORDER_HEADER_PATTERN.search(
-        separate_words(column)
-    )
+    is_status_header = (
+        _STATUS_HEADER_PATTERN.search(header) and not _ORDER_HEADER_PATTERN.search(separate_words(column))
+    ) or (_STATE_HEADER_PATTERN.search(header) and _contains_only(texts, IS_ACTIVE_BY_WORD))
     if (is_subscribed_header or is_status_header) and (
         _contains_word(texts, INACTIVE_WORDS) or pc.any(pc.match_substring_regex(texts, _REFUSAL_TEXT_PATTERN)).as_py()
     ):
@@ -195,11 +229,10 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
         return True
     if not is_subscribed_header:
         return False
-    filled_texts = texts.filter(pc.fill_null(pc.not_equal(texts, ""), False))
-    if len(filled_texts) > 0 and pc.all(pc.is_in(filled_texts, pa.array(IS_YES_BY_WORD, texts.type))).as_py():
+    if _contains_only(texts, IS_YES_BY_WORD):
         return True
     # The first word of each cell, for example "nein" of "nein, danke".
-    first_words = pc.struct_field(pc.extract_regex(filled_texts, r"^(?P<word>\pL{2,})"), "word")
+    first_words = pc.struct_field(pc.extract_regex(texts, r"^(?P<word>\pL{2,})"), "word")
     return all(
         _contains_word(first_words, [word for word in IS_YES_BY_WORD if IS_YES_BY_WORD[word] is is_yes])
         for is_yes in (True, False)
@@ -208,6 +241,12 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
 
 def _contains_word(cells: pa.Array, words: Sequence[str]) -> bool:
     return bool(pc.any(pc.is_in(cells, pa.array(words, cells.type))).as_py())
+
+
+def _contains_only(cells: pa.Array, words: Collection[str]) -> bool:
+    """Return whether a cell is filled, and each filled cell is one of these words."""
+    filled_cells = cells.filter(pc.fill_null(pc.not_equal(cells, ""), False))
+    return len(filled_cells) > 0 and bool(pc.all(pc.is_in(filled_cells, pa.array(words, cells.type))).as_py())
 
 
 def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, Mask]:
@@ -233,6 +272,6 @@ def explain_consent(columns: Sequence[str]) -> Iterator[str]:
         yield (
             f"the column {column} shows who wants no email, but no field reads the column, so people who have "
             f"unsubscribed would become active. Map the column (--map is_active={shlex.quote(column)}; in a job "
-            f"`is_active`, as `connector init` drafts the job), or ignore the column (--ignore {shlex.quote(column)}; "
-            f"in a job `ignore: [{column}]`)"
+            "`is_active`, as `connector init` drafts the job for all such columns), or ignore the column "
+            f"(--ignore {shlex.quote(column)}; in a job `ignore: [{column}]`)"
         )

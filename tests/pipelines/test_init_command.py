@@ -34,6 +34,16 @@ def test_a_job_drafted_from_an_export_of_another_program_imports_its_rows(
     assert connector.sync().rows == {"read": 2} | expected_row_counts
 
 
+def test_a_drafted_job_reads_all_columns_of_consents_by_one_rule(connector: Connector) -> None:
+    header = "Email,Subscribed,Unsubscribed at,Email hard bounce reason"
+    rows = ("ann@x.org,yes,,", "bob@x.org,no,,", "cem@x.org,yes,2024-01-02,", "dora@x.org,yes,,550")
+    connector.write_people(header, *rows)
+    assert connector.run("init", "people.csv", "--base-name", "News", "-o", "job.yaml").exit_code == 0
+    assert connector.sync().rows == {"read": 4, "created": 4}
+    subscribers = connector.list_created_subscribers()
+    assert [email for email in subscribers if subscribers[email]["IsActive"]] == ["ann@x.org"]
+
+
 def test_a_job_drafted_from_headers_in_another_language_imports_its_rows(connector: Connector) -> None:
     connector.write_people(*PEOPLE)
     result = connector.run("init", "people.csv", "--base-id", "7")

@@ -77,6 +77,33 @@ CELLS_BY_CONSENT_HEADER = {
     "Inattiva": ["sì", "no", ""],
     "Nieaktywny": ["tak", "nie", ""],
     "Kontaktsperre": ["x", "", ""],
+    "deleted_at": ["2024-01-01", "", "NULL"],
+    "IsDeleted": ["1", "0", "0"],
+    "Gelöscht am": ["01.02.2024", "", ""],
+    "Supprimé": ["oui", "non", ""],
+    "Date removed": ["2024-01-01", "", ""],
+    "Contact Archived": ["true", "false", ""],
+    "banned_at": ["2024-01-01", "", ""],
+    "Sperrvermerk": ["X", "", ""],
+    "Deactivated at": ["2024-01-01", "", ""],
+    "Inactive since": ["01.02.2024", "", ""],
+    "Verstorben": ["ja", "nein", ""],
+    "is_deceased": ["1", "0", "0"],
+    "IsEmailBounced": ["true", "false", "false"],
+    "Opposition": ["oui", "non", ""],
+    "Subscription": ["no", "yes", "yes"],
+    "Email subscriber": ["no", "yes", "yes"],
+    "Do you want to receive emails?": ["No", "Yes", "Yes"],
+    "I would like to receive news and offers": ["No", "Yes", "Yes"],
+    "Send me emails": ["false", "true", "true"],
+    "Rundbrief": ["nein", "ja", "ja"],
+    "email_notifications": ["0", "1", "1"],
+    "Zustimmung": ["nein", "ja", "ja"],
+    "Toestemming": ["nee", "ja", "ja"],
+    "hs_marketable_status": ["false", "true", "true"],
+    "Marketing contact status": ["Non-marketing contact", "Marketing contact", "Marketing contact"],
+    "state": ["disabled", "enabled", "enabled"],
+    "Email status": ["Removed", "Active", "Active"],
 }
 
 NO_CONSENT_HEADERS = (
@@ -108,6 +135,7 @@ OTHER_HEADERS = (
     "Exclusive offers", "marketing_source", "Opportunity", "email", "E-Mail", "Email Address", "is_active",
     "Nonprofit", "Nome no email", "Noms", "Sinistro", "Sans", "Non-profit email", "Region", "Notification email",
     "Nordic newsletter", "North Mailing", "Country", "Pasaporte", "Senior", "unsubscribe_url", "sms_optout",
+    "Deleted orders", "deleted_by", "Removal company", "Blocked seats", "Disabled", "Suspended ceiling",
     "Kennzeichen", "Keine Ahnung", "Geen idee", "Nie", "Do not call", "Refund", "Refused orders", "Mailing Street",
     "Mailing City", "Annual marketing budget", "marketing_channel", "consent", "Rejection reason",
     "Non-residential mailing address", "email_status", "last_email_sent", "Nie wieder", "No", "Note marketing",
@@ -198,7 +226,9 @@ OTHER_COLUMNS = [
     ("notes", ["unsubscribed her sister", ""]), ("state", ["CA", "blocked"]), ("marketing_source", ["web", "fair"]),
     ("subscribed_at", ["2024-01-01", "2024-01-02"]), ("Financial Status", ["pending", "paid"]),
     ("Order Status", ["archived", "open"]), ("paymentStatus", ["pending", "paid"]),
-    ("Bestellstatus", ["pending", "ok"]),
+    ("Bestellstatus", ["pending", "ok"]), ("deleted_at", ["", "NULL"]), ("is_blocked", ["0", "0"]),
+    ("Inactive", ["no", ""]), ("Subscription", ["Premium", "Basic"]), ("Received email", ["yes", "no"]),
+    ("Acceptance email sent", ["yes", "no"]), ("State", ["ON", "QC"]), ("Offer accepted", ["yes", "no"]),
 ]  # fmt: skip
 
 
@@ -212,3 +242,20 @@ def test_a_column_of_unsubscribed_people_is_recognised_beside_a_mapped_consent_c
     frame = pd.DataFrame({"opted_in": ["yes"], "newsletter": ["no"], "unsubscribed": ["yes"]}, dtype="str")
     mapping = FieldMapping({"is_active": ColumnRule(column="opted_in")})
     assert find_consent_columns(frame, mapping, ()) == ["unsubscribed"]
+
+
+def test_several_consent_columns_are_read_by_one_rule() -> None:
+    frame = pd.DataFrame(
+        {
+            "Subscribed": ["yes", "no", "yes", "yes"],
+            "deleted_at": ["", "", "2024-01-01", ""],
+            "Bounced reason": ["", "", "", "N/A"],
+        },
+        dtype="str",
+    )
+    rule = build_consent_rule(*frame.columns)
+    mapping = FieldMapping({"is_active": rule})
+    assert find_consent_columns(frame, mapping, ()) == []
+    assert apply_mapping(frame, mapping).frame["is_active"].tolist() == ["yes", "no", "false", "false"]
+    mapping = FieldMapping({"is_active": build_consent_rule("deleted_at", "Bounced reason")})
+    assert apply_mapping(frame, mapping).frame["is_active"].tolist() == ["true", "true", "false", "false"]
