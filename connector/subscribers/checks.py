@@ -293,8 +293,18 @@ NULL_TEXTS = (
 )  # fmt: skip
 """Words that programs write for a missing value. `Null`, `Nan` and `NA` are not here, because they may be names."""
 
-ZERO_DATES = ("0000-00-00", "0000-00-00 00:00:00", "0000-00-00T00:00:00")
-"""Texts that MySQL writes for a missing date."""
+ZERO_DATES = (
+    "0000-00-00", "0000-00-00 00:00:00", "0000-00-00T00:00:00",
+    "0/0/00", "0/0/0000", "00/00/00", "00/00/0000", "00.00.0000",
+)  # fmt: skip
+"""Texts that MySQL (`0000-00-00`) and Outlook (`0/0/00`) write for a missing date."""
+
+UNSPECIFIED_GENDERS = (
+    "Unspecified", "unspecified", "Not specified", "not specified", "not_specified", "Unknown", "unknown", "UNKNOWN",
+    "Prefer not to say", "prefer not to say", "prefer_not_to_say", "Prefer not to answer",
+    "Keine Angabe", "keine Angabe", "k. A.", "k.A.", "unbekannt", "Unbekannt", "Nicht angegeben",
+)  # fmt: skip
+"""Words of programs (Outlook: `Unspecified`) and forms for a gender that is not specified."""
 
 IS_YES_BY_WORD: dict[str, bool] = {
     **dict.fromkeys(

@@ -121,7 +121,7 @@ _PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # for example ac
 
 # The beginning of a cell such as `Opted out (by contact)` or `Unsubscribed by customer`.
 _REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
-_NO_WORDS = ("", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
+_NO_WORDS = ("", "[]", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
 _MISSING_VALUE_WORDS = tuple(dict.fromkeys(word.lower() for word in (*NULL_TEXTS, *ZERO_DATES)))
 # In a column of reasons, `N/A` or `None` may mean that a person has unsubscribed without a reason.
 _REASON_HEADER_PATTERN = re.compile("reason|grund|motiv|raison|razon|reden|powod")

@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 
 from connector.errors import ConfigurationError
 from connector.subscribers.consent import ACTIVE_HEADERS
-from connector.subscribers.rules import ColumnRule, FieldMapping, explain_missing_column, normalise_header
+from connector.subscribers.rules import (
+    ColumnRule,
+    FieldMapping,
+    explain_missing_column,
+    normalise_header,
+    separate_words,
+)
 
 # A comment names the programs whose exports have the headers of its line.
 HEADERS_BY_FIELD: dict[str, tuple[str, ...]] = {
@@ -226,6 +232,8 @@ def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) 
         ]
         # `find_consent_columns` finds the columns for is_active.
         field = next((field for field in fields if field != "is_active"), None)
+        if "ip" in separate_words(column).split():  # IP Address
+            continue
         if field is not None and field not in mapping.rules:
             field_by_column[column] = field
     return field_by_column

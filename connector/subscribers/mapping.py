@@ -29,6 +29,7 @@ from connector.subscribers.checks import (
     NULL_TEXTS,
     TAGS,
     TEXT,
+    UNSPECIFIED_GENDERS,
     ZERO_DATES,
     contains_any_character,
     convert_distinct_texts,
@@ -197,6 +198,9 @@ _NONE_TEXT_MESSAGE = (
 """The end of the message about a cell with the text None, which may be a person's name. If another column of the row
 has a word of `NULL_TEXTS`, None means a missing value, and the row has no fault."""
 
+_NULL_TEXTS_BY_KIND = {FieldKind.DATE: ZERO_DATES, FieldKind.GENDER: UNSPECIFIED_GENDERS}
+"""Texts for a missing value that are not in `NULL_TEXTS`, by the kind of the field."""
+
 _HTML_CODE_PATTERN = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""
 """An HTML entity such as `&amp;`, or a quote with the backslash that PHP and MySQL put before it (`O\\'Brien`)."""
 
@@ -241,7 +245,7 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
     if is_from_source:
-        known_null_texts = (*NULL_TEXTS, *ZERO_DATES) if kind is FieldKind.DATE else NULL_TEXTS
+        known_null_texts = (*NULL_TEXTS, *_NULL_TEXTS_BY_KIND.get(kind, ()))
         null_mask = pc.is_in(unchanged_cells, pa.array(known_null_texts, cells.type))
         if replaced_mask is not None:
             null_mask = pc.and_not(null_mask, replaced_mask)

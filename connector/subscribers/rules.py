@@ -107,7 +107,10 @@ def find_mapping_faults(
     identity or required field, and a zip policy that would overwrite a mapped field."""
     faults = []
     if identity not in mapped_fields:
-        faults.append(f"no column is mapped to {identity}, which identifies a subscriber; map a column")
+        faults.append(
+            f"no column is mapped to {identity}, which identifies a subscriber; map a column (--map {identity}=COLUMN; "
+            "in a job `fields`)"
+        )
     missing_fields = [name for name in required if name not in mapped_fields and name != identity]
     if missing_fields:
         faults.append(

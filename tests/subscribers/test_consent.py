@@ -91,6 +91,7 @@ CELLS_BY_CONSENT_HEADER = {
     "is_deceased": ["1", "0", "0"],
     "IsEmailBounced": ["true", "false", "false"],
     "Opposition": ["oui", "non", ""],
+    "Email Suppressions": ['["HARD_BOUNCE"]', "[]", ""],
     "Subscription": ["no", "yes", "yes"],
     "Email subscriber": ["no", "yes", "yes"],
     "Do you want to receive emails?": ["No", "Yes", "Yes"],
