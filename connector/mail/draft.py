@@ -351,6 +351,12 @@ class MailTexts:
     def compose(self, row: Row, now: datetime) -> Message:
         """Return the email of a row. `now` is aware. Raises MessageError and TemplateError."""
         cells = _read_cells(row)
+        subject = self.subject.render(cells)
+        if self.subject.columns and not subject.strip():
+            raise MessageError(
+                "Email.Subject",
+                f"is empty for this row; fill {' or '.join(self.subject.columns)}, or change the template",
+            )
         person_name = cells.get(self.name_column, "").strip() if self.name_column else ""
         recipient = build_recipient(self.read_address(row), person_name or None, "Email.To[0]")
         return compose_message(
@@ -358,7 +364,7 @@ class MailTexts:
             sender=self.sender,
             to=(recipient,),
             reply_to=self.reply_to,
-            subject=self.subject.render(cells),
+            subject=subject,
             html=self.html.render(cells) if self.html else None,
             plain_text=self.text.render(cells) if self.text else None,
             headers=tuple(Header(header, template.render(cells)) for header, template in self.headers),

@@ -46,7 +46,7 @@ _email_option = partial(option, group="Email", default_text="from FILE")
     help="Recipient: ann@example.com, or 'Ann Lee <ann@example.com>'. Repeatable.",
 )
 @_email_option("--from", metavar="ADDRESS", callback=refuse_empty_text, help="Sender address.")
-@_email_option("--subject", metavar="TEXT", help="Subject line.")
+@_email_option("--subject", metavar="TEXT", callback=refuse_empty_text, help="Subject line.")
 @_email_option("--html", metavar="FILE", callback=refuse_empty_text, help="File with the HTML body.")
 @option(
     "--text",

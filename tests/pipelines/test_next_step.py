@@ -147,6 +147,7 @@ REFUSED_RUN_STEP = (
 )
 LOCKED_RUN_STEP = f"Run L (import people) was locked. {REPEAT_TEXT}"
 ABORTED_EXPORT_STEP = "Run R (export) was aborted. Follow the message of the run, and run the command again."
+ABORTED_MAIL_STEP = ABORTED_EXPORT_STEP.replace("export", "mail")
 KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
 
 
@@ -154,6 +155,7 @@ KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
     ("shown_run_count", "runs", "unresolved_count", "expected_steps"),
     [
         (1, [RUN | {"command": "export", "job": "", "status": "aborted"}], 0, [ABORTED_EXPORT_STEP]),
+        (1, [RUN | {"command": "mail", "job": "", "status": "aborted"}], 0, [ABORTED_MAIL_STEP]),
         (1, [IMPORT_RUN | {"status": "running"}], 1, [ACTIVE_RUN_STEP]),
         (1, [LATER_LOCKED_RUN, IMPORT_RUN | {"status": "running"}], 1, [ACTIVE_RUN_STEP, LOCKED_RUN_STEP]),
         (1, [IMPORT_RUN | {"status": "killed"}], 1, [RETRY_STEP, f"Run R (import people) was killed. {REPEAT_TEXT}"]),

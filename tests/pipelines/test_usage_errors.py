@@ -83,6 +83,7 @@ CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
     (f"{SEND_COMMAND} --to b@example.net --to nobody", "--to"),
     (f"{SEND_COMMAND} --to b@example.net --attach nowhere.pdf", "nowhere.pdf"),
     (f"{SEND_COMMAND} --to b@example.net --html ''", "--html"),
+    (f"{SEND_COMMAND} --to b@example.net --subject ''", "must not be empty"),
     ("send message.txt", "message.txt"),
     ("send size.yaml", "max_attached"),
     ("send misspelt.json", "subject"),

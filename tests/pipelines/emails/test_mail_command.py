@@ -118,6 +118,14 @@ def test_a_row_that_is_invalid_or_a_duplicate_or_suppressed_gets_no_email(mailer
     assert fields_by_name["Eve"] in ("Email.Subject", "Email.To[0].Name")
 
 
+def test_a_row_whose_subject_is_empty_gets_no_email(mailer: Connector) -> None:
+    mailer.write_people("email,first,order", "ann@example.net,,17", "bob@example.net,Bob,18")
+    write_job(mailer.folder, {"subject": "{{ first }}"})
+    result = mailer.run_json("mail", "mail.yaml").expect(1, read=2, sent=1, invalid=1)
+    assert "Email.Subject" in str(result.report["causes"])
+    assert list_recipients(mailer.sandbox) == ["bob@example.net"]
+
+
 @pytest.mark.parametrize(("row_count", "invalid_count", "is_ended_by_guard"), [(10, 9, False), (10, 10, True)])
 def test_a_guard_stops_a_source_with_many_invalid_rows(
     mailer: Connector, row_count: int, invalid_count: int, is_ended_by_guard: bool
