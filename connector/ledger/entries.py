@@ -181,7 +181,9 @@ class Ledger:
         rows = self.store.select(_FIND_ENTRIES, {}, _build_rows(base, identities))
         return {identity: Entry(_STATE_BY_NUMBER[state], *other_values) for identity, state, *other_values in rows}
 
-    def find_changed_identities(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
+    def find_identities_of_changed_rows(
+        self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]
+    ) -> dict[bytes, bool]:
         """Return the identities of changed rows as keys. The value is true if the identity has an entry. `digest_pairs`
         are (identity, fingerprint).
 

@@ -61,13 +61,15 @@ class PlannedLedger(Ledger):
         self._copy_entries(base, identities)
         return super().find_entries(base, identities)
 
-    def find_changed_identities(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bool]:
-        """Return the identities of changed rows, as `Ledger.find_changed_identities` does."""
+    def find_identities_of_changed_rows(
+        self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]
+    ) -> dict[bytes, bool]:
+        """Return the identities of changed rows, as `Ledger.find_identities_of_changed_rows` does."""
         for real_base in self._find_real_bases(base):
-            changed_identities = self._read_real_ledger(Ledger.find_changed_identities, real_base, digest_pairs)
+            changed_identities = self._read_real_ledger(Ledger.find_identities_of_changed_rows, real_base, digest_pairs)
             digest_pairs = [digest_pair for digest_pair in digest_pairs if digest_pair[0] in changed_identities]
         self._copy_entries(base, [identity for identity, _ in digest_pairs])
-        return super().find_changed_identities(base, digest_pairs)
+        return super().find_identities_of_changed_rows(base, digest_pairs)
 
     def find_confirmed_entries(
         self, base: Base, first_identity: bytes, max_count: int, *, before_run_key: int = MAX_RUN_KEY

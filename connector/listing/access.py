@@ -73,8 +73,8 @@ class KnownIds:
             return True
         if subscriber_id > self._largest_id:
             return False
-        ids_after_creates = self._ids_after_creates.mark_contained_ids(np.array([subscriber_id], dtype=np.int64))
-        return self.was_shown_before_creates(subscriber_id) or bool(ids_after_creates[0])
+        contained_mask = self._ids_after_creates.mark_contained_ids(np.array([subscriber_id], dtype=np.int64))
+        return self.was_shown_before_creates(subscriber_id) or bool(contained_mask[0])
 
     def was_shown_before_creates(self, subscriber_id: int) -> bool:
         """Return whether a look-up has shown the id before the run's first create."""
@@ -417,10 +417,10 @@ def measure_lag(missed_sentinels: Collection[Sentinel], started_at: float) -> fl
 def store_shown_subscribers(
     access: ListAccess,
     wire_objects: Sequence[dict[str, Any]],
-    listed_pairs: Sequence[tuple[bytes, int]],
+    identities_and_ids: Sequence[tuple[bytes, int]],
     identities: Collection[bytes],
 ) -> None:
-    """Store the subscribers of a page that have one of `identities`, with their values. `listed_pairs` contains the
-    identities of the page's subscribers, each with the subscriber's id."""
-    if ids := {subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}:
+    """Store the subscribers of a page that have one of `identities`, with their values. `identities_and_ids` contains
+    the identities of the page's subscribers, each with the subscriber's id."""
+    if ids := {subscriber_id for identity, subscriber_id in identities_and_ids if identity in identities}:
         access.state.shown_subscribers.store([wire_object for wire_object in wire_objects if wire_object["Id"] in ids])

@@ -88,10 +88,10 @@ async def read_account_list(
     for other_access in accesses:
         await other_access.ledger_writer.flush()
     certificate, _ = await _sweep_list(accesses, rows, frozenset())
-    # If only the end of the list is read again, newcomers of a class that the list hides are not read.
-    # All later subscribers of an empty list are newcomers.
-    has_newcomers_at_end = certificate.order is Order.ID or not certificate.distinct
-    is_renewable = certificate.is_complete and has_newcomers_at_end and not certificate.hidden
+    # A renewal reads only the end of the list. Newcomers are there if the list is in id order, or was empty.
+    are_newcomers_at_end = certificate.order is Order.ID or not certificate.distinct
+    # If the list hides a class, a renewal would miss the newcomers of this class.
+    is_renewable = certificate.is_complete and are_newcomers_at_end and not certificate.hidden
     list_end = ListEnd(rows.last_id, certificate.distinct) if is_renewable else None
     return Listing(certificate, rows, started_at, list_end)
 
@@ -248,7 +248,8 @@ async def _sweep_list(
     the list showed.
 
     Raises EmptiedListError if a complete list shows none of the unverified entries of a base (architecture 4.10). If
-    the list may not show the unverified entries yet, wait until it must show them, and read the list once more.
+    these entries may be too new for the list, first wait until the expected lag of the list has passed, and read the
+    list once more.
     """
     certificate, seen_ids = await _read_list_and_record_state(accesses, sink, watched_ids)
     if certificate.is_complete:
@@ -269,8 +270,9 @@ async def _read_list_and_record_state(
     access = accesses[0]
     sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
     watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(access.clock.monotonic()))
-    service_ids = [base_access.ledger_writer.base.service_id for base_access in accesses]
-    base_ids = [service_id for service_id in service_ids if service_id is not None]
+    base_ids = [
+        base_id for base_access in accesses if (base_id := base_access.ledger_writer.base.service_id) is not None
+    ]
     certificate = await _read_shared_list(accesses, watching_sink, base_ids)
     if access.policy.identity == "email" and certificate.distinct and "email" not in watching_sink.stats.shown_fields:
         raise ConfigurationError(
@@ -328,7 +330,7 @@ async def _read_shared_list(
 
 
 async def wait_until_listed(access: ListAccess, entries: Sequence[ConfirmedEntry]) -> bool:
-    """Wait until the list must show these entries, which an earlier run has confirmed. Return whether a wait was
+    """Wait until the list should show these entries, which an earlier run has confirmed. Return whether a wait was
     needed.
 
     The wait uses the wall clock, because another process confirmed the entries. The wait is at most `expected_lag_s`,

@@ -70,7 +70,7 @@ class BaseReader:
         self.service_id = base.service_id
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
-        """Return pairs of identity and subscriber id: one for each identity of the base's subscribers."""
+        """Return the identities of the base's subscribers, each with the id of its subscriber."""
         self.record_inactive_subscribers(wire_objects)
         return [
             pair
@@ -90,7 +90,7 @@ class BaseReader:
                     self._inactive_identities.add(identity)
 
     def read_identities(self, wire_object: dict[str, Any]) -> list[tuple[bytes, int]]:
-        """Return pairs of identity and subscriber id: one for each identity of a subscriber of any base."""
+        """Return the identities of this subscriber, each with the subscriber's id. The base does not matter."""
         texts = [(name, wire_object.get(path)) for name, path in self._paths]
         return [
             (digest_identity(name, text), int(wire_object["Id"]))

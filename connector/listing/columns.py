@@ -53,14 +53,17 @@ def _build_row_type() -> pa.StructType:
         # Dates are parsed as texts.
         parsed_type = pa.string() if field.kind is FieldKind.DATE else find_arrow_type(field.kind)
         fields_by_key.setdefault(field.path[0], []).append(pa.field(field.path[-1], parsed_type))
-    parents = {field.path[0] for field in FIELDS if len(field.path) > 1}
+    nested_object_names = {field.path[0] for field in FIELDS if len(field.path) > 1}
     return pa.struct(
-        [pa.field(key, pa.struct(fields)) if key in parents else fields[0] for key, fields in fields_by_key.items()]
+        [
+            pa.field(key, pa.struct(fields)) if key in nested_object_names else fields[0]
+            for key, fields in fields_by_key.items()
+        ]
     )
 
 
 _ROW_TYPE = _build_row_type()
-_PARENT_NAMES = tuple(field_type.name for field_type in _ROW_TYPE if pa.types.is_struct(field_type.type))
+_NESTED_OBJECT_NAMES = tuple(arrow_field.name for arrow_field in _ROW_TYPE if pa.types.is_struct(arrow_field.type))
 _PAGE_TYPE = pa.struct(
     [*(pa.field(name, pa.int64()) for name in NUMBER_KEYS_OF_PAGE), pa.field("Subscribers", pa.list_(_ROW_TYPE))]
 )
@@ -215,15 +218,15 @@ def _find_page(answers: pa.Table) -> tuple[pa.StructArray, pa.StructArray] | Non
 
 
 def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
-    parent_arrays = {name: rows.field(name) for name in _PARENT_NAMES}
-    parents = {
-        name: dict(zip([field_type.name for field_type in array.type], array.flatten(), strict=True))
-        for name, array in parent_arrays.items()
+    struct_arrays = {name: rows.field(name) for name in _NESTED_OBJECT_NAMES}
+    nested_columns = {
+        name: dict(zip([arrow_field.name for arrow_field in array.type], array.flatten(), strict=True))
+        for name, array in struct_arrays.items()
     }
     columns = []
     for field in FIELDS:
-        *parent, key = field.path
-        column = parents[parent[0]][key] if parent else rows.field(key)
+        *parent_names, key = field.path
+        column = nested_columns[parent_names[0]][key] if parent_names else rows.field(key)
         if field.kind is FieldKind.TAGS and column.flatten().null_count:
             return None
         if field.kind is FieldKind.DATE:
@@ -238,10 +241,10 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
 def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     """Convert wire objects to columns of `PAGE_SCHEMA`, value by value. Arrow's parser must return the same columns."""
     invalid_values_by_row: dict[int, dict[str, object]] = {}
-    parents = {"": wire_objects} | {
-        name: _read_parents(wire_objects, name, invalid_values_by_row) for name in _PARENT_NAMES
+    objects_by_name = {"": wire_objects} | {
+        name: _read_nested_objects(wire_objects, name, invalid_values_by_row) for name in _NESTED_OBJECT_NAMES
     }
-    columns = [_build_column(field, parents, invalid_values_by_row) for field in FIELDS]
+    columns = [_build_column(field, objects_by_name, invalid_values_by_row) for field in FIELDS]
     invalid_texts = [
         _format_json(invalid_values_by_row[row_index]) if row_index in invalid_values_by_row else None
         for row_index in range(len(wire_objects))
@@ -250,25 +253,29 @@ def build_columns(wire_objects: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=PAGE_SCHEMA)
 
 
-def _read_parents(
+def _read_nested_objects(
     wire_objects: Sequence[dict[str, Any]], name: str, invalid_values_by_row: dict[int, dict[str, object]]
 ) -> list[dict[str, Any]]:
-    """Return the object `name` (such as Base) of each subscriber, or an empty dict if the object is absent, null or of
-    another type."""
-    parents = [wire_object.get(name) for wire_object in wire_objects]
-    for row_index, parent in enumerate(parents):
-        if type(parent) is not dict:
-            parents[row_index] = {}
-            if parent is not None:
-                invalid_values_by_row.setdefault(row_index, {})[name] = parent
-    return parents  # type: ignore[return-value] # the loop leaves only objects
+    """Return the nested object `name` (such as Base) of each subscriber, or an empty dict if the object is absent, null
+    or of another type."""
+    nested_objects = [wire_object.get(name) for wire_object in wire_objects]
+    for row_index, nested_object in enumerate(nested_objects):
+        if type(nested_object) is not dict:
+            nested_objects[row_index] = {}
+            if nested_object is not None:
+                invalid_values_by_row.setdefault(row_index, {})[name] = nested_object
+    return nested_objects  # type: ignore[return-value] # the loop leaves only objects
 
 
 def _build_column(
-    field: Field, parents: dict[str, Sequence[dict[str, Any]]], invalid_values_by_row: dict[int, dict[str, object]]
+    field: Field,
+    objects_by_name: dict[str, Sequence[dict[str, Any]]],
+    invalid_values_by_row: dict[int, dict[str, object]],
 ) -> pa.Array:
-    *parent, key = field.path
-    values = [parent_object.get(key) for parent_object in parents["".join(parent)]]
+    """Return the column of a field. `objects_by_name` has the nested objects of the rows by name, and the rows
+    themselves under the name ""."""
+    *parent_names, key = field.path
+    values = [parent_object.get(key) for parent_object in objects_by_name["".join(parent_names)]]
     column = _read_column(field.kind, values)
     if column is not None:
         return column

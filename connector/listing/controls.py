@@ -41,7 +41,8 @@ PARTITIONS: Mapping[str, Sequence[object]] = {"gender": ("male", "female", ""), 
 filter add up to the whole list. The filter whose values change least often is the first."""
 
 SAMPLE_ROW_COUNT = 50
-"""The largest number of rows in an answer whose rows only show whether the service has applied the filter."""
+"""The `limit` of a request that needs only a sample of the rows, for example to see whether the service applies the
+filter."""
 
 _SAMPLE_COUNT = 2  # a filter is tried with this many listed subscribers, because the first subscriber may have vanished
 _FIRST_ROW_COUNT = 200  # number of first rows of the list, from which the trials choose subscribers
@@ -114,7 +115,8 @@ def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found
     # An answer that shows only some of the matches may lack the subscriber of the trial.
     if have_requested_values({field_name: value}, page.subscribers):
         return ControlResult.EXACT
-    # If a field has only two or three values, a filter that lists another value does not filter.
+    # A field of PARTITIONS has only two or three values. If its filter also lists another value, the service ignores
+    # the filter.
     return ControlResult.PARTIAL if is_found and field_name not in PARTITIONS else ControlResult.IGNORED
 
 

@@ -60,7 +60,8 @@ not among the listed ids."""
 _MAX_LISTED_BASES = 3  # number of listed bases that are counted: first the bases of the job, then the largest bases
 _MAX_UNLISTED_BASES = 3  # number of bases that are counted although no row shows them
 _ID_COUNT_BETWEEN_LISTED_IDS = 3  # number of looked-up ids that are missing between listed ids
-_ID_COUNT_BEFORE_FIRST_ROW = 1  # number of looked-up ids before the first row, which no result window cuts off
+# Number of looked-up ids before the first row. One id is enough, because a result window cuts off only the last rows.
+_ID_COUNT_BEFORE_FIRST_ROW = 1
 _FIRST_ENTRY_COUNT = 4  # number of ledger entries that are looked up before the combinations of classes
 _RESERVED_REQUEST_COUNT = 4  # number of requests that are kept for repeated counts and repeated look-ups
 # An end of the list is requested this many times, because one answer may come from a replica that lags.
@@ -246,9 +247,9 @@ def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[t
     """Return the combinations of at least `min_size` of these classes, the small combinations first. A combination has
     at most one class of each field.
 
-    Every subscriber is active or inactive. So if both classes are in `classes` and `min_size` is more than one, the
-    combination (male, base 7) is left out, and the combination (active, male, base 7) is returned. The three values of
-    gender are treated in the same way.
+    Every subscriber is active or inactive. So if `classes` has both values and `min_size` is more than one, each
+    combination has one of these values: (active, male, base 7) and (inactive, male, base 7), but not (male, base 7).
+    The three values of gender are treated in the same way.
     """
     field_names = list(dict.fromkeys(field_name for field_name, _ in classes))
     class_options_per_field = list[list[HiddenClass | None]]()

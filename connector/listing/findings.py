@@ -183,11 +183,13 @@ def compute_id_step(ids: IdArray) -> int:
 
 
 _TAIL_ID_COUNT = 1000  # number of ids at the end of the list from which the density of ids is computed
-# Unused ids after the end prove that the list is not cut off, if a coincidence has at most this probability.
 _MAX_COINCIDENCE_PROBABILITY = 0.001
-# Assumed: between two requests, a list grows by less than 2 rows or by less than 1 %.
+"""If the ids after the end of the list are unused, the list is probably not cut off. The list may still be cut off, if
+these ids are unused by coincidence. Unused ids count as proof if this coincidence has at most this probability."""
+
+# Assumed: between two requests, a list grows by less than 2 rows, or a large list by less than 1 %.
 _NEW_ROW_LIMIT_BETWEEN_REQUESTS, _NEW_SHARE_LIMIT_BETWEEN_REQUESTS = 2, 0.01
-# Assumed: during all requests for evidence, a list grows by less than 5 rows or by less than 3 %.
+# Assumed: during all requests for evidence, a list grows by less than 5 rows, or a large list by less than 3 %.
 _NEW_ROW_LIMIT_DURING_EVIDENCE, _NEW_SHARE_LIMIT_DURING_EVIDENCE = 5, 0.03
 
 _MAX_LISTED_SHARE_OF_HIDDEN_CLASS = 0.1
@@ -565,7 +567,7 @@ def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) ->
     message = f"look-ups by Id find {len(present_ids)} of {len(lookup_answers)} subscribers that the list lacks"
     unlisted_count, compared_count = len(reading.unlisted_entry_ids), min(len(reading.ids), MAX_COMPARED_ENTRIES)
     if (
-        reading.base_ids is None  # a load checks its known subscribers itself
+        reading.base_ids is None  # not the reading of a load, which checks its known subscribers itself
         and not has_value_filter  # these subscribers may not match the filter
         and unlisted_count >= max(_MIN_UNLISTED_COUNT, _UNLISTED_ENTRY_SHARE_LIMIT * compared_count)
         and not present_ids
@@ -585,8 +587,9 @@ def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) ->
 
 
 def _is_id_filter_working(reading: ListReading, answers: Sequence[Answer]) -> bool:
-    """Return whether a look-up by Id finds a listed subscriber. Without such a look-up, return whether a look-up of an
-    unlisted subscriber shows no other subscriber."""
+    """Return whether the answers show that the filter by Id works. The filter works if a look-up of a listed subscriber
+    finds the subscriber. If no listed subscriber was looked up, the filter works if a look-up of an unlisted subscriber
+    lists nobody. (An ignored filter would list other subscribers.)"""
     if control_answers := select_answers(answers, RequestTarget.KNOWN_SUBSCRIBER):
         return any(_is_present(reading, answer) for answer in control_answers)
     lookup_answers = select_answers(answers, RequestTarget.UNLISTED_ENTRY)

@@ -48,13 +48,13 @@ async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -
     rows = await access.stop.wait_until_stopped(_request_base_rows(access, service_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
     sentinels_by_id = {sentinel.subscriber_id: sentinel for sentinel in access.sentinels}
-    older_rows = [row for row in rows if row["Id"] not in sentinels_by_id]
-    if not older_rows:
-        older_rows = await access.stop.wait_until_stopped(_request_class_rows(access, service_id))
-    if not older_rows or (has_read_list and await _shows_base(access, reader)):
+    rows_without_sentinels = [row for row in rows if row["Id"] not in sentinels_by_id]
+    if not rows_without_sentinels:
+        rows_without_sentinels = await access.stop.wait_until_stopped(_request_class_rows(access, service_id))
+    if not rows_without_sentinels or (has_read_list and await _shows_base(access, reader)):
         return False
     name, path = access.policy.identity, FIELD_BY_NAME[access.policy.identity].path[0]
-    sample = next((row for row in older_rows if row.get(path)), None)
+    sample = next((row for row in rows_without_sentinels if row.get(path)), None)
     if sample is not None and not has_read_list:
         answer = await access.stop.wait_until_stopped(look_up(access, name, sample[path]))
         if answer.has_subscriber(sample["Id"]):

@@ -64,9 +64,9 @@ _LATEST_SENTINEL_COUNT = 8
 """How many of the latest sentinels are looked up. If the filter shows none of these sentinels, a quiet period
 follows."""
 
-_FIRST_SENTINEL_COUNT = 2
-"""How many sentinels of the run are tried for a kind of spelling, the oldest first. The list most likely shows the
-oldest sentinels, but a sentinel may have been erased."""
+_OLDEST_SENTINEL_COUNT = 2
+"""How many of the run's oldest sentinels are tried for a kind of spelling. The list most likely shows the oldest
+sentinel, but this sentinel may have been erased."""
 
 # The identity filter is tried with this many subscribers of a class, because the first may have vanished.
 _SAMPLE_COUNT = 3
@@ -165,7 +165,7 @@ async def _try_spelling_kind(access: ListAccess, spelling_kind: SpellingKind) ->
     Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
     """
     request_page = partial(request_first_page, access)
-    for sentinel in islice(_find_sentinels(access, spelling_kind), _FIRST_SENTINEL_COUNT):
+    for sentinel in islice(_find_sentinels(access, spelling_kind), _OLDEST_SENTINEL_COUNT):
         has_passed = await _try_sentinel(access, sentinel)
         if has_passed is not None:
             return has_passed, sentinel if has_passed else None
@@ -354,7 +354,7 @@ def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
     key_look_up = _build_key_look_up(key)
     if key_look_up.needs_case_insensitive_filter and access.state.is_case_insensitive is False:
         return False
-    return not key_look_up.has_hidden_spellings and all(
+    return not key_look_up.may_have_unrequested_spellings and all(
         has_control(access, spelling_kind) for spelling_kind in key_look_up.spelling_kinds
     )
 
@@ -378,20 +378,23 @@ class _KeyLookUp:
     """The look-up of a key: the texts that requests ask for, and the kinds of spelling of these texts.
 
     With `needs_case_insensitive_filter`, the email counts in any upper or lower case, so only a case-insensitive filter
-    can prove absence. With `has_hidden_spellings`, the subscriber may have a spelling that no filter is known to find.
+    can prove absence. With `may_have_unrequested_spellings`, the service may store a spelling that differs from `texts`
+    in more than upper and lower case, so no filter can prove absence.
     """
 
     key: LookupKey
     texts: tuple[str, ...] = field(repr=False)
     spelling_kinds: frozenset[SpellingKind]
     needs_case_insensitive_filter: bool
-    has_hidden_spellings: bool
+    may_have_unrequested_spellings: bool
 
     def proves_absence(self, filter_check: FilterCheck) -> bool:
         """Return whether an empty answer proves absence, according to the results of the controls."""
         is_case_covered = filter_check.is_case_insensitive or not self.needs_case_insensitive_filter
         return (
-            is_case_covered and not self.has_hidden_spellings and self.spelling_kinds <= filter_check.kinds_that_passed
+            is_case_covered
+            and not self.may_have_unrequested_spellings
+            and self.spelling_kinds <= filter_check.kinds_that_passed
         )
 
     def may_find_subscriber(self, filter_check: FilterCheck) -> bool:
@@ -406,7 +409,7 @@ def _build_key_look_up(key: LookupKey) -> _KeyLookUp:
         texts,
         frozenset(classify_spelling(key.field, text) for text in texts),
         needs_case_insensitive_filter=key.ignores_case and key.field == "email",
-        has_hidden_spellings=key.ignores_case and not spellings_differ_only_in_case(key.field, key.value),
+        may_have_unrequested_spellings=key.ignores_case and not spellings_differ_only_in_case(key.field, key.value),
     )
 
 
@@ -453,7 +456,8 @@ class _FilterLookup:
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in self.found_ids.items()}
         absent_identities = frozenset(self.absent_identities.difference(found_ids))
         seen_sentinels, lag_s = visibility.seen_sentinels, visibility.lag_s
-        if absent_identities:  # if the filters no longer show a sentinel, a replica of the service lags
+        if absent_identities:
+            # A sentinel counts only if the filters also show it after the keys, because one replica may lag.
             sentinels = sorted(seen_sentinels, key=lambda sentinel: sentinel.confirmed_at)
             later_visibility = await _look_up_sentinels(access, sentinels, started_at)
             seen_sentinels, lag_s = later_visibility.seen_sentinels, max(lag_s, later_visibility.lag_s)

@@ -275,7 +275,8 @@ class PageFetcher(Generic[Rows]):
         ):
             reused_request_count += 1
         if reused_request_count < len(self._in_flight) and is_list_unchanging and reused_request_count == len(pages):
-            reused_request_count = len(self._in_flight)  # if the limit was lowered, keep all requests in flight
+            # Requests for further pages are in flight, too, because the limit was higher. Keep these requests.
+            reused_request_count = len(self._in_flight)
         await self._cancel_requests_after(reused_request_count)
         for page in pages[reused_request_count:1] if self._client.is_paused else pages[reused_request_count:]:
             has_retries = not self._in_flight

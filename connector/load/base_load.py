@@ -43,9 +43,10 @@ digest, like the entries in the ledger. The creates of sorted rows change far fe
 about half the time (measured).
 """
 
-_MAX_REPORT_AGE_S = 7 * 86_400.0
-"""A changed row is not compared again until this number of seconds after its report (architecture 4.12). A week is an
-estimate: a person has time to correct the subscriber, and a forgotten difference is reported again."""
+_MAX_AGE_OF_REPORTED_DIFFERENCE_S = 7 * 86_400.0
+"""If a run has reported a row as changed, later runs do not compare the row for this number of seconds (architecture
+4.12). A week is an estimate: a person has time to correct the subscriber, and a forgotten difference is reported
+again."""
 
 
 @dataclass(slots=True)
@@ -211,9 +212,9 @@ class Loader:
         digest_pairs = list(zip(identities, fingerprints, strict=True))
         base, ledger_writer = self._session.ledger_writer.base, self._session.ledger_writer
         has_entry_by_identity = await ledger_writer.execute(
-            lambda ledger: ledger.find_changed_identities(base, digest_pairs)
+            lambda ledger: ledger.find_identities_of_changed_rows(base, digest_pairs)
         )
-        # If the ledger has found no changed identity, no row has changed.
+        # If the dict is empty, no row has changed, and the loop over all rows is left out.
         indexed_digest_pairs = zip(indexes, digest_pairs, strict=True) if has_entry_by_identity else ()
         changed_rows = [
             (index, *digest_pair)
@@ -271,8 +272,10 @@ class Loader:
         self._record_outcome(Outcome.SUPPRESSED, planned_chunk, inactive_indexes)
         for index in inactive_indexes:
             del chunk.state_by_row_index[index]
-        new_indexes = [index for index, state in chunk.state_by_row_index.items() if state is State.NONE]
-        problems = await self._mistaken_ids.find_mistaken_ids(planned_chunk, new_indexes, self.presence.listing_rows)
+        new_row_indexes = [index for index, state in chunk.state_by_row_index.items() if state is State.NONE]
+        problems = await self._mistaken_ids.find_mistaken_ids(
+            planned_chunk, new_row_indexes, self.presence.listing_rows
+        )
         tally.add_started_rows(len(problems))
         for index, row in zip(problems, self._read_rows(planned_chunk, problems), strict=True):
             tally.report_problem(Problem(row.source, Outcome.INVALID, "", *problems[index]))
@@ -301,14 +304,15 @@ class Loader:
 
     def _find_compare_reason(self, entry: Entry, row: LoadRow) -> CompareReason:
         age_s = self._session.clock.now().timestamp() - (entry.reported_at or 0.0)
-        is_recent = 0 <= age_s < _MAX_REPORT_AGE_S  # a negative age comes from a clock that was ahead
+        is_recent = 0 <= age_s < _MAX_AGE_OF_REPORTED_DIFFERENCE_S  # a negative age comes from a clock that was ahead
         if entry.reported_fingerprint == row.fingerprint and is_recent and entry.opt_out_job is None:
             return CompareReason.REPORTED
         return CompareReason.NEVER_COMPARED if entry.fingerprint is None else CompareReason.CHANGED
 
     async def _check_opt_outs(self, planned_chunk: PlannedChunk, unchanged_entries: Mapping[int, Entry]) -> None:
-        """Give the outcome EXISTS to unchanged rows whose entries have an opt-out. Inactive rows are compared with the
-        service again. Active rows end the opt-outs that this job has recorded."""
+        """Give the outcome EXISTS to these unchanged rows, whose entries have an opt-out. The inactive rows also wait
+        for a comparison, which shows whether the opt-out has ended. The active rows end the opt-outs that this job has
+        recorded."""
         session = self._session
         if not unchanged_entries:
             return

@@ -34,7 +34,7 @@ _MAX_UNKNOWN_CANARIES = 3  # the run ends if this number of its first creates go
 _MAX_REFUSED_CANARIES = 20  # the run ends if this number of its first creates got refusals of one kind
 _MAX_EXISTING_SUBSCRIBERS = 3  # the run ends after this number of answers with existing subscribers
 
-_SMALL_ROUND_CREATE_COUNT = 512
+_CREATE_COUNT_IN_SMALL_ROUNDS = 512
 """The number of first creates that are sent in small rounds. The first round has one create. Each later round has a
 quarter of the number of earlier creates, but at least one.
 
@@ -99,7 +99,7 @@ class Creator:
             if self._session.stop.is_stopping:
                 return []
         if (
-            self._ended_count_since_existing < _SMALL_ROUND_CREATE_COUNT
+            self._ended_count_since_existing < _CREATE_COUNT_IN_SMALL_ROUNDS
             and self._session.access.known_ids.has_earlier_subscribers
         ):
             while self._open_create_count:

@@ -64,7 +64,7 @@ async def compare_waiting_rows(sessions: Sequence[Session], waiting_rows: Waitin
     if not len(waiting_rows):
         return
     comparison = _Comparison(sessions, waiting_rows)
-    indexes = list(range(len(waiting_rows))) if is_full else waiting_rows.new_indexes
+    indexes = list(range(len(waiting_rows))) if is_full else waiting_rows.unreported_indexes
     try:
         await comparison.compare_rows(indexes)
         await comparison.record_and_report_results()

@@ -156,10 +156,10 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
     Raises ListFailed if the service does not return its list, and RunAborted if a base is not the intended one or the
     run must stop.
     """
-    inconclusive_groups = [group for group in groups if group.keys]
+    groups_for_next_method = [group for group in groups if group.keys]
     progress = LookupProgress(needs_sweep=any(group.access.unverified_entries for group in groups))
-    while inconclusive_groups:
-        remaining_groups, inconclusive_groups = inconclusive_groups, []
+    while groups_for_next_method:
+        remaining_groups, groups_for_next_method = groups_for_next_method, []
         method, progress = await _choose_next_method(remaining_groups, progress)
         while remaining_groups:
             lookup_parts, remaining_groups = await _look_up_next_groups(
@@ -171,7 +171,7 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
                     yield lookup_part
                     continue
                 if inconclusive_keys:
-                    inconclusive_groups.append(KeyGroup(lookup_part.access, inconclusive_keys))
+                    groups_for_next_method.append(KeyGroup(lookup_part.access, inconclusive_keys))
                 if conclusive_keys:
                     yield replace(lookup_part, keys=conclusive_keys)
 
@@ -235,8 +235,8 @@ async def try_look_up_by_filters(access: ListAccess, keys: Sequence[LookupKey], 
     """Look the keys up by filters. `remaining_count` is the number of keys that remain to be looked up, including
     `keys`.
 
-    If the look-up fails, return an inconclusive result. This run then uses no filter by these fields again, because a
-    service may fail at one unusual text."""
+    If the look-up fails, return an inconclusive result. In this case, the run no longer uses the filters by these
+    fields, because the service may fail each time that it gets the same unusual text."""
     started_at = access.clock.monotonic()
     try:
         return await look_up_by_filters(access, keys, remaining_count=remaining_count)

@@ -69,7 +69,7 @@ class MistakenIds:
         self._had_subscribers: bool | None = None
 
     async def find_mistaken_ids(
-        self, planned_chunk: PlannedChunk, new_indexes: Sequence[int], listing_rows: SweptRows | None
+        self, planned_chunk: PlannedChunk, new_row_indexes: Sequence[int], listing_rows: SweptRows | None
     ) -> dict[int, tuple[str, str]]:
         """Find new rows whose subscribers probably exist in the base with another client_user_id. Return the problem of
         each found row (its code and its message), by the index of the row.
@@ -80,7 +80,11 @@ class MistakenIds:
         if policy.identity != _CLIENT_USER_ID or not policy.looks_up_first:
             return {}
         id_by_index = dict(
-            zip(new_indexes, planned_chunk.subscribers[_CLIENT_USER_ID].iloc[list(new_indexes)].tolist(), strict=True)
+            zip(
+                new_row_indexes,
+                planned_chunk.subscribers[_CLIENT_USER_ID].iloc[list(new_row_indexes)].tolist(),
+                strict=True,
+            )
         )
         known_ids = await self._find_spellings(list(id_by_index.values()), is_listed=listing_rows is not None)
         problems = dict[int, tuple[str, str]]()
@@ -92,7 +96,7 @@ class MistakenIds:
                 problems[index] = "id", f"ClientUserId {NEEDLESS_DECIMALS_MESSAGE}"
         if "email" not in planned_chunk.subscribers:
             return problems
-        remaining_indexes = [index for index in new_indexes if index not in problems]
+        remaining_indexes = [index for index in new_row_indexes if index not in problems]
         values = zip(
             remaining_indexes, planned_chunk.subscribers["email"].iloc[remaining_indexes].tolist(), strict=True
         )

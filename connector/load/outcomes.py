@@ -66,12 +66,12 @@ class Outcomes:
     # Methods that add unresolved creates
 
     def add_unresolved_create(self, identity: bytes, unresolved_create: UnresolvedCreate) -> UnresolvedCreate:
-        """Add an unresolved create, and return the added create. If the identity has an unresolved create already,
-        replace only its row."""
-        existing_create = self.unresolved_creates.setdefault(identity, unresolved_create)
+        """Store an unresolved create, and return it. If the identity has a stored create already, replace only the row
+        of the stored create, and return the stored create."""
+        stored_create = self.unresolved_creates.setdefault(identity, unresolved_create)
         if unresolved_create.row is not None:
-            existing_create.row = unresolved_create.row
-        return existing_create
+            stored_create.row = unresolved_create.row
+        return stored_create
 
     def add_earlier_refusals(
         self, refusals: Mapping[bytes, Refusal], recently_refused_identities: Collection[bytes]
@@ -281,7 +281,7 @@ class Outcomes:
             for postponed_row in postponed_rows
             if postponed_row.is_of_this_run and postponed_row.row.identity in confirmed_ids
         ]
-        if created_digests:  # the service has refused these creates, and has stored their subscribers all the same
+        if created_digests:  # the service did not accept these creates, but the list shows their subscribers
             base = session.ledger_writer.base
             await session.ledger_writer.execute(
                 lambda ledger: ledger.record_rows_equal_to_service(base, created_digests)

@@ -160,7 +160,7 @@ class AccountPresence:
         self.presences: list[BasePresence] = []
         self._has_many_bases = has_many_bases
         self._listing: Listing | None = None  # the last complete listing, until it can be neither used nor renewed
-        # Number of requests of all look-ups by filter of the run; a listing may need fewer.
+        # Number of requests of all look-ups by filter of the run. If a sweep needs fewer requests, a sweep is chosen.
         self._filter_request_count = 0
         # The duration of a listing that took longer than `load.fresh`; None: no listing took so long.
         self._listing_duration_s: float | None = None
@@ -223,14 +223,18 @@ class AccountPresence:
                 task.presence.cover_rows(task.planned_chunk, started_at)
         return remaining_tasks
 
-    async def _record_found_subscribers(self, presence: BasePresence, found_pairs: Sequence[tuple[bytes, int]]) -> None:
+    async def _record_found_subscribers(
+        self, presence: BasePresence, found_identities_and_ids: Sequence[tuple[bytes, int]]
+    ) -> None:
         ledger_base, field = presence.session.ledger_writer.base, presence.session.policy.identity
 
-        def record_found_pairs(ledger: Ledger) -> None:
-            ledger.record_listed_subscribers(ledger_base, field, found_pairs)
-            ledger.record_shown_identities(ledger_base, [identity for identity, _ in found_pairs[:MAX_SHOWN_RECORDS]])
+        def record_identities_and_ids(ledger: Ledger) -> None:
+            ledger.record_listed_subscribers(ledger_base, field, found_identities_and_ids)
+            ledger.record_shown_identities(
+                ledger_base, [identity for identity, _ in found_identities_and_ids[:MAX_SHOWN_RECORDS]]
+            )
 
-        await presence.session.ledger_writer.execute(record_found_pairs)
+        await presence.session.ledger_writer.execute(record_identities_and_ids)
 
     # Look-ups by a listing
 
@@ -310,12 +314,12 @@ class AccountPresence:
         rows = await list_newcomers(presences[0].access, listing.end)
         for presence in presences:
             access, ledger_writer = presence.access, presence.access.ledger_writer
-            listed_pairs = build_reader(access, [access.policy.identity]).read(rows)
-            entries = await ledger_writer.find_entries([identity for identity, _ in listed_pairs])
+            identities_and_ids = build_reader(access, [access.policy.identity]).read(rows)
+            entries = await ledger_writer.find_entries([identity for identity, _ in identities_and_ids])
             ids_by_identity = defaultdict[bytes, set[int]](set)
-            for identity, subscriber_id in listed_pairs:
+            for identity, subscriber_id in identities_and_ids:
                 ids_by_identity[identity].add(subscriber_id)
-            listed_ids = [subscriber_id for _, subscriber_id in listed_pairs]
+            listed_ids = [subscriber_id for _, subscriber_id in identities_and_ids]
             known_entries = await ledger_writer.execute(
                 partial(Ledger.find_entries_with_ids, account=ledger_writer.base.account, subscriber_ids=listed_ids)
             )
@@ -391,9 +395,11 @@ class AccountPresence:
             rows = await session.stop.wait_until_stopped(find_rows_by_filters(session.access, identity_texts))
         for presence in {id(presence): presence for presence, _ in keys}.values():
             identities = {key.identity for key_presence, key in keys if key_presence is presence}
-            listed_pairs = build_reader(presence.access, [presence.session.policy.identity]).read(rows)
-            store_shown_subscribers(presence.access, rows, listed_pairs, identities)
-            shown_ids = {identity: subscriber_id for identity, subscriber_id in listed_pairs if identity in identities}
+            identities_and_ids = build_reader(presence.access, [presence.session.policy.identity]).read(rows)
+            store_shown_subscribers(presence.access, rows, identities_and_ids, identities)
+            shown_ids = {
+                identity: subscriber_id for identity, subscriber_id in identities_and_ids if identity in identities
+            }
             await self._record_found_subscribers(presence, list(shown_ids.items()))
             shown_count += len(shown_ids)
         return shown_count

@@ -148,13 +148,13 @@ class EarlierRefusals:
         keys = [LookupKey(row.identity, self._session.policy.identity, row.identity_text) for row in rows]
         result = await look_up_all(self._session.access, keys)
         ledger_writer, field = self._session.ledger_writer, self._session.policy.identity
-        found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
+        found_identities_and_ids = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
         excluded_identities = {*result.found_ids, *self._recently_refused_identities}
         checked_identities = [key.identity for key in keys if key.identity not in excluded_identities]
         checked_at = self._session.clock.now().timestamp()
 
         def update_ledger(ledger: Ledger) -> None:
-            ledger.record_listed_subscribers(ledger_writer.base, field, found_pairs)
+            ledger.record_listed_subscribers(ledger_writer.base, field, found_identities_and_ids)
             ledger.record_checked_identities(ledger_writer.base, ledger_writer.run_key, checked_identities, checked_at)
 
         await ledger_writer.execute(update_ledger)

@@ -159,7 +159,7 @@ class Settler:
     def _find_unresolved_create(self, entry: UnfinishedEntry) -> UnresolvedCreate:
         return self.outcomes.unresolved_creates[entry.identity]
 
-    def _find_later_sentinels(self, entry: UnfinishedEntry) -> set[Sentinel]:
+    def _find_later_sentinels_of_class(self, entry: UnfinishedEntry) -> set[Sentinel]:
         """Return the sentinels of the entry's class that were confirmed after the attempt of the entry."""
         attempt_ended_at = self._find_unresolved_create(entry).attempt_ended_at
         return self._session.find_sentinels(attempt_ended_at, is_active=is_sent_active(entry))
@@ -232,16 +232,16 @@ class Settler:
         return await self._session.stop.wait(wait_s, f"then {len(unknown_entries):,} unknown rows are looked up again")
 
     def _needs_second_sweep(self, entry: UnfinishedEntry) -> bool:
-        """Return whether one more sweep may prove the entry absent at once, because its create got a 429.
+        """Return whether a second sweep, without a wait, may prove that the refused create of the entry had no effect.
 
-        The proof needs two sweeps in a row that show a subscriber whose create left after the 429 (`read_visibility`).
-        Return True if only the last sweep showed such a subscriber."""
+        The proof needs two sweeps in a row that show a subscriber whose create left after the refusal
+        (`read_visibility`). Return True if only the last sweep showed such a subscriber."""
         unresolved_create, session = self._find_unresolved_create(entry), self._session
         if not unresolved_create.has_retryable_refusal or self._last_result.is_filter_result:
             return False
         later_sentinels = {
             sentinel
-            for sentinel in self._find_later_sentinels(entry)
+            for sentinel in self._find_later_sentinels_of_class(entry)
             if sentinel.sent_at > unresolved_create.attempt_ended_at
         }
         return not later_sentinels & self._last_result.seen_sentinels and any(
@@ -277,19 +277,24 @@ class Settler:
         self._last_result = result
         base, access = self._session.ledger_writer.base, self._session.access
         unresolved_by_identity = self.outcomes.unresolved_creates
-        found_pairs = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
+        found_identities_and_ids = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
         is_of_this_run_by_id = {
-            subscriber_id: unresolved_by_identity[identity].is_of_this_run for identity, subscriber_id in found_pairs
+            subscriber_id: unresolved_by_identity[identity].is_of_this_run
+            for identity, subscriber_id in found_identities_and_ids
         }
         existing_ids = await find_existing_ids(access, is_of_this_run_by_id)
-        for identity, subscriber_id in found_pairs:
+        for identity, subscriber_id in found_identities_and_ids:
             unresolved_by_identity[identity].has_existed_before |= subscriber_id in existing_ids
-        foreign_pairs = [pair for pair in found_pairs if unresolved_by_identity[pair[0]].may_be_foreign]
-        created_pairs = [pair for pair in found_pairs if not unresolved_by_identity[pair[0]].may_be_foreign]
+        maybe_foreign_identities_and_ids = [
+            pair for pair in found_identities_and_ids if unresolved_by_identity[pair[0]].may_be_foreign
+        ]
+        created_identities_and_ids = [
+            pair for pair in found_identities_and_ids if not unresolved_by_identity[pair[0]].may_be_foreign
+        ]
 
         def update_ledger(ledger: Ledger) -> None:
-            ledger.mark_found(base, State.UNKNOWN, created_pairs)
-            ledger.mark_found(base, State.UNKNOWN, foreign_pairs, is_own_create=False)
+            ledger.mark_found(base, State.UNKNOWN, created_identities_and_ids)
+            ledger.mark_found(base, State.UNKNOWN, maybe_foreign_identities_and_ids, is_own_create=False)
             if result.lag_s > access.state.largest_lag_s:
                 record_lag(ledger.connection, base.account, result.lag_s)
 
@@ -307,7 +312,7 @@ class Settler:
             if not self._is_absent(entry):
                 continue
             unresolved_create, is_active = self._find_unresolved_create(entry), is_sent_active(entry)
-            if not self._find_later_sentinels(entry):
+            if not self._find_later_sentinels_of_class(entry):
                 if is_active not in class_visibility_by_is_active:
                     class_visibility_by_is_active[is_active] = await session.stop.wait_until_stopped(
                         is_class_shown(
@@ -330,14 +335,14 @@ class Settler:
         of these sentinels. Otherwise the look-ups must show at least one sentinel of another class that was confirmed
         after the attempt. If nothing was confirmed after the attempt, twice the largest lag must have passed."""
         unresolved_create, result, session = self._find_unresolved_create(entry), self._last_result, self._session
-        class_sentinels = self._find_later_sentinels(entry)
+        later_sentinels = self._find_later_sentinels_of_class(entry)
         is_absent_after_refusal = unresolved_create.has_retryable_refusal and entry.identity in result.absent_identities
         first_sentinel = session.canaries.first_sentinel
         # A sentinel with a smaller Id than the first one may be an older subscriber that the service has updated.
         if is_absent_after_refusal and any(
             sentinel.sent_at > unresolved_create.attempt_ended_at
             and (first_sentinel is None or sentinel.subscriber_id >= first_sentinel.subscriber_id)
-            for sentinel in class_sentinels & result.seen_sentinels
+            for sentinel in later_sentinels & result.seen_sentinels
         ):
             return True
         if unresolved_create.first_missed_at is None:
@@ -345,7 +350,7 @@ class Settler:
         if result.started_at < unresolved_create.first_missed_at + session.policy.quiet_period_s:
             return False
         if session.access.sentinels and session.access.sentinels[-1].confirmed_at > unresolved_create.attempt_ended_at:
-            sentinels = class_sentinels & result.seen_sentinels if class_sentinels else result.seen_sentinels
+            sentinels = later_sentinels & result.seen_sentinels if later_sentinels else result.seen_sentinels
             return find_latest_time(sentinels) > unresolved_create.attempt_ended_at
         return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.access.state.largest_lag_s
 
@@ -422,16 +427,19 @@ class Settler:
     # Creates that are sent again
 
     async def _send_entries_again(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
-        """Send the creates of these absent entries again. Entries without a sentinel of their class are sent one at a
-        time, until the service has created a subscriber. This subscriber is a sentinel for the other entries, which
-        wait for the next look-up. Entries whose refusal may be temporary are also sent one at a time. If one of these
-        creates is accepted, all other entries of its kind are sent together. If the refusals of a kind become final,
-        its other entries are not sent.
+        """Send the creates of these absent entries again.
+
+        Creates without a sentinel of their class are sent one at a time, until the service has created a subscriber.
+        This subscriber is a sentinel for the other entries, which wait for the next look-up.
+
+        Creates whose refusal may be temporary are also sent one at a time. If the service accepts one of these creates,
+        all other creates with the same kind of refusal are sent together. If a kind of refusal becomes final, the other
+        creates with this kind are not sent.
         """
         session, started_at = self._session, self._look_up.started_at
         temporary_refusals = session.temporary_refusals
         refusal_kinds = {entry.identity: self._find_unresolved_create(entry).refusal_kind for entry in absent_entries}
-        entries_with_sentinel = [entry for entry in absent_entries if self._find_later_sentinels(entry)]
+        entries_with_sentinel = [entry for entry in absent_entries if self._find_later_sentinels_of_class(entry)]
         identities_with_sentinel = {entry.identity for entry in entries_with_sentinel}
         entries_to_send = list[UnfinishedEntry]()
         for entry in entries_with_sentinel:

@@ -68,8 +68,8 @@ class WaitingRows:
         return len(self._ledger_writer_indexes)
 
     @property
-    def new_indexes(self) -> list[int]:
-        """The indexes of rows that no earlier run has reported."""
+    def unreported_indexes(self) -> list[int]:
+        """The indexes of the rows, except rows with a difference that an earlier run has reported."""
         return [index for index, reason in enumerate(self._reasons) if reason != CompareReason.REPORTED]
 
     def find_identities(self, ledger_writer: LedgerWriter) -> set[bytes]:

@@ -62,7 +62,7 @@ def test_a_plan_has_the_entries_of_the_account(ledger_url: str) -> None:
         assert cursor is not None
         assert cursor.value == "7"
         assert planned_ledger.find_unfinished_entries(news_base, State.REJECTED)[0].body == b"{}"
-        assert planned_ledger.find_changed_identities(news_base, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {
+        assert planned_ledger.find_identities_of_changed_rows(news_base, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {
             ANN: True,
             DAN: False,
         }
@@ -91,7 +91,9 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
         assert {entry.state for entry in entries.values()} == {State.CONFIRMED}
         assert [entry.subscriber_id for entry in entries.values()] == [1, 5, 6, 7]
         planned_ledger.record_rows_equal_to_service(news_base, [(ANN, b"f" * 8)])
-        assert planned_ledger.find_changed_identities(news_base, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {DAN: True}
+        assert planned_ledger.find_identities_of_changed_rows(news_base, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {
+            DAN: True
+        }
         move_cursor(connection, "crm", SOURCE, "8", RUN_KEY)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
@@ -157,7 +159,7 @@ def test_entries_of_a_base_name_are_found_after_the_plan_gets_the_id_of_the_base
             ledger.mark_answered(base_with_name, [(ANN, 1)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
         base = record_base_id(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
-        assert planned_ledger.find_changed_identities(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}
+        assert planned_ledger.find_identities_of_changed_rows(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}
         assert [entry[0] for entry in planned_ledger.list_entries(base, "email", b"", 9)] == [ANN, BOB]
 
 

@@ -256,7 +256,7 @@ def test_a_row_is_equal_only_to_a_confirmed_entry_with_the_same_fingerprint(ledg
             (person, b"f" * 8)
             for person in (sent_person, listed_person, refused_person, unknown_person, unrecorded_person)
         ]
-        has_entry_by_identity = ledger.find_changed_identities(base, [*rows, (changed_person, b"g" * 8)])
+        has_entry_by_identity = ledger.find_identities_of_changed_rows(base, [*rows, (changed_person, b"g" * 8)])
     assert has_entry_by_identity == {
         changed_person: True,
         listed_person: True,
