@@ -22,9 +22,10 @@ _LOWEST_LIMIT = 1.0
 _GOOD_ROUND_FACTOR = 1.15  # the limit grows if the mean round-trip time is at most this many times the smallest mean
 _SLOW_ROUND_FACTOR = 1.25  # a round is slow if its mean round-trip time is more than this many times the smallest mean
 _TOLERANCE_S = 0.003  # seconds: on loopback, the work of this process changes a round trip by milliseconds
-# The effect of a fall is measured once the limit is below this many times its value before the fall.
+# The limit falls after a slow round. A fall is large when the limit is below this many times its value before the fall.
 _LIMIT_FACTOR_OF_LARGE_FALL = 0.8
-# The service has become slower if it then serves less than this many times the requests per second before the fall.
+# The service has become slower if it serves, after a large fall of the limit, less than this many times the requests
+# per second that it served before the fall.
 _RATE_FACTOR_OF_SLOWER_SERVICE = 0.85
 _GROWTH_SHARE = 0.1
 _MIN_ANSWERS_IN_ROUND = 16

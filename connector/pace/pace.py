@@ -10,7 +10,7 @@ from connector.pace.concurrency import ConcurrencyLimit
 from connector.pace.rate import FoundLimit, RateController
 
 # The breaker opens after this many failures in a row. A few failures do not show that the service is down.
-_FAILURES_TO_OPEN = 10
+_FAILURE_COUNT_TO_OPEN_BREAKER = 10
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 10.0
 # If this many seconds lie between two failures, the count of failures starts again, because nothing was sent meanwhile.
@@ -24,7 +24,9 @@ run again."""
 _MAX_TIME_OF_ONLY_429_S = 180.0
 """The run ends if all answers of this many seconds are 429. The windows of rate limits are shorter."""
 
-_MIN_429_COUNT = 3  # the run ends only after this many 429s in a row, because two 429s may be minutes apart
+# The run ends only after this many 429s in a row. After a long pause, two 429s may be minutes apart, and do not show
+# that the service refuses all requests.
+_MIN_429_COUNT = 3
 
 
 class Breaker:
@@ -74,7 +76,7 @@ class Breaker:
         self._failures_in_row, self._failed_at = self._failures_in_row + 1, now
         self._failing_since = min(self._failing_since, now)
         if self._probe_at is None:
-            if self._failures_in_row >= _FAILURES_TO_OPEN:
+            if self._failures_in_row >= _FAILURE_COUNT_TO_OPEN_BREAKER:
                 self._probe_at = now + self._wait_s
         elif self._probe_sent_at is not None and sent_at >= self._probe_sent_at:
             self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)

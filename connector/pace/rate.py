@@ -8,12 +8,12 @@ requests that the service serves and refuses. docs/explanation/pace.md has the r
 - *Period*: The time from one refusal to the next. A refusal with a pause (Retry-After) ends the period at once.
   Refusals without a pause are tolerated up to a share of the requests. Above this share, the third refusal ends the
   period. While random refusals are expected, the sixth refusal ends the period.
-- *Later requests*: The requests that left after the refused request, and before its refusal arrived.
+- *Trailing requests*: The requests that left after the refused request, and before its refusal arrived.
 - *Random refusal*: A refusal that does not depend on the rate. Such a refusal costs its pause, and the rate stays.
 - *Short pause*: A pause of less than 10 s.
 
 A refusal that ends a period takes effect in three steps. `record_refusal` ends the period. During the pause, the rate
-stays, and the answers to the later requests are counted. When the first request leaves after the pause,
+stays, and the answers to the trailing requests are counted. When the first request leaves after the pause,
 `_apply_refusal` decides: the refusal was random, or a new search begins, or a ramp begins. A ramp begins to rise after
 the service has served one request (`_recover`). After five refusals in a row, only single requests leave. The wait
 between two requests then doubles up to one second.
@@ -33,7 +33,7 @@ _MAX_BUSY_GAP_FACTOR = 4  # a sender is busy if the gap between two requests is 
 # its mean rate is too low.
 _FIRST_RAMP_END_PER_MEAN_RATE = 2.0
 
-_MAX_RAMP_COST_FACTOR = 20.0
+_MAX_RAMP_LENGTH_PER_REFUSAL_COST = 20.0
 """A ramp lasts at most this many times the cost of a refusal, or two windows of the limiter. The cost is the pause, a
 round trip, and the time of the refused requests. With 20, a ramp loses 1/21 of the time to its refusal. A longer ramp
 would find a raised limit late."""
@@ -44,13 +44,13 @@ the service refuses more than 3 % of the requests if its limit is 5 requests/s a
 
 _MIN_REFUSAL_COST_S = 0.3  # least cost of a refusal (s) when the length of a shorter ramp is computed
 _MIN_RAMP_RISE_SHARE = 0.015  # the lower end of a ramp is at least this share below its upper end
-# Above the upper end of a ramp, the excess of the rate grows by the factor e in this many seconds. If the limiter
-# counts in a longer window, the excess grows by this factor in one window.
-_EXCESS_GROWTH_TIME_S = 2.0
+# After the end of a ramp, the rate rises above `end_rate` exponentially, with this time constant. If the limiter counts
+# in a longer window, the window is the time constant.
+_OVERSHOOT_TIME_CONSTANT_S = 2.0
 _LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requests for a longer time are an outage
 _WINDOW_RISE_SHARE = 0.1  # a ramp after a full window rises to (1 + this share) times the rate of the window
 # To decide whether a refusal is random, the controller needs at least this many refusals without a pause, or this many
-# answers to requests that left after the refused request.
+# answers to trailing requests.
 _MIN_REFUSALS = 3
 
 # Number of refusals without a pause that are tolerated for each served request. The second number is for a search, and
@@ -58,8 +58,8 @@ _MIN_REFUSALS = 3
 _TOLERATED_REFUSAL_SHARE, _TOLERATED_RANDOM_REFUSAL_SHARE = 0.01, 0.2
 
 _RATE_AFTER_REFUSAL_FACTOR = 0.9
-"""The service may serve requests that left after a refused request. The next ramp begins at this many times the rate
-of these requests, or higher. The factor is below 1, because few requests do not measure a rate exactly."""
+"""The next ramp begins at this many times the rate of the served trailing requests, or higher. The factor is below 1,
+because few requests do not measure a rate exactly."""
 
 # A rate cannot be measured with this many served requests or fewer. After this many refusals in a row, only single
 # requests leave.
@@ -102,20 +102,20 @@ class FoundLimit:
 
 @dataclass(frozen=True, slots=True)
 class _Ramp:
-    """A ramp: in `length_s` seconds, the rate rises from `start_rate` to `end_rate` requests/s. After that, the excess
-    above `end_rate` grows by the factor e in `excess_growth_time_s` seconds."""
+    """A ramp: in `length_s` seconds, the rate rises from `start_rate` to `end_rate` requests/s. After that, the rate
+    rises above `end_rate` exponentially, with the time constant `overshoot_time_constant_s`."""
 
     start_rate: float
     end_rate: float
     length_s: float
-    excess_growth_time_s: float
+    overshoot_time_constant_s: float
 
     def compute_rate(self, sending_s: float) -> float:
         """Return the rate (requests/s) after `sending_s` seconds in which the run sent requests."""
         if sending_s < self.length_s:
             return self.start_rate * math.pow(self.end_rate / self.start_rate, sending_s / self.length_s)
-        excess_factor = exp(min((sending_s - self.length_s) / self.excess_growth_time_s, 30.0)) - 1
-        return self.end_rate * (1 + _MIN_RAMP_RISE_SHARE / 2 * excess_factor)
+        overshoot_factor = exp(min((sending_s - self.length_s) / self.overshoot_time_constant_s, 30.0)) - 1
+        return self.end_rate * (1 + _MIN_RAMP_RISE_SHARE / 2 * overshoot_factor)
 
 
 @dataclass(slots=True)
@@ -128,14 +128,14 @@ class _Period:
     served_count: int = 0
     excess_refusal_count: float = 0.0  # number of refusals beyond the tolerated share
     # Number of requests that were served before the first refusal beyond the tolerated share.
-    served_count_before_excess: int = 0
+    served_count_before_excess_refusals: int = 0
     refused_request_sent_at: float = inf  # the time at which the refused request left
     rate: float = 1.0  # the rate when the refusal arrived (requests/s); after a search, at most twice the mean rate
     sending_s: float = 1.0  # the seconds from `began_at` to `refused_request_sent_at`
     sending_and_pause_s: float = 1.0  # the sum of `sending_s` and the longer of the pauses before and after the period
-    # Numbers of served and of refused requests that left after the refused request, and before its refusal arrived.
-    served_later_request_count: int = 0
-    refused_later_request_count: int = 0
+    # Numbers of trailing requests that were served, and that were refused.
+    served_trailing_request_count: int = 0
+    refused_trailing_request_count: int = 0
 
 
 class RateController:
@@ -161,7 +161,7 @@ class RateController:
         self._ramp_sending_s = 0.0  # seconds in which the run has sent requests since the ramp began
         self._period = _Period()  # the present period
         self._ended_period = _Period()  # the period that the last refusal ended
-        self._is_measured = False  # whether a refusal of this run showed a limit
+        self._is_limit_measured = False  # whether a refusal of this run showed a limit
         self._is_undecided = False  # whether `_apply_refusal` must still run for the last refusal
         # False from a refusal until the next served request. A random refusal or a new search sets the value to True.
         self._has_recovered = True
@@ -176,12 +176,13 @@ class RateController:
         10. Each other refusal in a ramp lowers the number by one."""
 
         self._largest_period: _Period | None = None
-        """The period with the most served requests. Periods before the last contradiction do not count, and neither do
-        periods that did not begin after a short pause."""
+        """The period with the most served requests. Only periods since the last contradiction count, and only if they
+        began after a short pause."""
 
         self._is_after_short_pause = False  # whether the present period began after a short pause
         self._agreement_count = 0
-        """The number of limits in a row that no earlier period contradicted. From ten on, the limit is certain."""
+        """The number of refusals in a row whose limit no earlier period contradicted. From ten refusals on, it is
+        certain that the service has a limit."""
 
         if found_limit is not None:
             self._pause_s, self._window_s = found_limit.pause_s, found_limit.window_s
@@ -191,7 +192,8 @@ class RateController:
 
     @property
     def found_limit(self) -> FoundLimit | None:
-        """The limit that is known now, or None during a search. A refusal changes the limit even during its pause."""
+        """The limit that is known now, or None during a search. The limit includes the effect of the last refusal, even
+        during the pause after this refusal."""
         if self._is_undecided:
             self._apply_refusal()
         if self._ramp is None:
@@ -203,12 +205,12 @@ class RateController:
         return FoundLimit(ramp_start_rate, max(self._ramp.end_rate, self.rate), self._pause_s, self._window_s)
 
     @property
-    def is_measured(self) -> bool:
+    def is_limit_measured(self) -> bool:
         """Whether this run has measured the limit: a limit refused a request, or the service allowed a higher rate than
         the limit of the earlier run."""
         if self._is_undecided:
             self._apply_refusal()
-        return self._is_measured or (self._ramp is not None and self.rate > self._ramp.end_rate)
+        return self._is_limit_measured or (self._ramp is not None and self.rate > self._ramp.end_rate)
 
     def admit_or_compute_wait(self, now: float) -> float:
         """Return 0 if a request may leave, and count the request as sent. Otherwise return the seconds to wait."""
@@ -238,7 +240,7 @@ class RateController:
         """Record that the service answered a request sent at `sent_at`, and did not refuse it because of the rate."""
         self._mean_round_trip_s += 0.1 * (now - sent_at - self._mean_round_trip_s)
         if sent_at < self._ended_period_until:
-            self._ended_period.served_later_request_count += sent_at > self._ended_period.refused_request_sent_at
+            self._ended_period.served_trailing_request_count += sent_at > self._ended_period.refused_request_sent_at
             return
         if not self._has_recovered:
             self._recover(sent_at)
@@ -261,14 +263,14 @@ class RateController:
         pause_s, ended_period, period = retry_after_s or 0.0, self._ended_period, self._period
         self._paused_until = max(self._paused_until, now + pause_s)
         if sent_at < self._ended_period_until:
-            ended_period.refused_later_request_count += sent_at > ended_period.refused_request_sent_at
+            ended_period.refused_trailing_request_count += sent_at > ended_period.refused_request_sent_at
             return
         self._refused_in_row_count += 1
         if not self._has_recovered:
             self._ended_period_until = max(now, self._paused_until)
             return
         if not period.excess_refusal_count:
-            period.served_count_before_excess = period.served_count
+            period.served_count_before_excess_refusals = period.served_count
         period.excess_refusal_count += 1
         if not pause_s and period.excess_refusal_count < (
             2 * _MIN_REFUSALS if self._random_refusal_countdown else _MIN_REFUSALS
@@ -308,8 +310,8 @@ class RateController:
         """Choose the effect of the last refusal: no effect if the refusal was random, a new search, or a ramp."""
         ended_period, rate_after_refusal, self._is_undecided = self._ended_period, 0.0, False
         sending_s_after_refusal = self._last_departed_at - ended_period.refused_request_sent_at
-        if ended_period.served_later_request_count > _FEW_REQUESTS and sending_s_after_refusal > 0:
-            rate_after_refusal = (ended_period.served_later_request_count - 1) / sending_s_after_refusal
+        if ended_period.served_trailing_request_count > _FEW_REQUESTS and sending_s_after_refusal > 0:
+            rate_after_refusal = (ended_period.served_trailing_request_count - 1) / sending_s_after_refusal
         is_pause_short = 0 < self._pause_s < _SHORTEST_LONG_PAUSE_S
         if is_pause_short and self._detect_contradiction():
             self._ramp, self._has_recovered = None, True
@@ -318,7 +320,7 @@ class RateController:
         else:
             self._window_s = max(self._window_s, min(self._pause_s, _LONGEST_WINDOW_S))
             self._begin_ramp(*self._find_ramp_rates(rate_after_refusal))
-            self._is_measured = True
+            self._is_limit_measured = True
         if self._has_recovered:
             self._refused_in_row_count = 0
         self._is_after_short_pause = is_pause_short
@@ -340,8 +342,10 @@ class RateController:
         """Return whether an earlier period contradicts a limit at the refused rate: the service served more requests in
         the earlier period than such a limit allows."""
         ended_period, largest_period = self._ended_period, self._largest_period
-        if ended_period.refused_later_request_count >= max(_MIN_REFUSALS, ended_period.served_later_request_count):
-            # Only a limit refuses most of the requests that left after the refused request.
+        if ended_period.refused_trailing_request_count >= max(
+            _MIN_REFUSALS, ended_period.served_trailing_request_count
+        ):
+            # Random refusals do not refuse most of the trailing requests, so it is certain that there is a limit.
             self._agreement_count = _MAX_REFUSALS_WITHOUT_EVIDENCE
         if self._agreement_count >= _MAX_REFUSALS_WITHOUT_EVIDENCE or not self._is_after_short_pause:
             return False
@@ -355,7 +359,7 @@ class RateController:
             + ended_period.rate * max(largest_period.sending_s - ended_period.sending_s, 0.0)
         )
         is_limit_contradicted = largest_period.served_count > allowed_count
-        # An earlier period is evidence against only one limit, because the real limit may have fallen since then.
+        # The earlier period must not contradict the next limits, too, because the limit may have fallen since then.
         if is_limit_contradicted:
             self._largest_period = None
         self._agreement_count = 0 if is_limit_contradicted else self._agreement_count + 1
@@ -364,19 +368,19 @@ class RateController:
     def _detect_random_refusal(self, is_pause_short: bool, rate_after_refusal: float) -> bool:
         """Return whether the last refusal counts as random, and record the evidence for or against random refusals."""
         ended_period = self._ended_period
-        are_most_later_requests_served = is_pause_short and ended_period.served_later_request_count >= max(
-            _MIN_REFUSALS, 3 * ended_period.refused_later_request_count
+        meets_search_rule = is_pause_short and ended_period.served_trailing_request_count >= max(
+            _MIN_REFUSALS, 3 * ended_period.refused_trailing_request_count
         )
-        # During a search the rate doubles, so a limit refuses most of the requests that left after the refused request.
+        # During a search the rate doubles, so a limit refuses most of the trailing requests.
         if self._ramp is None:
-            if are_most_later_requests_served:
+            if meets_search_rule:
                 self._random_refusal_countdown = _MAX_REFUSALS_WITHOUT_EVIDENCE
-            return are_most_later_requests_served
+            return meets_search_rule
         if self._pause_s:
-            is_refusal_single = are_most_later_requests_served and not ended_period.refused_later_request_count
+            is_refusal_single = meets_search_rule and not ended_period.refused_trailing_request_count
         else:
             is_refusal_single = (
-                ended_period.served_count - ended_period.served_count_before_excess
+                ended_period.served_count - ended_period.served_count_before_excess_refusals
                 >= _SERVED_REQUESTS_PER_RANDOM_REFUSAL * ended_period.excess_refusal_count
             )
         is_below_proved_rate = ended_period.rate < self._proved_rate
@@ -392,7 +396,7 @@ class RateController:
             (ended_period.served_count - _FEW_REQUESTS) / ended_period.sending_and_pause_s,
             rate_after_refusal,
         )
-        return are_most_later_requests_served and self._random_refusal_countdown > 0
+        return meets_search_rule and self._random_refusal_countdown > 0
 
     def _recover(self, sent_at: float) -> None:
         """Begin the new period with the first request that is served after the refusal. This request left at `sent_at`.
@@ -407,16 +411,16 @@ class RateController:
             mean_rate = ended_period.served_count / (ended_period.sending_s + paused_s)
             self._window_s = max(self._window_s, paused_s)
             self._begin_ramp(mean_rate, (1 + _WINDOW_RISE_SHARE) * mean_rate)
-            self._is_measured = True
+            self._is_limit_measured = True
 
     def _begin_ramp(self, start_rate: float, end_rate: float) -> None:
         start_rate = min(start_rate, (1 - _MIN_RAMP_RISE_SHARE) * end_rate)
         self.rate = min(start_rate, self._ceiling)
         log_width = log(end_rate / start_rate)
         refusal_cost_s = self._pause_s + self._mean_round_trip_s + (1 if self._pause_s else _MIN_REFUSALS) / self.rate
-        longest_ramp_s = _MAX_RAMP_COST_FACTOR * max(refusal_cost_s, _MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S)
+        longest_ramp_s = _MAX_RAMP_LENGTH_PER_REFUSAL_COST * max(refusal_cost_s, _MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S)
         length_s = max(
             min(2 * max(refusal_cost_s, _MIN_REFUSAL_COST_S) / min(log_width, 1.0), longest_ramp_s), 2 * self._window_s
         )
-        self._ramp = _Ramp(start_rate, end_rate, length_s, max(_EXCESS_GROWTH_TIME_S, self._window_s))
+        self._ramp = _Ramp(start_rate, end_rate, length_s, max(_OVERSHOOT_TIME_CONSTANT_S, self._window_s))
         self._ramp_sending_s = 0.0

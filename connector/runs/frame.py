@@ -382,7 +382,7 @@ async def _run_with_ledger(
     with ledger.transaction() as connection:
         ended_at = clock.now().timestamp()
         finish_run(connection, run_key, report.status, ended_at, run.source_row_count if has_finished else None)
-        if pace.rate.is_measured and pace.rate.found_limit is not None:
+        if pace.rate.is_limit_measured and pace.rate.found_limit is not None:
             found_limit = pace.rate.found_limit.scale(plan.shard.count)
             record_rate_limit(connection, plan.settings.account, found_limit, ended_at)
         if has_finished and not plan.is_planned:

@@ -84,13 +84,13 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     (
         "the longest ramp takes 5 times as long as a refusal costs, not 20 times",
         RateController,
-        "_MAX_RAMP_COST_FACTOR",
+        "_MAX_RAMP_LENGTH_PER_REFUSAL_COST",
         5.0,
     ),
     (
         "the longest ramp takes 60 times as long as a refusal costs, not 20 times",
         RateController,
-        "_MAX_RAMP_COST_FACTOR",
+        "_MAX_RAMP_LENGTH_PER_REFUSAL_COST",
         60.0,
     ),
     (

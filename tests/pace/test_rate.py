@@ -213,7 +213,7 @@ def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
         controller = RateController(found_limit=found_limit, found_limit_age_s=86_400.0 * (day - found_on_day))
         assert controller.rate >= 20
         simulate_client(RateOnlyClient(controller), LimitedService("bucket", [(0, inf)], ROUND_TRIP_S), 1, seed=day)
-        if controller.is_measured:
+        if controller.is_limit_measured:
             assert controller.found_limit is not None
             found_limit, found_on_day = controller.found_limit, day
 
