@@ -26,7 +26,7 @@ _SIZE_BYTES = 8  # length of the field with the uncompressed size, which precede
 class _RecordFile(CloseableResource):
     """Records of bytes in a temporary file, by index from 0. The first record creates the file."""
 
-    _content: ClassVar[str]  # the name of the records in messages
+    _record_noun: ClassVar[str]  # what messages call the records
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
@@ -41,7 +41,7 @@ class _RecordFile(CloseableResource):
             self._file.write(b"".join(records))
             self._file.flush()
         except OSError as error:
-            raise RunAborted(describe_full_disk(self._content, error)) from None
+            raise RunAborted(describe_full_disk(self._record_noun, error)) from None
         first_index = len(self._offsets) - 1
         for record in records:
             self._offsets.append(self._offsets[-1] + len(record))
@@ -55,7 +55,7 @@ class _RecordFile(CloseableResource):
         try:
             return os.pread(self._file.fileno(), end_offset - start_offset, start_offset)
         except OSError as error:
-            raise RunAborted(describe_full_disk(self._content, error)) from None
+            raise RunAborted(describe_full_disk(self._record_noun, error)) from None
 
     def close(self) -> None:
         """Delete all records and the file. A second call does nothing."""
@@ -68,7 +68,7 @@ class _RecordFile(CloseableResource):
 class Spool(_RecordFile):
     """Objects in the order in which they were appended."""
 
-    _content = "the rows of the source"
+    _record_noun = "the rows of the source"
 
     def append(self, spooled_object: object) -> None:
         """Write one object. Raises RunAborted if the disk is full."""
@@ -87,7 +87,7 @@ class Spool(_RecordFile):
 class SpooledValues(_RecordFile):
     """Rows of JSON values, by index from 0."""
 
-    _content = "values that the run reads again"
+    _record_noun = "values that the run reads again"
 
     def add(self, rows: Iterable[Sequence[object]]) -> int:
         """Append rows, and return the index of the first new row. Raises RunAborted if the disk is full."""

@@ -25,6 +25,9 @@ from connector.texts import agree, count
 
 _MAX_SHOWN_ROWS = 10  # the largest number of rows that one message names
 
+_RowReference = list[int]
+"""The index of a file, and the number of a record in the file."""
+
 
 @dataclass(frozen=True, slots=True)
 class _RecordedRows:
@@ -102,8 +105,10 @@ class Conflicts:
         _, first_indices = np.unique(rows.subscriber_digests[usable_indices], return_index=True)
         used_rows = self._used_rows = rows.select(usable_indices[first_indices])
         # An inactive row overrules other rows only if the subscriber has a row that does not say inactive.
-        subscribers_not_inactive = np.unique(rows.subscriber_digests[~rows.inactive_mask])
-        overruling_row_mask = used_rows.inactive_mask & np.isin(used_rows.subscriber_digests, subscribers_not_inactive)
+        digests_of_not_inactive_rows = np.unique(rows.subscriber_digests[~rows.inactive_mask])
+        overruling_row_mask = used_rows.inactive_mask & np.isin(
+            used_rows.subscriber_digests, digests_of_not_inactive_rows
+        )
         unused_row_mask = ~rows.inactive_mask & ~np.isin(rows.subscriber_digests, used_rows.subscriber_digests)
         blocking_record_mask = np.isin(self._blocked_identities, rows.identities[unused_row_mask])
         used_records = np.stack([used_rows.file_indices, used_rows.row_numbers], axis=1)
@@ -138,7 +143,7 @@ class Conflicts:
         return replace(prepared_chunk, duplicate_mask=duplicate_mask, differences=tuple(differences))
 
     def _select_rows(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _RecordedRows]:
-        """Return the valid rows of recorded subscribers, and the indices of these rows."""
+        """Return the valid rows of recorded subscribers, after the indices of these rows."""
         identities = prepared_chunk.valid_chunk.identities
         recorded_mask = np.isin(prepared_chunk.subscriber_digests, self._recorded_subscribers) | np.isin(
             identities, self._blocked_identities
@@ -161,34 +166,32 @@ class Conflicts:
         return self._file_indices.setdefault(prepared_chunk.chunk.name, len(self._file_indices))
 
     def _describe_conflicts(
-        self, overruling_records: list[list[int]], blocking_records: list[list[int]]
+        self, overruling_rows: list[_RowReference], blocking_rows: list[_RowReference]
     ) -> Iterator[str]:
-        """Yield messages about records. Each record is a list of two numbers: the index of its file, and its number in
-        the file.
-        """
-        if disagreeing_subscriber_count := len(overruling_records):
+        """Yield messages about inactive rows that overrule other rows, and about invalid rows that block other rows."""
+        if disagreeing_subscriber_count := len(overruling_rows):
             verb = agree(disagreeing_subscriber_count, "has", "have")
             yield (
                 f"{count(disagreeing_subscriber_count, 'subscriber')} {verb} rows that disagree on is_active: the "
-                f"inactive row is used ({self._format_row_numbers(overruling_records)})"
+                f"inactive row is used ({self._format_row_numbers(overruling_rows)})"
             )
-        if blocked_subscriber_count := len(blocking_records):
+        if blocked_subscriber_count := len(blocking_rows):
             verb = agree(blocked_subscriber_count, "has", "have")
             yield (
                 f"{count(blocked_subscriber_count, 'subscriber')} {verb} an invalid row that says inactive, or "
-                f"that cannot be read ({self._format_row_numbers(blocking_records)}), so no other row of "
+                f"that cannot be read ({self._format_row_numbers(blocking_rows)}), so no other row of "
                 f"{agree(blocked_subscriber_count, 'this subscriber', 'these subscribers')} is used. Correct the "
                 f"{agree(blocked_subscriber_count, 'invalid row', 'invalid rows')}"
             )
 
-    def _format_row_numbers(self, records: list[list[int]]) -> str:
-        file_names, shown_records = list(self._file_indices), sorted(records)[:_MAX_SHOWN_ROWS]
-        further_rows_text = f" and {len(records) - _MAX_SHOWN_ROWS:,} more" if len(records) > _MAX_SHOWN_ROWS else ""
+    def _format_row_numbers(self, rows: list[_RowReference]) -> str:
+        file_names, shown_rows = list(self._file_indices), sorted(rows)[:_MAX_SHOWN_ROWS]
+        further_rows_text = f" and {len(rows) - _MAX_SHOWN_ROWS:,} more" if len(rows) > _MAX_SHOWN_ROWS else ""
         if len(file_names) > 1:
-            row_texts = [f"row {row_number:,} of {file_names[file_index]}" for file_index, row_number in shown_records]
+            row_texts = [f"row {row_number:,} of {file_names[file_index]}" for file_index, row_number in shown_rows]
             return f"{', '.join(row_texts)}{further_rows_text}"
-        numbers_text = ", ".join(f"{row_number:,}" for _, row_number in shown_records)
-        return f"{agree(len(records), 'row', 'rows')} {numbers_text}{further_rows_text}"
+        numbers_text = ", ".join(f"{row_number:,}" for _, row_number in shown_rows)
+        return f"{agree(len(rows), 'row', 'rows')} {numbers_text}{further_rows_text}"
 
 
 _READING_GRACE_S = 2.0  # seconds that a stopped run waits until the thread has read its chunk

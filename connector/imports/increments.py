@@ -111,7 +111,11 @@ class IncrementalRun:
                 f"Correct {agree(row_count, 'the row', 'the rows')} in the source"
             )
         saved_value = None if self._increment.is_full else self._saved_value
-        if saved_value is not None and cursor_watch.latest is not None and is_larger(saved_value, cursor_watch.latest):
+        if (
+            saved_value is not None
+            and cursor_watch.latest_allowed_value is not None
+            and is_larger(saved_value, cursor_watch.latest_allowed_value)
+        ):
             yield (
                 f"the cursor stands in the future ({format_cursor(saved_value)}), so changes before this value are not "
                 "read. Correct the row that has this value, and run connector sync --full once"

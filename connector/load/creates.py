@@ -350,8 +350,8 @@ class Creator:
         is_second_refusal = candidate.entry_state is State.UNKNOWN and candidate.earlier_refusal is not None
         if transition.event is Event.ANSWERED and isinstance(answer, CreatedAnswer):
             self.has_accepted_item = session.canaries.has_accepted_create = True
-            service_id, base_name = read_base(answer.subscriber)
-            self._answered_base = None if service_id is None or base_name is None else (service_id, base_name)
+            base_id, base_name = read_base(answer.subscriber)
+            self._answered_base = None if base_id is None or base_name is None else (base_id, base_name)
         elif transition.event is Event.REFUSED and transition.status in RUN_ENDING_STATUSES and not is_second_refusal:
             session.stop.request_stop(
                 f"the service refused the first create with status {transition.status}: "

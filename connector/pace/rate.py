@@ -79,8 +79,8 @@ _MAX_CATCH_UP_S = 0.005  # a late sender may catch up at most this many seconds:
 # The first ramp of a run begins at the `ramp_start_rate` of an earlier run's limit. Limits change, so the ramp begins
 # at half of this rate if the limit is this many seconds old.
 _LIMIT_HALF_LIFE_S = 86_400.0
-# The ramp never begins below the smaller of two rates: this share of `ramp_start_rate`, and `_FIRST_RATE`.
-_MIN_AGED_RATE_SHARE = 0.25
+# The first ramp never begins below the smaller of two rates: this share of `ramp_start_rate`, and `_FIRST_RATE`.
+_MIN_START_RATE_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +186,9 @@ class RateController:
 
         if found_limit is not None:
             self._pause_s, self._window_s = found_limit.pause_s, found_limit.window_s
-            least_rate = min(_FIRST_RATE, _MIN_AGED_RATE_SHARE * found_limit.ramp_start_rate)
+            min_start_rate = min(_FIRST_RATE, _MIN_START_RATE_SHARE * found_limit.ramp_start_rate)
             age_factor = 0.5 ** (max(found_limit_age_s, 0.0) / _LIMIT_HALF_LIFE_S)
-            self._begin_ramp(max(found_limit.ramp_start_rate * age_factor, least_rate), found_limit.ramp_end_rate)
+            self._begin_ramp(max(found_limit.ramp_start_rate * age_factor, min_start_rate), found_limit.ramp_end_rate)
 
     @property
     def found_limit(self) -> FoundLimit | None:

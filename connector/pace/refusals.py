@@ -23,7 +23,7 @@ at four times the limit, the service refuses 30 of 40."""
 _PACE_SETTLING_S = 2.0
 _MAX_REFUSED_RETRIES = 3  # a kind is final after this many refusals of creates that were sent again
 
-_MAX_TRIAL_S = 60.0
+_MIN_FINAL_SERIES_S = 60.0
 """If all creates are refused for this many seconds after the 20th refusal in a row, the refusals may be final. A
 restart of the service takes less time."""
 
@@ -135,4 +135,4 @@ class TemporaryRefusals:
 
     def has_series_lasted_a_minute(self, now: float) -> bool:
         """Return whether the present series has lasted for a minute since its 20th refusal."""
-        return now - self._long_series_began_at >= _MAX_TRIAL_S
+        return now - self._long_series_began_at >= _MIN_FINAL_SERIES_S

@@ -161,8 +161,9 @@ class Certificate:
         return values
 
 
-SMALLEST_WINDOW = 1000
-"""The smallest size that counts as a result window. Shorter lists have round sizes by chance too often."""
+_SMALLEST_TYPICAL_WINDOW = 1000
+"""The smallest size that counts as a typical size of a result window. Shorter lists have round sizes by chance too
+often."""
 
 _ROUND_COUNT_OF_UNCHANGED_LIST, _ROUND_COUNT_OF_CHANGING_LIST = 2, 3
 """The number of rounds in which the counts must contradict the list: 2 for a list that did not change, and 3 for any
@@ -278,10 +279,14 @@ def describe_hidden_classes(certificate: Certificate) -> str:
 
 
 def is_window_size(row_count: int) -> bool:
-    """Return whether this is a typical size of a result window: a multiple of 1,000, 2ⁿ, 2ⁿ - 1 or 10ⁿ - 1."""
-    if row_count < SMALLEST_WINDOW - 1:
+    """Return whether this is a typical size of a result window: at least 999, and a multiple of 1,000, 2ⁿ, 2ⁿ - 1 or
+    10ⁿ - 1."""
+    if row_count < _SMALLEST_TYPICAL_WINDOW - 1:
         return False
-    is_power_of_ten = str(row_count + 1).strip("0") == "1"
+    is_below_power_of_ten = str(row_count + 1).strip("0") == "1"
     return (
-        row_count % 1000 == 0 or row_count & (row_count - 1) == 0 or row_count & (row_count + 1) == 0 or is_power_of_ten
+        row_count % 1000 == 0
+        or row_count & (row_count - 1) == 0
+        or row_count & (row_count + 1) == 0
+        or is_below_power_of_ten
     )

@@ -130,12 +130,15 @@ class JoinedPage:
 
     def is_repeated_by(self, answer: PageAnswer) -> bool:
         """Return whether the answer has the same rows at another offset, with the same TotalCount (rule 5)."""
-        has_other_offset = answer.requested_offset != self.offset and answer.total_count == self.total_count
-        return has_other_offset and np.array_equal(answer.ids, self.ids)
+        return (
+            answer.requested_offset != self.offset
+            and answer.total_count == self.total_count
+            and np.array_equal(answer.ids, self.ids)
+        )
 
     @property
-    def rows_to_next_page(self) -> int:
-        """The number of rows from the beginning of this page to the beginning of the next page."""
+    def row_count_before_overlap(self) -> int:
+        """The number of rows before the usual overlap with the next page, at least 1."""
         return max(1, len(self.ids) - compute_overlap_rows(len(self.ids)))
 
 

@@ -79,12 +79,12 @@ class Sweep:
         self.page_count = 0
         self.matched_overlap_count = 0
         self.broken_overlap_count = 0
-        self.has_repeated_ids = False  # whether an id came twice although the two pages do not overlap
+        self.has_repeated_ids = False  # whether an id came twice on one page, or on pages that do not overlap
         self.direction: int | None = None
         self.are_pages_long_enough = True  # whether every page is long enough to be evidence of the order
         self.page_size = 0  # rows of a full page: the echoed limit or, without an echo, the rows of the largest page
         self._phase = _Phase.READING
-        self._last_page: JoinedPage | None = None
+        self._latest_page: JoinedPage | None = None
         self._end_page: JoinedPage | None = None
         self._inserted_ids = IdSet()  # new ids that the second reading of the head shows
         self._inserted_count = 0
@@ -94,7 +94,7 @@ class Sweep:
         self._is_head_known = True  # whether the sweep has read all rows at the head of the list
         self._missed_end_count = 0  # number of times that the list did not end at the offset that the sweep expected
         self._largest_page_rows = 0  # rows of the largest accepted page
-        self._is_last_page_known = False  # whether the sweep already knew all rows of the last page
+        self._is_latest_page_known = False  # whether earlier pages had all rows of the latest page
         self._end_recount_count = 0
         # The number of overlaps since the last change. The number begins below 0 after a change. Pages are fetched
         # ahead only from 0 on.
@@ -105,11 +105,10 @@ class Sweep:
 
     @property
     def is_in_id_order(self) -> bool:
-        """Whether rule 1 holds: the ids of all pages only rise or only fall, every overlap matched, and all rows at the
-        head have been read."""
-        are_pages_joined = self.has_overlaps and not self.broken_overlap_count and not self.has_repeated_ids
-        are_ids_monotone = bool(self.direction) and self.are_pages_long_enough and self._is_head_known
-        return self.sweep_end is SweepEnd.AT_END and are_pages_joined and are_ids_monotone
+        """Whether rule 1 holds: the ids of all pages only rise or only fall, every page is long enough, no overlap is
+        broken, and all rows at the head have been read."""
+        is_each_page_in_order = bool(self.direction) and self.are_pages_long_enough
+        return self.is_whole and self.has_overlaps and is_each_page_in_order and self._is_head_known
 
     @property
     def is_whole(self) -> bool:
@@ -118,7 +117,8 @@ class Sweep:
 
     @property
     def is_one_answer(self) -> bool:
-        """Whether one answer had the whole list: TotalCount rows, fewer than Limit, and then an empty page."""
+        """Whether the first page has the whole list: TotalCount rows, and fewer rows than Limit. The page after these
+        rows is empty."""
         end_page = self._end_page
         if not self.is_whole or self._accepted_count > 1:
             return False
@@ -149,10 +149,14 @@ class Sweep:
     def expected_end(self) -> int | None:
         """TotalCount if the sweep has read TotalCount rows and the next page begins after these rows. Otherwise
         None."""
-        last_page = self._last_page
-        if last_page is None or self._phase is not _Phase.PAST_END or last_page.total_count != last_page.end_offset:
+        latest_page = self._latest_page
+        if (
+            latest_page is None
+            or self._phase is not _Phase.PAST_END
+            or latest_page.total_count != latest_page.end_offset
+        ):
             return None
-        return last_page.total_count
+        return latest_page.total_count
 
     @property
     def is_list_unchanging(self) -> bool:
@@ -169,17 +173,17 @@ class Sweep:
         The result assumes that the list does not change. The result is empty if the list has changed recently, or if
         two pages of the sweep did not match. The last page is the empty page at TotalCount.
         """
-        last_page, pages = self._last_page, list[tuple[int, int | None]]()
-        if last_page is None or last_page.total_count is None or self._phase is not _Phase.READING:
+        latest_page, pages = self._latest_page, list[tuple[int, int | None]]()
+        if latest_page is None or latest_page.total_count is None or self._phase is not _Phase.READING:
             return pages
         if self._unchanged_overlap_count < 0 or self.broken_overlap_count:
             return pages
-        page = replace(last_page, offset=self.next_offset)
-        while len(pages) < max_pages and page.end_offset < last_page.total_count:
+        page = replace(latest_page, offset=self.next_offset)
+        while len(pages) < max_pages and page.end_offset < latest_page.total_count:
             page = replace(page, offset=self._compute_next_offset(page))
             pages.append((page.offset, None))
         if len(pages) < max_pages and self.has_overlaps:
-            pages.append((last_page.total_count, last_page.total_count))
+            pages.append((latest_page.total_count, latest_page.total_count))
         return pages
 
     def add_page(self, answer: PageAnswer) -> Mask:
@@ -211,21 +215,21 @@ class Sweep:
         Offset."""
         if answer.offset is None or answer.offset == answer.requested_offset:
             return False
-        return bool(len(answer.ids)) or self._last_page is None or answer.offset < self._last_page.end_offset
+        return bool(len(answer.ids)) or self._latest_page is None or answer.offset < self._latest_page.end_offset
 
     def _add_rows(self, answer: PageAnswer) -> Mask:
-        last_page, ids = self._last_page, answer.ids
+        latest_page, ids = self._latest_page, answer.ids
         new_row_mask = ~self.seen_ids.mark_contained_ids(ids) & mark_first_occurrences(ids)
-        if last_page is not None and last_page.is_repeated_by(answer):
+        if latest_page is not None and latest_page.is_repeated_by(answer):
             self.sweep_end = SweepEnd.MISPAGED if self.has_overlaps else SweepEnd.STUCK
         elif not self.has_overlaps:
             self.has_repeated_ids |= not new_row_mask.all()
-        elif last_page is not None:
-            overlap = decide_overlap(last_page.ids, last_page.offset, ids, answer.requested_offset, new_row_mask)
+        elif latest_page is not None:
+            overlap = decide_overlap(latest_page.ids, latest_page.offset, ids, answer.requested_offset, new_row_mask)
             if self._phase is _Phase.PAST_END or (overlap.kind is OverlapKind.GAP and answer.requested_offset > 0):
-                self._step_back(last_page, answer.requested_offset)
+                self._step_back(latest_page, answer.requested_offset)
                 return np.zeros(len(ids), dtype=np.bool_)
-            self._record_overlap(overlap, last_page.total_count, answer.total_count)
+            self._record_overlap(overlap, latest_page.total_count, answer.total_count)
         self._accept_page(answer, new_row_mask)
         return new_row_mask
 
@@ -251,8 +255,8 @@ class Sweep:
         ids = answer.ids
         self.are_pages_long_enough &= len(ids) >= MIN_ROWS_TO_PROVE_ORDER
         joined_ids = ids
-        if not self.has_overlaps and self._last_page is not None:
-            joined_ids = np.concatenate([self._last_page.ids[-1:], ids])
+        if not self.has_overlaps and self._latest_page is not None:
+            joined_ids = np.concatenate([self._latest_page.ids[-1:], ids])
         if len(joined_ids) > 1:
             direction = decide_direction(joined_ids)
             self.direction = direction if self.direction in (None, direction) else 0
@@ -262,10 +266,10 @@ class Sweep:
         is_partly_filled = len(ids) < (
             self.page_size if is_first_page else min(self.page_size, self._largest_page_rows)
         )
-        self._last_page = page = JoinedPage(answer.requested_offset, ids, answer.total_count, is_partly_filled)
+        self._latest_page = page = JoinedPage(answer.requested_offset, ids, answer.total_count, is_partly_filled)
         self._largest_page_rows = max(self._largest_page_rows, len(ids))
-        self._largest_step = max(self._largest_step, page.rows_to_next_page)
-        self._is_last_page_known = not new_row_mask.any()
+        self._largest_step = max(self._largest_step, page.row_count_before_overlap)
+        self._is_latest_page_known = not new_row_mask.any()
         if self._phase is _Phase.HEAD:
             self._accept_head_page(page, new_row_mask)
         else:
@@ -300,7 +304,7 @@ class Sweep:
         the sweep.
         """
         is_total_reached = page.total_count is None or page.total_count <= page.end_offset
-        return page.is_partly_filled + self._is_last_page_known + is_total_reached >= 2
+        return page.is_partly_filled + self._is_latest_page_known + is_total_reached >= 2
 
     def _compute_next_offset(self, page: JoinedPage) -> int:
         """Return the offset of the next page: it overlaps this page, or begins past the end of this page."""
@@ -311,7 +315,7 @@ class Sweep:
         # A growing list may have rows past the expected end, so each attempt goes further past the end.
         if self._phase is _Phase.PAST_END:
             return page.end_offset + min((1 << self._missed_end_count) - 1, self.page_size // 2)
-        offset = page.offset + page.rows_to_next_page
+        offset = page.offset + page.row_count_before_overlap
         if (
             page.total_count is not None
             and page.total_count >= page.end_offset
@@ -321,38 +325,43 @@ class Sweep:
             offset = min(offset, page.total_count - _LAST_PAGE_ROW_COUNT)
         return max(offset, page.offset + 1)
 
-    def _step_back(self, last_page: JoinedPage, requested_offset: int) -> None:
-        """Set the next offset to an earlier row, because the page at `requested_offset` did not overlap the last page.
+    def _step_back(self, latest_page: JoinedPage, requested_offset: int) -> None:
+        """Set the next offset to an earlier row, because the page at `requested_offset` did not overlap `latest_page`.
         Subscribers have vanished, or the list did not end at the expected offset.
 
-        The overlap doubles. Example: the last page ends at offset 1,000, and `requested_offset` is 950. Then the next
+        The overlap doubles. Example: the latest page ends at offset 1,000, and `requested_offset` is 950. Then the next
         offset is 900.
         """
         self._missed_end_count += self._phase is _Phase.PAST_END
         self._unchanged_overlap_count = -_MIN_UNCHANGED_OVERLAPS
         self._phase = self._phase if self._phase is _Phase.HEAD else _Phase.READING
-        min_overlap_rows = max(compute_overlap_rows(len(last_page.ids)), min(_LAST_PAGE_ROW_COUNT, self.page_size // 2))
+        min_overlap_rows = max(
+            compute_overlap_rows(len(latest_page.ids)), min(_LAST_PAGE_ROW_COUNT, self.page_size // 2)
+        )
         self.next_offset = max(
-            0, last_page.end_offset - max(2 * (last_page.end_offset - requested_offset), min_overlap_rows)
+            0, latest_page.end_offset - max(2 * (latest_page.end_offset - requested_offset), min_overlap_rows)
         )
 
     def _add_empty_page(self, answer: PageAnswer) -> None:
-        last_page = self._last_page
-        if last_page is None or not self.has_overlaps or self._phase is _Phase.HEAD:
+        latest_page = self._latest_page
+        if latest_page is None or not self.has_overlaps or self._phase is _Phase.HEAD:
             self._finish_at_end()
         elif (
             self._phase is _Phase.PAST_END
-            and last_page.is_partly_filled
-            and answer.requested_offset >= last_page.end_offset
+            and latest_page.is_partly_filled
+            and answer.requested_offset >= latest_page.end_offset
         ):
-            if last_page.total_count not in (None, last_page.end_offset) and self._end_recount_count < _MAX_RECOUNTS:
+            if (
+                latest_page.total_count not in (None, latest_page.end_offset)
+                and self._end_recount_count < _MAX_RECOUNTS
+            ):
                 self._end_recount_count += 1
-                self._step_back(last_page, answer.requested_offset)
+                self._step_back(latest_page, answer.requested_offset)
             else:
-                self.changes.record_end(last_page.total_count, answer.total_count)
+                self.changes.record_end(latest_page.total_count, answer.total_count)
                 self._finish_at_end()
         elif answer.requested_offset > 0:
-            self._step_back(last_page, answer.requested_offset)
+            self._step_back(latest_page, answer.requested_offset)
         else:  # all subscribers have vanished
             self.broken_overlap_count += 1
             self._finish_at_end()
@@ -363,7 +372,7 @@ class Sweep:
         if self._phase is _Phase.HEAD:
             self.sweep_end = SweepEnd.AT_END
             return
-        self._end_page = self._last_page
+        self._end_page = self._latest_page
         self._row_count_at_end = len(self.seen_ids)
         are_ids_possibly_in_order = (
             self.direction and self.are_pages_long_enough and not (self.broken_overlap_count or self.has_repeated_ids)
@@ -371,4 +380,4 @@ class Sweep:
         if self._is_head_known or not are_ids_possibly_in_order:
             self.sweep_end = SweepEnd.AT_END
             return
-        self._phase, self._last_page, self.next_offset = _Phase.HEAD, None, 0
+        self._phase, self._latest_page, self.next_offset = _Phase.HEAD, None, 0

@@ -144,7 +144,7 @@ _TITLE_BY_REASON: Mapping[AlertReason, str] = {
     "recovery": "Recovered",
     "run": "Run",
 }
-_ENDING_BY_STATUS = {
+_RESULT_TEXT_BY_STATUS = {
     "ok": "finished",
     "partial": "finished, and needs your attention",
     "usage": "did not run, because something must be corrected",
@@ -159,7 +159,7 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
     `report`."""
     status = report["status"]
     title = _TITLE_BY_REASON[reason] + (f" (since {last_run.since[:10]})" if reason == "reminder" else "")
-    lines = [f"{title}: {report['command']} {report['job']} {_ENDING_BY_STATUS[status]}."]
+    lines = [f"{title}: {report['command']} {report['job']} {_RESULT_TEXT_BY_STATUS[status]}."]
     counts = [f"{row_count:,} {outcome}" for outcome, row_count in report["rows"].items() if row_count]
     counts += [f"{row_count or 0:,} {kind}" for kind, row_count in (report.get("differences") or {}).items()]
     if counts:

@@ -72,10 +72,11 @@ function that returns whether the run must stop."""
 
 
 class ClosableLoad(Protocol):
-    """A load that `close` ends. `close` counts the rows that have no outcome."""
+    """A load as the frame uses it."""
 
     async def close(self) -> None:
-        """Close the load. The frame also calls this method after an error. Raises ConnectorError."""
+        """End the load, and count the rows that have no outcome. The frame also calls this method after an error.
+        Raises ConnectorError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -330,10 +330,9 @@ def count_rows(read_count: int, outcomes: Mapping[Outcome, int]) -> dict[str, in
 def count_mail_rows(read_count: int, outcomes: Mapping[MailOutcome, int]) -> dict[str, int]:
     """Return the `rows` of a mail run or a single email. Raises UncountedRowsError if the sum of the outcomes is not
     `read_count`."""
-    first_outcomes = (MailOutcome.SENT, MailOutcome.ALREADY_SENT)  # in the order of architecture 8
-    return _build_row_counts(
-        read_count, (*first_outcomes, *(outcome for outcome in MailOutcome if outcome not in first_outcomes)), outcomes
-    )
+    first_outcomes = (MailOutcome.SENT, MailOutcome.ALREADY_SENT)  # the counts that a reader wants first
+    later_outcomes = (outcome for outcome in MailOutcome if outcome not in first_outcomes)
+    return _build_row_counts(read_count, (*first_outcomes, *later_outcomes), outcomes)
 
 
 def _build_row_counts(

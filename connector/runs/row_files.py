@@ -1,7 +1,7 @@
-"""The files of a load, and the causes of its problems for the report, without personal data.
+"""The rejects file and the drift file of a load, and the causes of the load's problems for the report.
 
 The rejects file has the rows that need a person, with the unchanged cells of the source. The drift file has the values
-of the source that the service does not have (architecture 8).
+of the source that the service does not have (architecture 8). The causes have only masked examples.
 """
 
 import csv

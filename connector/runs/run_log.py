@@ -156,11 +156,11 @@ def describe_other_account(run: Mapping[str, Any]) -> str | None:
     retry do not help after such a run. Return None for any other run."""
     if not any(OTHER_ACCOUNT_MESSAGE in message for message in run.get("messages") or ()):
         return None
-    job_file, address = (run.get("settings") or {}).get("job_file"), run.get("destination") or run.get("account")
+    job_file, url_or_account = (run.get("settings") or {}).get("job_file"), run.get("destination") or run.get("account")
     return (
         "The service shows none of the subscribers that the ledger knows. Compare the token and the base URL "
-        f"({address}) with the token and the base URL of the last good run. If somebody erased the subscribers on "
-        "purpose, delete each subscriber from the ledger with connector forget. To see which subscribers the token "
+        f"({url_or_account}) with the token and the base URL of the last good run. If somebody erased the subscribers "
+        "on purpose, delete each subscriber from the ledger with connector forget. To see which subscribers the token "
         "shows, run: connector check" + (f" {shlex.quote(job_file)}" if job_file else "")
     )
 

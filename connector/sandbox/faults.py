@@ -15,7 +15,8 @@ from connector.sandbox.truth import AnswerFate
 
 
 class Fault(StrEnum):
-    """The faults. Each fault has the name of its switch. The faults are drawn in this order."""
+    """The faults. Each fault has the name of its switch, where `before` and `after` mean before and after the request
+    is executed. The faults are drawn in this order."""
 
     REFUSE = "refuse"
     DROP_BEFORE = "drop_before"

@@ -186,8 +186,10 @@ def _list_templates() -> list[tuple[bytes, bytes, bytes, bytes]]:
             },
             "Birthday": f"{1940 + index % 67}-{1 + index % 12:02}-{1 + index % 28:02}",
         }
-        part_1, part_2, part_3, part_4 = orjson.dumps(subscriber).split(_PLACEHOLDER.encode())
-        templates.append((b"," + part_1[1:], part_2, part_3, part_4))
+        until_email_digits, until_phone, until_client_user_id, ending = orjson.dumps(subscriber).split(
+            _PLACEHOLDER.encode()
+        )
+        templates.append((b"," + until_email_digits[1:], until_phone, until_client_user_id, ending))
     return templates
 
 
@@ -239,14 +241,13 @@ class SyntheticSubscribers:
 
     def build_jsons(self, subscriber_ids: Iterable[int]) -> list[bytes]:
         """Return the JSON of these subscribers, as the service writes it."""
-        base = b',"Base":' + orjson.dumps({"Id": self.base_id, "Name": self.base_name})
+        base_json = b',"Base":' + orjson.dumps({"Id": self.base_id, "Name": self.base_name})
         templates = _list_templates()
         subscriber_jsons = []
         for subscriber_id in subscriber_ids:
             index = (subscriber_id - self.first_id) // self.step
-            part_1, part_2, part_3, part_4 = templates[index % _PERSON_COUNT]
-            digits, phone = b"%d" % subscriber_id, b"%d" % (200_000_000 + index % 99_999_989)
-            subscriber_jsons.append(
-                b"".join((b'{"Id":', digits, base, part_1, digits, part_2, phone, part_3, digits, part_4))
-            )
+            until_email_digits, until_phone, until_client_user_id, ending = templates[index % _PERSON_COUNT]
+            id_digits, phone_digits = b"%d" % subscriber_id, b"%d" % (200_000_000 + index % 99_999_989)
+            beginning = (b'{"Id":', id_digits, base_json, until_email_digits, id_digits, until_phone, phone_digits)
+            subscriber_jsons.append(b"".join((*beginning, until_client_user_id, id_digits, ending)))
         return subscriber_jsons

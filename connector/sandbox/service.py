@@ -65,7 +65,7 @@ class Service:
         self._sandbox = sandbox
         self._call_later = call_later
         self._served_count = 0
-        self._is_serving_line = False
+        self._is_serving_waiting_requests = False
         self._waiting_requests: deque[Callable[[], None]] = deque()
         # The operation, the arrival time and the request of each connection with an open request.
         self._open_requests: dict[Peer, tuple[str, float, Request]] = {}
@@ -155,7 +155,7 @@ class Service:
         self._timers.add(timer)
 
     def _serve_request(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
-        """Execute a request after its latency, and then serve the requests in line."""
+        """Execute a request after its latency, and then serve waiting requests if the sandbox has free capacity."""
         self._served_count += 1
 
         def execute() -> None:
@@ -164,12 +164,12 @@ class Service:
             finally:
                 self._served_count -= 1
                 # A request that this loop serves must not start a second loop.
-                if not self._is_serving_line:
-                    self._is_serving_line = True
+                if not self._is_serving_waiting_requests:
+                    self._is_serving_waiting_requests = True
                     capacity = self._sandbox.settings.capacity
                     while self._waiting_requests and (not capacity or self._served_count < capacity):
                         self._waiting_requests.popleft()()
-                    self._is_serving_line = False
+                    self._is_serving_waiting_requests = False
 
         self._call_after(self._draw_latency_s(), execute)
 

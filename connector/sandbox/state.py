@@ -285,8 +285,8 @@ class Sandbox:
             base_id, base_name = store.bases.find_or_create_base(new_base_id, None)
             local_part = "somebody"
             if settings.order == "email" and listed_ids:  # the list shows the new subscriber next to a listed one
-                neighbour = store.read(draw_churned_id(listed_ids, settings, random))
-                local_part = (neighbour.get("Email") or "").partition("@")[0]
+                listed_subscriber = store.read(draw_churned_id(listed_ids, settings, random))
+                local_part = (listed_subscriber.get("Email") or "").partition("@")[0]
             email = f"{local_part}.churn-{self.event_log.last_sequence_number + 1}@example.net"
             subscriber_id = choose_new_id(store, listed_ids, settings)
             base = {"Id": base_id, "Name": base_name}

@@ -189,10 +189,10 @@ class SubscriberStore:
 
     def replace(self, subscriber_id: int, subscriber_json: bytes) -> None:
         """Replace the fields of an existing subscriber. The subscriber may move to another base."""
-        subscriber, old_base = orjson.loads(subscriber_json), self.find_base_id(subscriber_id)
+        subscriber, old_base_id = orjson.loads(subscriber_json), self.find_base_id(subscriber_id)
         self._remove_row(subscriber_id)
-        if subscriber["Base"]["Id"] != old_base and subscriber_id not in self._hidden_ids:
-            ids = self._visible_ids[old_base]
+        if subscriber["Base"]["Id"] != old_base_id and subscriber_id not in self._hidden_ids:
+            ids = self._visible_ids[old_base_id]
             del ids[bisect_left(ids, subscriber_id)]
             insort(self._visible_ids.setdefault(subscriber["Base"]["Id"], []), subscriber_id)
         self._json_by_id[subscriber_id] = subscriber_json

@@ -193,7 +193,8 @@ def format_row(subscriber_json: bytes, settings: SandboxSettings) -> bytes:
 
 def format_answer(subscriber_json: bytes, settings: SandboxSettings) -> bytes:
     """Return the JSON of a subscriber as answers show the subscriber (the switches `activity`, `client_user_ids` and
-    `uuids`). The same number always gives the same UUID."""
+    `uuids`). With `uuids`, the UUID is computed from the numeric Id, so a subscriber has the same UUID in all
+    answers."""
     if settings.activity == "boolean" and settings.client_user_ids == "text" and not settings.uuids:
         return subscriber_json
     subscriber = orjson.loads(subscriber_json)

@@ -214,7 +214,8 @@ class SandboxSettings(BaseModel):
     retry_after: Literal["seconds", "date", "unix", "none"] = "seconds"
     """The form of the Retry-After header of a refusal."""
     retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 0
-    """The shortest Retry-After of a limit. 0 means the time until the limit admits a request."""
+    """The Retry-After of the rate limit is the time until the limit admits a request, but at least this number of
+    seconds."""
     # refusals of all creates, for a while
     blocked_from: _Count = 0
     """The number of the first create that is refused, counted from the start or from the last change of this switch. 0

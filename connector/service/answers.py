@@ -366,8 +366,9 @@ _MIN_MASKED_LENGTH = 4
 """A shorter token is not masked, because it cannot be a secret, and masking would make the service's messages
 unreadable."""
 
-_MAX_ESCAPES = 3
-"""The maximum number of times a token may be escaped. A link in JSON in HTML is escaped three times."""
+_MAX_ESCAPE_LAYERS = 3
+"""A token in a message is found even if the token was escaped this many times. A link in JSON in HTML is escaped three
+times."""
 
 _BACKSLASH_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 
@@ -376,12 +377,12 @@ def build_message_mask(secret: str) -> MaskMessage:
     """Return a function that replaces `secret` by `MASKED` in a message, even if the secret is escaped for a URL, JSON
     or HTML.
 
-    A message with an escaped secret is returned without any escapes.
+    A message with an escaped secret is returned unescaped.
     """
     if len(secret) < _MIN_MASKED_LENGTH:
         return str
     token_forms = [secret]  # the unescaped secret comes first
-    for _ in range(_MAX_ESCAPES):
+    for _ in range(_MAX_ESCAPE_LAYERS):
         token_forms.append(_unescape_text(token_forms[-1], unquote))
     long_token_forms = [re.escape(token_form) for token_form in token_forms if len(token_form) >= _MIN_MASKED_LENGTH]
     token_pattern = re.compile("|".join(long_token_forms), re.IGNORECASE)  # a proxy may write a URL in small letters
@@ -390,7 +391,7 @@ def build_message_mask(secret: str) -> MaskMessage:
         masked_message = token_pattern.sub(MASKED, message)
         for decode_url_text in (unquote, unquote_plus):  # in a URL of a form, + means a blank
             text = masked_message
-            for _ in range(_MAX_ESCAPES):
+            for _ in range(_MAX_ESCAPE_LAYERS):
                 text = _unescape_text(text, decode_url_text)
                 if token_pattern.search(text):
                     masked_message = text = token_pattern.sub(MASKED, text)

@@ -54,9 +54,9 @@ logger = logging.getLogger(__name__)
 
 _ALLOWED_LIMITS = range(1, MAX_LIMIT + 1)
 
-_SMALL_LIMIT = 50
-"""A repeated list request asks for another number of rows, so that no cache answers. A number up to 50 is raised, and a
-higher number is lowered."""
+_MAX_RAISED_LIMIT = 50
+"""A repeated list request has another limit, so that no cache answers. A limit up to 50 is raised, and a larger limit
+is reduced."""
 
 MAX_PAUSE_S = 600.0
 """The longest pause (Retry-After) for which a run waits. If the pause is longer, the run ends."""
@@ -139,7 +139,8 @@ class Client:
             is_kind_possibly_temporary = self.temporary_refusals.may_be_temporary(
                 build_refusal_kind(answer.status, answer.message)
             )
-            # A page past the end is refused with a 4xx status. So a refusal with a 2xx status may be temporary.
+            # A refusal with a 4xx status may be the service's answer to a page past the end of the list. A refusal with
+            # a 2xx status has another reason, which may be temporary.
             answer = replace(answer, may_be_temporary=is_kind_possibly_temporary or answer.status < 300)
         if is_rate_limited(answer):
             self.rate.record_refusal(sent_at, answered_at, answer.retry_after_s)
@@ -150,7 +151,7 @@ class Client:
     def _vary_limit(self, query: ListQuery) -> ListQuery:
         """Return the query with a limit that no earlier request with this query had."""
         limit, used_limits = query.limit, self._used_limits.setdefault(replace(query, limit=1), set())
-        limit_step = -1 if limit > _SMALL_LIMIT else 1
+        limit_step = -1 if limit > _MAX_RAISED_LIMIT else 1
         while limit in used_limits and limit + limit_step in _ALLOWED_LIMITS:
             limit += limit_step
         used_limits.add(limit)

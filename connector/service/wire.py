@@ -339,8 +339,8 @@ def read_field(subscriber_object: Mapping[str, Any], name: str) -> object:
 def read_base(subscriber_object: Mapping[str, Any]) -> tuple[int | None, str | None]:
     """Return the Id and the Name of a subscriber's base. A value that is missing or has another type is None."""
     base = subscriber_object.get("Base")
-    service_id, base_name = (base.get("Id"), base.get("Name")) if isinstance(base, dict) else (None, None)
-    return service_id if type(service_id) is int else None, base_name if isinstance(base_name, str) else None
+    base_id, base_name = (base.get("Id"), base.get("Name")) if isinstance(base, dict) else (None, None)
+    return base_id if type(base_id) is int else None, base_name if isinstance(base_name, str) else None
 
 
 def _convert_to_type(name: str, value: object, expected_type: type) -> object:

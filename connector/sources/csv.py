@@ -60,20 +60,20 @@ _CODES_OF_MULTILINE_FAULTS = ("stray_quote", "unclosed_quote", "oversized")
 _MAX_HELD_BYTES = 1 << 24  # a longer record has a quote that is never closed
 
 
-_Failures = dict[int, tuple[str, str]]
+_FailureByIndex = dict[int, tuple[str, str]]
 """Code and message of each malformed record, by its index in the block."""
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
     """A block after parsing. `table` has the rows as large_string columns. `indices` has the index of each row's
-    record. `failures` has the malformed records. Blank lines and lines of only delimiters are in neither `table` nor
-    `failures`.
+    record. `failure_by_index` has the malformed records. Blank lines and lines of only delimiters are in neither
+    `table` nor `failure_by_index`.
     """
 
     table: pa.Table
     indices: npt.NDArray[np.int64]
-    failures: _Failures
+    failure_by_index: _FailureByIndex
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +194,7 @@ class CsvSource(CloseableResource):
                 raise ContentError(f"{self.name}: cannot be read from line {line_number} on: {error}") from error
             read_share = self._input.file.tell() / file_size
             row_count = 0
-            block_row_count = max(len(parsed_block.indices) + len(parsed_block.failures), 1)
+            block_row_count = max(len(parsed_block.indices) + len(parsed_block.failure_by_index), 1)
             for chunk in self._build_chunks(block, records, parsed_block, line_number, previous_row_number):
                 row_count += chunk.record_count
                 yield replace(
@@ -277,7 +277,7 @@ class CsvSource(CloseableResource):
         first_row_number = previous_row_number + 1
         row_numbers = first_row_number + parsed_block.indices
         malformed_rows, previous_start = [], 0
-        for index, (code, message) in sorted(parsed_block.failures.items()):
+        for index, (code, message) in sorted(parsed_block.failure_by_index.items()):
             start, stop = int(records.starts[index]), int(records.stops[index])
             line_number, previous_start = line_number + count_lines(block[previous_start:start]), start
             record = block[start:stop]
@@ -378,20 +378,20 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
         code_by_index[len(records) - 1] = "unclosed_quote"
     code_by_index |= dict.fromkeys(np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist(), "oversized")
     failure_by_index = {index: (code, _MESSAGE_BY_CODE[code]) for index, code in code_by_index.items()}
-    decoding_failures = _find_decoding_failures(block, records, dialect)
+    decoding_failure_by_index = _find_decoding_failures(block, records, dialect)
     parsed_mask = ~blank_mask
     parsed_mask[list(failure_by_index)] = False
     parsed_indices = np.flatnonzero(parsed_mask)
-    parseable_records = _select_parseable_records(block, records, parsed_mask, decoding_failures)
+    parseable_records = _select_parseable_records(block, records, parsed_mask, decoding_failure_by_index)
     table, width_by_row = _read_table(parseable_records, dialect)
     expected_width_text = f"the header has {dialect.width}"
     if dialect.has_trailing_delimiters:
         regular_row_indices = np.delete(np.arange(table.num_rows + len(width_by_row)), list(width_by_row))
-        empty_mask = pc.equal(table.columns[-1], "")
+        empty_last_cell_mask = pc.equal(table.columns[-1], "")
         width_by_row |= dict.fromkeys(
-            regular_row_indices[~empty_mask.to_numpy().astype(bool)].tolist(), dialect.cell_count
+            regular_row_indices[~empty_last_cell_mask.to_numpy().astype(bool)].tolist(), dialect.cell_count
         )
-        table = table.filter(empty_mask).select(range(dialect.width))
+        table = table.filter(empty_last_cell_mask).select(range(dialect.width))
         expected_width_text = f"other rows have {dialect.cell_count}, of which the last is empty"
     for row_index, width in width_by_row.items():
         message = f"has {width} cells where {expected_width_text}; look for a missing or a stray delimiter or quote"
@@ -399,8 +399,10 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
     if table.num_rows + len(width_by_row) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
     indices = np.delete(parsed_indices, list(width_by_row))
-    readable_indices = _find_readable_records(table, indices, decoding_failures, used_indices)
-    failure_by_index |= {index: fault for index, fault in decoding_failures.items() if index not in readable_indices}
+    readable_indices = _find_readable_records(table, indices, decoding_failure_by_index, used_indices)
+    failure_by_index |= {
+        index: fault for index, fault in decoding_failure_by_index.items() if index not in readable_indices
+    }
     row_mask = ~np.isin(indices, list(failure_by_index))
     return ParsedBlock(table.filter(pa.array(row_mask)), indices[row_mask], failure_by_index)
 
@@ -438,8 +440,8 @@ def _find_record_indices(records: Records, positions: npt.NDArray[np.int64]) -> 
     return indices
 
 
-def _find_decoding_failures(block: bytes, records: Records, dialect: CsvDialect) -> _Failures:
-    failure_by_index: _Failures = {}
+def _find_decoding_failures(block: bytes, records: Records, dialect: CsvDialect) -> _FailureByIndex:
+    failure_by_index: _FailureByIndex = {}
     offset = block.find(b"\0")
     while offset >= 0:
         index = int(np.searchsorted(records.next_starts, offset, side="right"))

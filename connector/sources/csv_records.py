@@ -26,7 +26,8 @@ class Records:
     next_starts: Positions  # positions at which the next records start
     stray_quotes: Positions  # closing quotes with a text between the quote and the end of the cell: `"Jo"x`
     indented_quotes: Positions  # quotes that follow spaces at the beginning of a cell: `a, "b"`
-    ambiguous_quotes: Positions  # quotes inside unquoted cells, before a delimiter and a second quote: `Ann"Lee, Jr"`
+    # Quotes inside unquoted cells, if a delimiter is between this quote and the next quote: `Ann"Lee, Jr"`.
+    ambiguous_quotes: Positions
     is_unclosed: bool  # the last quote of the file is not closed
 
     def __len__(self) -> int:
@@ -144,9 +145,9 @@ def _find_quotes(block: bytes, octets: npt.NDArray[np.uint8], delimiter: str) ->
         else np.ones_like(quotes, dtype=bool)
     )
     indented_pattern = re.compile(rb"(?:\A|(?<=[\r\n%b])) +\"" % re.escape(delimiter.encode()))
-    quote_positions = [] if delimiter == " " else [match.end() - 1 for match in indented_pattern.finditer(block)]
+    positions_after_spaces = [] if delimiter == " " else [match.end() - 1 for match in indented_pattern.finditer(block)]
     indented_quotes = np.intersect1d(
-        quotes[outside_quotes_mask], np.array(quote_positions, dtype=np.int64), assume_unique=True
+        quotes[outside_quotes_mask], np.array(positions_after_spaces, dtype=np.int64), assume_unique=True
     )
     return _Quotes(
         opening_quotes, closing_quotes, stray_quotes, indented_quotes, quotes[outside_quotes_mask & ~after_quote_mask]

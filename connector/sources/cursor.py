@@ -163,7 +163,7 @@ def is_larger(value: CursorValue, other_value: CursorValue) -> bool:
 
 
 def find_latest_allowed_value(value: CursorValue, now: datetime) -> CursorValue | None:
-    """Return the end of tomorrow in UTC, in the form of this value. Return None if the value may not be a time.
+    """Return the end of tomorrow in UTC, in the form of `value`. Return None if `value` may not be a time.
 
     A cursor must not move beyond this limit. The limit is not the end of today, because a timestamp without a zone may
     be a day ahead.
@@ -184,9 +184,8 @@ def find_latest_allowed_value(value: CursorValue, now: datetime) -> CursorValue 
 
 
 def find_latest_allowed_unix_time(value: CursorValue | None, now: datetime) -> int | None:
-    """Return the end of tomorrow as a Unix time in the unit of this whole number (seconds to nanoseconds). Return None
-    if the number is not a time between the year 2000 and the end of tomorrow.
-    """
+    """If `value` is a Unix time between the year 2000 and the end of tomorrow, return the end of tomorrow as a Unix
+    time in the unit of `value` (seconds to nanoseconds). Otherwise return None."""
     if not isinstance(value, int):
         return None
     end_of_tomorrow_s = int(_find_end_of_tomorrow(now).timestamp())
@@ -208,19 +207,20 @@ _SAMPLE_SIZE = 100  # the first values of a chunk decide whether the column has 
 
 @dataclass(slots=True)
 class CursorWatch:
-    """A recorder of the values of a cursor column. `largest_value` is the largest value that is at most `latest`.
+    """A recorder of the values of a cursor column. `largest_value` is the largest value that is at most
+    `latest_allowed_value`.
 
     `missing_value_count` is the number of rows without a value. `wrong_kind_count` is the number of values of another
-    kind. `future_value_count` is the number of values that are larger than `latest`.
+    kind. `future_value_count` is the number of values that are larger than `latest_allowed_value`.
 
-    If `now` is set and `latest` is not, whole numbers are recognised as Unix times. If `is_zoned`, the column has
-    timestamps with a zone, and a `largest_value` without a zone gets UTC.
+    If `now` is set and `latest_allowed_value` is not, whole numbers are recognised as Unix times. If `is_zoned`, the
+    column has timestamps with a zone, and a `largest_value` without a zone gets UTC.
     """
 
     column: str
     kind: CursorKind
     now: datetime | None = None
-    latest: CursorValue | None = None
+    latest_allowed_value: CursorValue | None = None
     is_zoned: bool = False
     largest_value: CursorValue | None = None
     missing_value_count: int = 0
@@ -236,8 +236,8 @@ class CursorWatch:
         if {*map(type, values)} - {type(None)} == {_PYTHON_AND_SQL_TYPE_BY_KIND[self.kind][0]}:
             with suppress(TypeError):  # timestamps with and without a zone cannot be compared
                 largest_value = max(value for value in values if value is not None)  # type: ignore[type-var, assignment]
-        if self.latest is None and self.now is not None and self.kind is CursorKind.INTEGER:
-            self.latest = self._find_unix_end_of_tomorrow(values, self.now)
+        if self.latest_allowed_value is None and self.now is not None and self.kind is CursorKind.INTEGER:
+            self.latest_allowed_value = self._find_unix_end_of_tomorrow(values, self.now)
         exceeds_bigint = isinstance(largest_value, int) and largest_value > _LARGEST_INTEGER
         if largest_value is None or exceeds_bigint or self._is_in_future(largest_value):  # slow: read each value
             parsed_values = [read_cursor_value(value, self.kind) for value in values]
@@ -263,7 +263,9 @@ class CursorWatch:
             self.largest_value = largest_value
 
     def _is_in_future(self, value: CursorValue | None) -> TypeGuard[CursorValue]:
-        return value is not None and self.latest is not None and is_larger(value, self.latest)
+        return (
+            value is not None and self.latest_allowed_value is not None and is_larger(value, self.latest_allowed_value)
+        )
 
     def _find_unix_end_of_tomorrow(self, values: Sequence[object], now: datetime) -> int | None:
         """Return the end of tomorrow as a Unix time in the unit of the column. Return None if the first values of the

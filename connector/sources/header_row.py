@@ -56,13 +56,13 @@ def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
     def rate(widths: Sequence[int], width: int) -> float:
         return (width - 1) * widths.count(width) / len(widths)
 
-    header_delimiter, header_widths = max(widths_by_delimiter.items(), key=lambda item: rate(item[1], item[1][0]))
-    if header_widths.count(header_widths[0]) > len(header_widths) / 2 and header_widths[0] > 1:
+    header_delimiter, record_widths = max(widths_by_delimiter.items(), key=lambda item: rate(item[1], item[1][0]))
+    if record_widths.count(record_widths[0]) > len(record_widths) / 2 and record_widths[0] > 1:
         return header_delimiter
-    row_delimiter, row_widths = max(
+    row_delimiter, record_widths = max(
         widths_by_delimiter.items(), key=lambda item: rate(item[1], _find_common_width(item[1]))
     )
-    return row_delimiter if _find_common_width(row_widths) > 1 else header_delimiter
+    return row_delimiter if _find_common_width(record_widths) > 1 else header_delimiter
 
 
 def _find_common_width(widths: Sequence[int]) -> int:

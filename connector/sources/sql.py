@@ -228,10 +228,10 @@ class IncrementalSource(CloseableResource):
     def set_start(
         self, value: CursorValue, *, now: datetime | None = None, latest_allowed_value: CursorValue | None = None
     ) -> None:
-        """Set the cursor value from which rows are read. The watch uses `now` and `latest_allowed_value` to recognise
-        values in the future."""
+        """Set the cursor value from which rows are read. `now` and `latest_allowed_value` are attributes of the
+        `CursorWatch`, which recognises values in the future."""
         self._bound = convert_bound(value, self._database, self._type, self._smallest_offset)
-        self.watch = replace(self.watch, now=now, latest=latest_allowed_value)
+        self.watch = replace(self.watch, now=now, latest_allowed_value=latest_allowed_value)
 
     def convert_saved_value(self, value: CursorValue) -> CursorValue:
         """Return a saved cursor. If the cursor is a TIMESTAMP of MySQL without a zone, return the earliest moment that
@@ -250,7 +250,7 @@ class IncrementalSource(CloseableResource):
         self.close()
         self.is_read_to_end = False
         watch = self.watch
-        self.watch = CursorWatch(watch.column, watch.kind, watch.now, watch.latest, watch.is_zoned)
+        self.watch = CursorWatch(watch.column, watch.kind, watch.now, watch.latest_allowed_value, watch.is_zoned)
         self._source = self._open_query()
         if self._source.columns != self.columns:
             raise SourceError(f"{self.name}: its columns have changed since the run began; run again")
@@ -286,7 +286,7 @@ class IncrementalSource(CloseableResource):
     def _check_values_and_find_smallest_offset(self) -> timedelta:
         """Raise ConfigurationError if some values cannot be compared, because the comparison would leave out their
         rows. Return the smallest offset from UTC among texts with a time zone."""
-        if not can_compare_texts(self._database):  # `explain_type` has checked the type of the column
+        if not can_compare_texts(self._database):  # in other databases, the check by `explain_type` is enough
             return timedelta()
         column, kind = self.watch.column, self.watch.kind
         if self._query is None:
@@ -297,8 +297,8 @@ class IncrementalSource(CloseableResource):
         else:
             columns, rows_sql = self.columns, self._query.rstrip().rstrip(";")
             if self._database == "sqlite":
-                # The bound is the number minus infinity. Without the cast, SQLite would compare a column of texts with
-                # the text `-Inf`, and leave out the texts that sort before `-Inf`.
+                # The bound is the number -Infinity. Without the cast, SQLite would compare a column of texts with the
+                # text `-Inf`, and leave out the texts that sort before `-Inf`.
                 rows_sql = replace_cursor(rows_sql, self._database, f"CAST(:{CURSOR} AS REAL)")
         check_sql = build_check_sql(self._database, kind, self._type, rows_sql, columns, column)
         if check_sql is None:
