@@ -54,9 +54,8 @@ class OptOut:
     """The reason why this run does not know whether the subscriber is still active, or "" for an active subscriber."""
 
 
-class Leftover(Enum):
-    """The result of an unresolved entry of an earlier run, if this run has not read its row. The values are codes of
-    problems."""
+class UnresolvedResult(Enum):
+    """The result of an unresolved entry whose subscriber was not found. The values are codes of problems."""
 
     HELD = "held"
     REJECTED = "rejected"
@@ -66,7 +65,7 @@ class Leftover(Enum):
     @property
     def needs_person(self) -> bool:
         """Whether the entry makes the run partial."""
-        return self is not Leftover.SUPPRESSED
+        return self is not UnresolvedResult.SUPPRESSED
 
 
 class RowRecorder:
@@ -110,7 +109,7 @@ class Tally:
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     settled_found_count: int = 0  # unknown creates whose subscriber was found
     settled_absent_count: int = 0  # unknown creates whose subscriber was proved absent
-    leftovers: Counter[Leftover] = field(default_factory=Counter)
+    unread_entry_counts: Counter[UnresolvedResult] = field(default_factory=Counter)
     """The number of unresolved entries of earlier runs whose rows this run has not read, by the result of the entry."""
     active_count: int = 0  # created rows that are active
     samples: list[dict[str, object]] = field(default_factory=list)  # the values of the first few creates, by field name
@@ -158,7 +157,7 @@ class Tally:
         self.reactivated_count = self.opt_out_count = 0
         self.unchecked_opt_out_counts.clear()
         self.outcomes.clear()
-        self.leftovers.clear()
+        self.unread_entry_counts.clear()
         self.row_messages.clear()
 
     def count_unsent_rows(self) -> None:

@@ -28,14 +28,14 @@ _PERSON_TITLES = frozenset({
 })  # fmt: skip
 """Titles without their last dot, in lower case."""
 
-_PARTICLES = frozenset({
+_NAME_PARTICLES = frozenset({
     "van", "von", "vom", "zu", "zum", "zur", "de", "del", "della", "dello", "dei", "di", "da", "das", "do", "dos",
     "du", "des", "la", "le", "las", "los", "der", "den", "het", "ter", "ten", "te", "bin", "bint", "ibn", "al", "el",
     "ben", "af", "av", "st", "saint", "san", "santa", "o'", "mac", "mc", "d'",
 })  # fmt: skip
 """The words that begin a family name of several words (`de Vries`), in lower case and without dots."""
 
-_SUFFIXES = frozenset({
+_NAME_SUFFIXES = frozenset({
     "jr", "sr", "ii", "iii", "iv", "phd", "md", "mba", "msc", "bsc", "ma", "ba", "llm", "esq", "jun", "sen", "cpa",
 })  # fmt: skip
 """Words after a name that do not belong to the name, in lower case and without dots."""
@@ -66,7 +66,7 @@ def split_name(name: str) -> tuple[str, str]:
         category(character)[0] not in "LM" and character not in _NAME_PUNCTUATION for character in whole_name
     ):
         return whole_name, ""
-    if len(word_lists) == 2 and all(word in _SUFFIXES for word in plain_words[len(word_lists[0]) :]):
+    if len(word_lists) == 2 and all(word in _NAME_SUFFIXES for word in plain_words[len(word_lists[0]) :]):
         word_lists = word_lists[:1]  # for example `Ann Lee, PhD`
     if len(word_lists) == 2:
         family_name_words, given_name_words = (_drop_titles(word_list) for word_list in word_lists)
@@ -82,10 +82,10 @@ def split_name(name: str) -> tuple[str, str]:
 def _split_given_and_family_name(words: list[str]) -> tuple[list[str], list[str]]:
     """Return the single word of the given name, and the words of the family name. If the split is not certain, return
     all words as the given name."""
-    particle_mask = [word.lower().replace(".", "") in _PARTICLES for word in words]
-    has_two_words = len(words) == 2 and not any(particle_mask)
-    has_compound_name = len(words) > 2 and particle_mask[:2] == [False, True] and not particle_mask[-1]
-    return (words[:1], words[1:]) if has_two_words or has_compound_name else (words, [])
+    particle_mask = [word.lower().replace(".", "") in _NAME_PARTICLES for word in words]
+    has_single_words = len(words) == 2 and not any(particle_mask)
+    has_compound_family_name = len(words) > 2 and particle_mask[:2] == [False, True] and not particle_mask[-1]
+    return (words[:1], words[1:]) if has_single_words or has_compound_family_name else (words, [])
 
 
 def _drop_titles(words: list[str]) -> list[str]:
@@ -93,7 +93,7 @@ def _drop_titles(words: list[str]) -> list[str]:
     first_index, end_index = 0, len(words)
     while first_index < end_index and words[first_index].lower().removesuffix(".") in _PERSON_TITLES:
         first_index += 1
-    while end_index > first_index and words[end_index - 1].lower().replace(".", "") in _SUFFIXES:
+    while end_index > first_index and words[end_index - 1].lower().replace(".", "") in _NAME_SUFFIXES:
         end_index -= 1
     return words[first_index:end_index]
 

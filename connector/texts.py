@@ -61,8 +61,8 @@ def _escape_match(match: re.Match[str]) -> str:
 
 FORMULA_PATTERN = "^'*[=+@\t\r\n-]"
 """The pattern of a text that Excel, LibreOffice or Google Sheets may run. Its first character, or the first character
-after apostrophes, is in OWASP's list "CSV Injection". A text that has an apostrophe gets a second apostrophe, so that
-removing one apostrophe restores every text."""
+after leading apostrophes, is in OWASP's list "CSV Injection". If the pattern did not allow leading apostrophes,
+removing one apostrophe would change an original text such as `'=1`."""
 
 ESCAPED_FORMULA_PATTERN = f"^'({FORMULA_PATTERN[1:]})"
 """The pattern of a text that `escape_formula` has changed. The group is the beginning of the original text."""

@@ -18,10 +18,10 @@ from connector.imports.plan import LoadPlan
 from connector.imports.remarks import (
     MISSING_ACTIVITY_MESSAGE,
     Remarks,
-    describe_leftovers,
     describe_opt_outs,
     describe_reactivated_rows,
     describe_unmapped_columns,
+    describe_unread_entries,
 )
 from connector.imports.suppression import read_suppression
 from connector.ledger.entries import Ledger
@@ -368,7 +368,7 @@ class _LoadRun:
         yield from obstacle_messages
         yield from loads.describe_unlisted_entries()
         yield from describe_reactivated_rows(tally, is_planned=self._plan.is_planned)
-        yield from describe_leftovers(tally)
+        yield from describe_unread_entries(tally)
         yield from self._remarks.describe_cells(self._plan.rows.mapping)
         yield from self._run.rows.list_messages()
         yield from describe_unmapped_columns(self._plan.rows.mapping, self._plan.rows.unmapped_columns)

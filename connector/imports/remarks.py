@@ -188,14 +188,14 @@ def describe_reactivated_rows(tally: Tally, *, is_planned: bool = False) -> Iter
         )
 
 
-def describe_leftovers(tally: Tally) -> Iterator[str]:
+def describe_unread_entries(tally: Tally) -> Iterator[str]:
     """Yield messages about unresolved creates of earlier runs whose rows this run did not read. Each message counts the
     creates with one result, such as `held`."""
-    for result, entry_count in sorted(
-        (leftover.value, entry_count) for leftover, entry_count in tally.leftovers.items()
+    for result_text, entry_count in sorted(
+        (result.value, entry_count) for result, entry_count in tally.unread_entry_counts.items()
     ):
         unresolved_creates_text = count(entry_count, "unresolved create")
         yield (
-            f"{unresolved_creates_text} of earlier runs {agree(entry_count, 'is', 'are')} now {result}. This run "
+            f"{unresolved_creates_text} of earlier runs {agree(entry_count, 'is', 'are')} now {result_text}. This run "
             f"did not read {agree(entry_count, 'the row of this create', 'the rows of these creates')}"
         )

@@ -33,7 +33,7 @@ from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import limit_connection_count, read_service
 from connector.warehouse.columns import SCHEMA, add_run_columns, narrow_table, select_columns
-from connector.warehouse.database import Stage
+from connector.warehouse.database import StagingFile
 from connector.warehouse.destination import check_columns
 
 if TYPE_CHECKING:
@@ -200,14 +200,14 @@ class StoredSweep:
     def receive_rows(self, rows: pa.RecordBatch) -> None:
         """Store a page of rows."""
         stamped_rows = add_run_columns(rows, run_id=self._run_id, exported_at=self._exported_at)
-        self._stage.add(narrow_table(stamped_rows, self.schema))
+        self._staging_file.add(narrow_table(stamped_rows, self.schema))
 
     def read(self, max_table_rows: int) -> Iterator[pa.Table]:
         """Yield all rows in their order, in tables of at most `max_table_rows` rows. If there are no rows, yield one
         empty table. Call this method only once."""
         try:
             remaining_rows = self.schema.empty_table()
-            for batch in self._stage.finish_staging().read():
+            for batch in self._staging_file.finish_staging().read():
                 remaining_rows = pa.concat_tables([remaining_rows, pa.Table.from_batches([batch])])
                 while len(remaining_rows) > max_table_rows:
                     yield remaining_rows.slice(0, max_table_rows)
@@ -218,11 +218,11 @@ class StoredSweep:
 
     def close(self) -> None:
         """Close the file, which deletes all rows."""
-        self._close_stage()
+        self._discard_staging_file()
 
     def _begin_sweep(self) -> None:
-        self._stage = Stage(self.schema)
-        self._close_stage = weakref.finalize(self, self._stage.discard)
+        self._staging_file = StagingFile(self.schema)
+        self._discard_staging_file = weakref.finalize(self, self._staging_file.discard)
 
 
 def _read_stored_sweep(options: ListOptions, chunksize: int | None) -> tuple[StoredSweep, Certificate]:

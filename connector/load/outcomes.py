@@ -22,7 +22,7 @@ from connector.pace.refusals import SERIES_LENGTH
 from connector.rows import LoadRow
 from connector.service.answers import build_refusal_kind, is_about_row
 from connector.states import Event, NoResendEvent, State
-from connector.tally import Leftover, Problem
+from connector.tally import Problem, UnresolvedResult
 
 _MAX_POSTPONED_ROWS = 10_000  # these rows take about 10 MB; the run reports further rows at once
 
@@ -198,12 +198,14 @@ class Outcomes:
 
     def _postpone_row_of_create(self, candidate: Candidate, transition: Transition) -> None:
         """Postpone the row of a create that was refused, or answered with another subscriber. If this run has no row
-        for the create, count the create as a leftover."""
+        for the create, only count the entry."""
         session, is_refused, attempt_count = self._session, transition.event is Event.REFUSED, 1
         if candidate.entry_state is State.UNKNOWN:
             unresolved_create = self.unresolved_creates.pop(candidate.intent.identity)
             if unresolved_create.row is None:
-                session.tally.leftovers[Leftover.REJECTED if is_refused else Leftover.HELD] += 1
+                session.tally.unread_entry_counts[
+                    UnresolvedResult.REJECTED if is_refused else UnresolvedResult.HELD
+                ] += 1
                 return
             source, attempt_count = unresolved_create.row.source, (unresolved_create.attempt_count or 0) + 1
         else:
@@ -319,7 +321,9 @@ class Outcomes:
                 case State.REJECTED:
                     unresolved_create = self.unresolved_creates.pop(identity)
                     message, status, attempt_count = entry.message or "", entry.status, entry.attempt_count
-                    self._report_unresolved_create(unresolved_create, Leftover.REJECTED, message, status, attempt_count)
+                    self._report_unresolved_create(
+                        unresolved_create, UnresolvedResult.REJECTED, message, status, attempt_count
+                    )
                 case State.NONE | State.SENDING | State.UNKNOWN | State.HELD:
                     continue
                 case _:
@@ -350,7 +354,7 @@ class Outcomes:
                     "has a suppression list, may send the create again"
                 )
             status = unresolved_create.status
-            self._report_unresolved_create(unresolved_create, Leftover.UNKNOWN, message, status, attempt_count)
+            self._report_unresolved_create(unresolved_create, UnresolvedResult.UNKNOWN, message, status, attempt_count)
         self.unresolved_creates.clear()
         if failure is not None:
             raise failure
@@ -397,36 +401,38 @@ class Outcomes:
         match event:
             case Event.SUPPRESSED:
                 if row is None:
-                    tally.leftovers[Leftover.SUPPRESSED] += 1
+                    tally.unread_entry_counts[UnresolvedResult.SUPPRESSED] += 1
                 else:
                     tally.count_row(Outcome.SUPPRESSED, lambda: row.source)
             case Event.HELD:
                 message = f"held after it was proved absent: {message or 'the create was sent, and no answer came'}"
                 if unresolved_create.unprovable_reason:
                     message = describe_held_row(unresolved_create.unprovable_reason)
-                self._report_unresolved_create(unresolved_create, Leftover.HELD, message, status, attempt_count)
+                self._report_unresolved_create(unresolved_create, UnresolvedResult.HELD, message, status, attempt_count)
             case Event.REFUSED:
-                self._report_unresolved_create(unresolved_create, Leftover.REJECTED, message, status, attempt_count)
+                self._report_unresolved_create(
+                    unresolved_create, UnresolvedResult.REJECTED, message, status, attempt_count
+                )
             case _:
                 assert_never(event)
 
     def _report_unresolved_create(
         self,
         unresolved_create: UnresolvedCreate,
-        leftover: Leftover,
+        result: UnresolvedResult,
         message: str,
         status: int | None,
         attempt_count: int,
     ) -> None:
-        """Report the row of an unresolved entry as a problem. If this run has no row for the entry, count the entry as
-        a leftover."""
+        """Report the row of an unresolved entry as a problem. If this run has no row for the entry, only count the
+        entry."""
         tally = self._session.tally
         if unresolved_create.row is None:
-            tally.leftovers[leftover] += 1
+            tally.unread_entry_counts[result] += 1
         else:
-            outcome = Outcome.REJECTED if leftover is Leftover.REJECTED else Outcome.UNKNOWN
+            outcome = Outcome.REJECTED if result is UnresolvedResult.REJECTED else Outcome.UNKNOWN
             tally.report_problem(
-                Problem(unresolved_create.row.source, outcome, "", leftover.value, message, status, attempt_count)
+                Problem(unresolved_create.row.source, outcome, "", result.value, message, status, attempt_count)
             )
 
     def _report_settled_row(

@@ -475,7 +475,7 @@ def _needs_person(run: Run) -> bool:
     tally = run.tally
     if run.is_attention_needed or tally.duplicate_ids:
         return True
-    if any(row_count and leftover.needs_person for leftover, row_count in tally.leftovers.items()):
+    if any(row_count and result.needs_person for result, row_count in tally.unread_entry_counts.items()):
         return True
     if run.problems.fails_only_on_new_problems:
         return bool(run.problems.count_new_problems().total())

@@ -24,7 +24,7 @@ from connector.ledger.receipts import (
     find_pending_runs,
     read_receipts,
 )
-from connector.warehouse.database import Stage
+from connector.warehouse.database import StagingFile
 from connector.warehouse.destination import Destination
 from connector.warehouse.receipts import RECEIPT_ROW_SCHEMA, write_receipts
 
@@ -65,7 +65,7 @@ async def _deliver_run(
 ) -> int:
     """Write the receipts of one run, and delete them from the outbox. Return the number of receipts."""
     receipt_count = 0
-    receipt_stage = Stage(RECEIPT_ROW_SCHEMA)
+    staging_file = StagingFile(RECEIPT_ROW_SCHEMA)
     try:
         position: ReceiptPosition | None = FIRST_POSITION
         while position is not None:
@@ -73,14 +73,14 @@ async def _deliver_run(
                 partial(read_receipts, run_key=pending_run.run_key, after_position=position, max_count=_PAGE_SIZE)
             )
             if receipts:
-                receipt_stage.add(_build_table(receipts))
+                staging_file.add(_build_table(receipts))
                 receipt_count += len(receipts)
         if receipt_count:
             await asyncio.to_thread(
-                write_receipts, destination, pending_run.run_id, job, delivered_at, receipt_stage.finish_staging()
+                write_receipts, destination, pending_run.run_id, job, delivered_at, staging_file.finish_staging()
             )
     finally:
-        receipt_stage.discard()
+        staging_file.discard()
     await ledger_queue.execute(lambda ledger: delete_pending_receipts(ledger.connection, pending_run.run_key))
     return receipt_count
 

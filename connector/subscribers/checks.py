@@ -123,10 +123,12 @@ SPOILED_NUMBER_PATTERN = (
     r"^([+-]?[0-9]([.,][0-9]+[eE][+-]?|[eE][+-])[0-9]{1,3}|[+-]?[0-9]{1,3}(,[0-9]{3})+(\.0+)?"
     r"|(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])([T ]00:00(:00)?)?)$"
 )
-SPOILED_NUMBER_CHARACTERS = b"eE,-"
 """The pattern of a number as spreadsheets show it (`4.9E+11`, `1,234`) or as Java writes it (`4.91512E11`). The pattern
 also matches a date that a spreadsheet made from a number. A text such as `12e4` does not match, because it may be an
 id."""
+
+SPOILED_NUMBER_CHARACTERS = b"eE,-"
+"""Characters of which each match of SPOILED_NUMBER_PATTERN has at least one."""
 
 CONVERTED_NAME_PATTERN = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
 """The pattern of a boolean or a date as programs write them. `True` does not match, because it may be a name."""

@@ -121,7 +121,7 @@ _PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # for example ac
 
 # The beginning of a cell such as `Opted out (by contact)` or `Unsubscribed by customer`.
 _REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
-_NO_WORDS = ("", "[]", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
+_WORDS_FOR_NO = ("", "[]", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
 _MISSING_VALUE_WORDS = tuple(dict.fromkeys(word.lower() for word in (*NULL_TEXTS, *ZERO_DATES)))
 # In a column of reasons, `N/A` or `None` may mean that a person has unsubscribed without a reason.
 _REASON_HEADER_PATTERN = re.compile("reason|grund|motiv|raison|razon|reden|powod")
@@ -155,15 +155,15 @@ def build_consent_rule(*columns: str) -> ColumnRule:
     """Return the rule that reads is_active from one or more consent columns. The header of a column decides how its
     cells are read.
 
-    If the header means unsubscribed people, each text (also a date) means inactive. Only an empty text, 0, words for
-    no, and words for a missing value such as NULL mean active. In a column of reasons, a word for a missing value means
+    If the header means unsubscribed people, each text (also a date) means inactive, except an empty text, 0, a word for
+    no, and a word for a missing value such as NULL. In a column of reasons, also a word for a missing value means
     inactive. The first column with another header decides whether all other people are active.
     """
     other_columns = [column for column in columns if not is_unsubscribed_header(column)]
     if len(columns) == len(other_columns):
         return ColumnRule(column=other_columns[0])
     conditions = " and ".join(
-        f"{_build_cell_expression(column)} | trim | lower in {_list_no_words(column)!r}"
+        f"{_build_cell_expression(column)} | trim | lower in {_list_words_for_active(column)!r}"
         for column in columns
         if column not in other_columns
     )
@@ -175,10 +175,10 @@ def _build_cell_expression(column: str) -> str:
     return f"row[{json.dumps(column, ensure_ascii=False)}]"
 
 
-def _list_no_words(column: str) -> tuple[str, ...]:
-    """Return the words of a column of unsubscribed people that mean active."""
+def _list_words_for_active(column: str) -> tuple[str, ...]:
+    """Return the texts that mean active in a column about unsubscribing. All other texts mean inactive."""
     has_reasons = _REASON_HEADER_PATTERN.search(normalise_header(column)) is not None
-    return _NO_WORDS if has_reasons else (*_NO_WORDS, *_MISSING_VALUE_WORDS)
+    return _WORDS_FOR_NO if has_reasons else (*_WORDS_FOR_NO, *_MISSING_VALUE_WORDS)
 
 
 def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_columns: Collection[str]) -> list[str]:
@@ -207,7 +207,7 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     texts = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
     if _CLOSED_RECORD_HEADER_PATTERN.search(header):  # such a column is usual, so it counts only if a cell is filled
         return bool(
-            pc.any(pc.invert(pc.is_in(texts.drop_null(), pa.array(_list_no_words(column), texts.type)))).as_py()
+            pc.any(pc.invert(pc.is_in(texts.drop_null(), pa.array(_list_words_for_active(column), texts.type)))).as_py()
         )
     if is_unsubscribed_header(column):
         return True
@@ -256,7 +256,7 @@ def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[M
     for column in columns:
         texts = pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(frame[column]))), "")
         if is_unsubscribed_header(column):
-            inactive_mask |= ~pc.is_in(texts, pa.array(_list_no_words(column), texts.type)).to_numpy(
+            inactive_mask |= ~pc.is_in(texts, pa.array(_list_words_for_active(column), texts.type)).to_numpy(
                 zero_copy_only=False
             )
         else:

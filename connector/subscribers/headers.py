@@ -133,7 +133,7 @@ GOOGLE_HEADERS = frozenset({"email1value", "phone1value", "address1street", "gro
 _GOOGLE_SEPARATOR = ":::"
 """The separator of Google Contacts between values of a cell: `+49 151 1 ::: +49 30 2`."""
 
-EXPORT_COLUMNS = frozenset({"id", "_invalid"})
+HEADERS_OF_EVERY_EXPORT = frozenset({"id", "_invalid"})
 """Headers that each export of the connector has."""
 
 _EXPORT_SEPARATOR = "|"
@@ -196,7 +196,7 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
 def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
     """Return the rule for a column. The headers of all `columns` show which program wrote the file, and so how its
     cells must be read."""
-    if field == "tags" and set(columns) >= EXPORT_COLUMNS:  # cells with tags in JSON are read as lists, not split
+    if field == "tags" and set(columns) >= HEADERS_OF_EVERY_EXPORT:  # a JSON list of tags is read as a list, not split
         return ColumnRule(column=column, split=_EXPORT_SEPARATOR)
     if not _has_header(columns, GOOGLE_HEADERS):
         return ColumnRule(column=column)

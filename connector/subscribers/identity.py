@@ -140,9 +140,9 @@ def _format_column(name: str, column: "pd.Series", kind: FieldKind) -> pa.Chunke
 # Of 4 * 10^9 rows that differ from an earlier row, one row has the same 4 bytes and counts as equal.
 
 _IDENTITY_TYPE, _FINGERPRINT_TYPE = np.dtype("S12"), np.dtype("S4")
-# A new array is merged into the last array if the last array is shorter than this factor times the new array.
+# A new array is merged with the last array if the last array is less than this many times as long as the new array.
 # So the number of arrays stays small, and each identity is copied only a few times.
-_MERGE_FACTOR = 4
+_MIN_ARRAY_LENGTH_RATIO = 4
 _MAX_MERGED_IDENTITIES = 1 << 19  # identities; a longer array is not merged, because the copy would take much memory
 
 
@@ -177,11 +177,11 @@ class SeenIdentities:
             sorted_inactive_mask[group_start_mask],
         )
         known_mask = np.zeros(len(group_starts), dtype=bool)
-        for known_array in self._arrays:
-            known_indices, found_mask = known_array.find(chunk_identities.identities)
+        for known_identities in self._arrays:
+            known_indices, found_mask = known_identities.find(chunk_identities.identities)
             known_mask |= found_mask
-            chunk_identities.fingerprints[found_mask] = known_array.fingerprints[known_indices[found_mask]]
-            chunk_identities.inactive_mask[found_mask] = known_array.inactive_mask[known_indices[found_mask]]
+            chunk_identities.fingerprints[found_mask] = known_identities.fingerprints[known_indices[found_mask]]
+            chunk_identities.inactive_mask[found_mask] = known_identities.inactive_mask[known_indices[found_mask]]
         repeat_mask = ~group_start_mask | known_mask[group_indices]
         different_row_mask = repeat_mask & (fingerprints[sort_order] != chunk_identities.fingerprints[group_indices])
         overruling_indices = np.flatnonzero(
@@ -191,21 +191,21 @@ class SeenIdentities:
         overruling_indices = overruling_indices[first_indices]  # only the first overruling row of each identity
         chunk_identities.fingerprints[overruled_groups] = fingerprints[sort_order[overruling_indices]]
         chunk_identities.inactive_mask[overruled_groups] = True
-        for known_array in self._arrays if len(overruled_groups) else ():
-            known_array.replace(chunk_identities, overruled_groups)
+        for known_identities in self._arrays if len(overruled_groups) else ():
+            known_identities.replace(chunk_identities, overruled_groups)
         self._append_identities(chunk_identities.select(~known_mask))
         repeat_mask[overruling_indices] = False
         masks = np.empty((2, len(sort_order)), dtype=bool)
         masks[:, sort_order] = repeat_mask, different_row_mask
         return masks[0], masks[1]
 
-    def _append_identities(self, known_array: "_KnownIdentities") -> None:
+    def _append_identities(self, new_identities: "_KnownIdentities") -> None:
         while self._arrays and len(self._arrays[-1].identities) < min(
-            _MERGE_FACTOR * len(known_array.identities), _MAX_MERGED_IDENTITIES
+            _MIN_ARRAY_LENGTH_RATIO * len(new_identities.identities), _MAX_MERGED_IDENTITIES
         ):
-            known_array = self._arrays.pop().merge(known_array)
-        if len(known_array.identities):
-            self._arrays.append(known_array)
+            new_identities = self._arrays.pop().merge(new_identities)
+        if len(new_identities.identities):
+            self._arrays.append(new_identities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,24 +218,24 @@ class _KnownIdentities:
     inactive_mask: Mask
 
     def find(self, identities: Digests) -> tuple[npt.NDArray[np.intp], Mask]:
-        """Return an index in this array for each of `identities`, and the mask of the identities that are in this
-        array. The index of an identity that is not in this array has no meaning."""
+        """Return the index of each of `identities` in this object, and the mask of the identities that this object has.
+        The index of any other identity has no meaning."""
         indices = np.minimum(np.searchsorted(self.identities, identities), len(self.identities) - 1)
         return indices, self.identities[indices] == identities
 
     def replace(self, other: "_KnownIdentities", other_indices: npt.NDArray[np.intp]) -> None:
-        """Store new used rows: the rows of `other` at `other_indices`, which say that the subscriber is inactive. Skip
-        the rows whose identity this array does not have."""
+        """Replace the used rows of some identities by the rows of `other` at `other_indices`, which say that the
+        subscriber is inactive. Skip the identities that this object does not have."""
         own_indices, found_mask = self.find(other.identities[other_indices])
         self.fingerprints[own_indices[found_mask]] = other.fingerprints[other_indices[found_mask]]
         self.inactive_mask[own_indices[found_mask]] = True
 
     def select(self, mask: Mask) -> "_KnownIdentities":
-        """Return the part of this array that the mask selects."""
+        """Return the identities that the mask selects."""
         return _KnownIdentities(self.identities[mask], self.fingerprints[mask], self.inactive_mask[mask])
 
     def merge(self, other: "_KnownIdentities") -> "_KnownIdentities":
-        """Return the identities of both arrays, sorted."""
+        """Return the identities of both objects, sorted."""
         identities = np.concatenate([self.identities, other.identities])
         sort_order = np.argsort(identities, kind="stable")
         fingerprints = np.concatenate([self.fingerprints, other.fingerprints])

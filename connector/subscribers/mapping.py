@@ -95,7 +95,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
         reinterpreted_cells |= reinterpreted_field_cells
         none_text_positions = reinterpreted_field_cells.get(Reinterpretation(name, _NONE_TEXT))
         if field.content is FieldContent.NAME and none_text_positions is not None:
-            lone_null_positions = _find_lone_null_cells(frame, rule.columns, none_text_positions).tolist()
+            lone_null_positions = _select_lone_null_positions(frame, rule.columns, none_text_positions).tolist()
             message = f"{name} {_NONE_TEXT_MESSAGE}"
             faults += [Fault(position, name, "null", message) for position in lone_null_positions]
         if field.kind is FieldKind.TAGS:
@@ -114,11 +114,10 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     return MappedChunk(pd.DataFrame(column_by_field, index=frame.index), tuple(faults), reinterpreted_cells)
 
 
-def _find_lone_null_cells(
+def _select_lone_null_positions(
     frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return `positions` without the rows that have a word for a missing value, such as NULL, in a column that is not
-    in `columns`."""
+    """Return the `positions` of rows that have no word for a missing value, such as NULL, outside of `columns`."""
     rows = frame.iloc[positions]
     null_masks = [rows[name].str.strip().isin(NULL_TEXTS) for name in frame.columns if name not in columns]
     return positions[~np.logical_or.reduce(null_masks)] if null_masks else positions
@@ -146,7 +145,7 @@ def _fill_template(frame: pd.DataFrame, template_text: str, *, is_trimmed: bool)
 
 
 _CASE_FUNCTION_BY_NAME = {"lower": pc.utf8_lower, "upper": pc.utf8_upper, "title": pc.utf8_title}
-_DIGITS_AFTER_APOSTROPHE_PATTERN = "^'('*[=+@\t\r\n-]|[0-9])"
+_FORMULA_OR_DIGIT_AFTER_APOSTROPHE_PATTERN = "^'('*[=+@\t\r\n-]|[0-9])"
 """The pattern ESCAPED_FORMULA_PATTERN, or an apostrophe before a digit. Shopify and Excel write an apostrophe before
 digits to keep the digits as text."""
 
@@ -219,17 +218,18 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     if pc.any(pc.starts_with(cells, "'")).as_py():
         pattern = _EMAIL_AFTER_APOSTROPHE_PATTERN if kind is FieldKind.EMAIL else ESCAPED_FORMULA_PATTERN
         if content.is_digits:
-            pattern = _DIGITS_AFTER_APOSTROPHE_PATTERN
+            pattern = _FORMULA_OR_DIGIT_AFTER_APOSTROPHE_PATTERN
         cells = pc.replace_substring_regex(cells, pattern, r"\1")
     if contains_any_character(cells, b'"'):
-        has_any_quotes = content is FieldContent.ANY_TEXT or kind is FieldKind.TAGS
-        pattern = _FORMULA_TEXT_PATTERN if has_any_quotes else _QUOTED_TEXT_PATTERN
+        keeps_quotes = content is FieldContent.ANY_TEXT or kind is FieldKind.TAGS
+        pattern = _FORMULA_TEXT_PATTERN if keeps_quotes else _QUOTED_TEXT_PATTERN
         cells = pc.replace_substring_regex(cells, pattern, r"\1")
     if name == "phone" and contains_any_character(cells, b".,"):
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
     if name in _LABEL_PATTERN_BY_FIELD and contains_any_character(cells, b":"):
         cells = pc.replace_substring_regex(cells, _LABEL_PATTERN_BY_FIELD[name], "")
-    unchanged_cells = cells  # NULL in title case would be the name Null
+    # Words for a missing value are found in these cells, because NULL in title case would be the name Null.
+    cells_before_case = cells
     if rule.case is not None:  # NFC, because Arrow does not change the case of a letter with a separate accent
         cells = _CASE_FUNCTION_BY_NAME[rule.case](normalize_texts(cells, "NFC"))
     replaced_mask: pa.Array | None = None
@@ -246,12 +246,12 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
         cells = _parse_dates(cells, rule.format, today)
     if is_from_source:
         known_null_texts = (*NULL_TEXTS, *_NULL_TEXTS_BY_KIND.get(kind, ()))
-        null_mask = pc.is_in(unchanged_cells, pa.array(known_null_texts, cells.type))
+        null_mask = pc.is_in(cells_before_case, pa.array(known_null_texts, cells.type))
         if replaced_mask is not None:
             null_mask = pc.and_not(null_mask, replaced_mask)
         null_positions = np.flatnonzero(null_mask.to_numpy(zero_copy_only=False))
         if len(null_positions):
-            null_texts = unchanged_cells.take(pa.array(null_positions)).to_numpy(zero_copy_only=False)
+            null_texts = cells_before_case.take(pa.array(null_positions)).to_numpy(zero_copy_only=False)
             reinterpreted_cells |= {
                 Reinterpretation(name, null_text): null_positions[null_texts == null_text]
                 for null_text in set(null_texts)

@@ -356,26 +356,26 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    default_field = "base_name"  # the field in the fault of a row
+    fault_field = "base_name"  # the field in the fault of a cell that the keys of `rule.values` do not have
     if rule.values is None:
-        allowed_message = "must hold a base's id (a whole number from 1) or its name"
+        allowed_values_message = "must hold a base's id (a whole number from 1) or its name"
     else:
         if all(base.name is None for base in rule.values.values()):
-            default_field = "base_id"
+            fault_field = "base_id"
         unlisted_text_count = len(rule.values) - _MAX_LISTED_TEXTS
         listed_texts = ", ".join(list(rule.values)[:_MAX_LISTED_TEXTS])
-        allowed_message = (
+        allowed_values_message = (
             f"must hold one of {listed_texts}{f' and {unlisted_text_count} more' if unlisted_text_count > 0 else ''}"
         )
     texts = pa.array(frame[rule.column].tolist(), pa.large_string(), from_pandas=True)
     cells = pc.utf8_trim_whitespace(texts).dictionary_encode()
-    cell_texts = [*cells.dictionary.to_pylist(), ""]  # the last text is for missing cells
-    cell_numbers = cells.indices.fill_null(len(cell_texts) - 1).to_numpy(zero_copy_only=False)
+    cell_texts = [*cells.dictionary.to_pylist(), ""]  # the distinct texts; the last text is for missing cells
+    text_indices = cells.indices.fill_null(len(cell_texts) - 1).to_numpy(zero_copy_only=False)
     index_by_base: dict[BaseRef, int] = {}
-    base_index_by_cell = np.full(len(cell_texts), -1, dtype=np.int64)
-    fault_by_cell_number: dict[int, tuple[str, str, str]] = {}  # field, code and message of the cells that name no base
-    for cell_number, text in enumerate(cell_texts):
-        base, field = None, default_field
+    base_index_by_text = np.full(len(cell_texts), -1, dtype=np.int64)
+    fault_by_text_index: dict[int, tuple[str, str, str]] = {}  # field, code and message of each text that names no base
+    for text_index, text in enumerate(cell_texts):
+        base, field = None, fault_field
         if rule.values is not None:
             base = rule.values.get(text)
         elif text:
@@ -383,14 +383,14 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
             with suppress(ValueError):
                 base = parse_base(text)
         if base is not None:
-            base_index_by_cell[cell_number] = index_by_base.setdefault(base, len(index_by_base))
+            base_index_by_text[text_index] = index_by_base.setdefault(base, len(index_by_base))
         else:
             fault_code, problem_text = ("base", "is not known") if text else ("required", "is missing")
-            message = f"{field} {problem_text}: the column {rule.column} {allowed_message}"
-            fault_by_cell_number[cell_number] = (field, fault_code, message)
-    indices = base_index_by_cell[cell_numbers]
+            message = f"{field} {problem_text}: the column {rule.column} {allowed_values_message}"
+            fault_by_text_index[text_index] = (field, fault_code, message)
+    indices = base_index_by_text[text_indices]
     invalid_positions = np.flatnonzero(indices < 0)
     return RowBases(indices, tuple(index_by_base)), tuple(
-        Fault(int(invalid_position), *fault_by_cell_number[int(cell_numbers[invalid_position])])
+        Fault(int(invalid_position), *fault_by_text_index[int(text_indices[invalid_position])])
         for invalid_position in invalid_positions
     )

@@ -342,7 +342,7 @@ def _prepare_rows(mapped_frame: pd.DataFrame, rules: ValidationRules) -> tuple[p
 
 
 def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.DataFrame, Positions]:
-    """Return the valid rows with typed columns, and the index labels of the rows without their zip code."""
+    """Return the valid rows with typed columns, and the positions of the rows whose zip code is not sent."""
     column_by_field = {}
     for name in rows.columns:
         kind_rules = find_kind_rules(FIELD_BY_NAME[name].kind)

@@ -180,7 +180,7 @@ class StagedRows:
         return StagedRows(self.schema, lambda: map(convert_batch, self.read()))
 
 
-class Stage:
+class StagingFile:
     """A temporary file that collects rows. `finish_staging` returns all rows, and `discard` closes the file.
 
     The file has no name. It is in `folder`, or in the temporary folder of the system. The constructor raises OSError.

@@ -23,7 +23,7 @@ from connector.errors import ConfigurationError, RunAborted
 from connector.service.settings import is_loopback
 from connector.stores import is_url
 from connector.warehouse.columns import build_null_scalar, build_text_scalar, build_time_scalar
-from connector.warehouse.database import Stage, StagedRows
+from connector.warehouse.database import StagedRows, StagingFile
 from connector.warehouse.runs import (
     COLUMNS_OF_RUN,
     DELETED_AT,
@@ -72,7 +72,7 @@ class DeltaWriter:
         self._staged_schema = pa.schema([field for field in schema if field.name not in COLUMNS_OF_RUN])
         deleted_at_fields = [pa.field(DELETED_AT, schema.field(EXPORTED_AT).type)] if mode is Mode.UPSERT else []
         self._schema = pa.schema([*schema, *deleted_at_fields])
-        self._stage: Stage | None = None
+        self._staging_file: StagingFile | None = None
         self._target_state = TargetState()
         self.is_committing = False
 
@@ -106,13 +106,13 @@ class DeltaWriter:
 
     def start(self) -> None:
         self.discard()
-        self._stage = Stage(self._staged_schema)
+        self._staging_file = StagingFile(self._staged_schema)
 
     def add(self, table: pa.Table) -> None:
-        if self._stage is None:
+        if self._staging_file is None:
             raise ValueError("prepare() comes before add()")
         with self._translate_errors():
-            self._stage.add(table.select(self._staged_schema.names))
+            self._staging_file.add(table.select(self._staged_schema.names))
 
     def find_last_row_count(self, filters: Mapping[str, object]) -> int | None:
         return find_last_row_count(self._target_state.runs, filters)
@@ -121,10 +121,10 @@ class DeltaWriter:
         """Write the staged rows in one commit. Raises RunAborted, for example if a later export was written meanwhile.
         Raises CommitUnknown if the table cannot be read after a failure of the commit.
         """
-        if self._stage is None:
+        if self._staging_file is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate_errors():
-            rows = self._stage.finish_staging()
+            rows = self._staging_file.finish_staging()
             table = self._open_table()
             run_number = _compute_run_number(run.exported_at)
             refuse_if_superseded(self._read_state(table), run_number, run, self._mode, str(self))
@@ -144,9 +144,9 @@ class DeltaWriter:
         """Do nothing, because a commit of a Delta table cannot be interrupted."""
 
     def discard(self) -> None:
-        if self._stage is not None:
-            self._stage.discard()
-        self._stage = None
+        if self._staging_file is not None:
+            self._staging_file.discard()
+        self._staging_file = None
 
     def _commit_rows(self, table: DeltaTable | None, rows: StagedRows, run: ExportRun) -> RowChanges:
         """Write the rows in one commit. Raises CommitFailedError if a commit of another export conflicts. Two appends
@@ -240,8 +240,8 @@ class DeltaWriter:
             # By default, Delta deletes commits from the log after 30 days. The table's description still has the mode.
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
-        requirement_by_column = {field.name: not field.nullable for field in table.schema().fields}
-        return TargetState(self._location, requirement_by_column, table.count() > 0, runs)
+        is_required_by_column = {field.name: not field.nullable for field in table.schema().fields}
+        return TargetState(self._location, is_required_by_column, table.count() > 0, runs)
 
     def _has_run(self, run_id: str) -> bool:
         try:
@@ -288,11 +288,13 @@ def replace_run(location: str, run_id: str, table: pa.Table) -> None:
         if not is_url(location):
             Path(location).mkdir(mode=0o700, parents=True, exist_ok=True)
         try:
-            existing_table: DeltaTable | str = DeltaTable(location, storage_options=storage_options)
+            table_or_location: DeltaTable | str = DeltaTable(location, storage_options=storage_options)
         except TableNotFoundError:
-            existing_table = location
-        predicate = None if existing_table == location else f"run_id = {_quote_literal(run_id)}"
-        write_deltalake(existing_table, table, mode="overwrite", predicate=predicate, storage_options=storage_options)
+            table_or_location = location
+        predicate = None if table_or_location == location else f"run_id = {_quote_literal(run_id)}"
+        write_deltalake(
+            table_or_location, table, mode="overwrite", predicate=predicate, storage_options=storage_options
+        )
     except _DELTA_ERRORS as error:
         raise RunAborted(f"the Delta table {location} cannot be written: {describe_error(error)}") from None
 

@@ -25,7 +25,7 @@ from connector.warehouse.columns import flatten_table, format_lists_as_json, joi
 from connector.warehouse.destination import FileOptions
 from connector.warehouse.runs import ID, INVALID, ExportRun
 
-_EXPORT_COLUMNS = {ID, INVALID}
+_COLUMNS_OF_EVERY_EXPORT = {ID, INVALID}
 """Columns that every export has. A file with these columns counts as a file of an earlier export."""
 
 _COLUMN_NAME = re.compile(r"\w+")
@@ -133,7 +133,7 @@ class CsvFormat:
 
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:
-        return set(_COLUMN_NAME.findall(file.readline(_MAX_FIRST_LINE_BYTES).decode())) >= _EXPORT_COLUMNS
+        return set(_COLUMN_NAME.findall(file.readline(_MAX_FIRST_LINE_BYTES).decode())) >= _COLUMNS_OF_EVERY_EXPORT
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
@@ -181,7 +181,7 @@ class JsonLinesFormat:
     def is_of_export(file: BinaryIO) -> bool:
         line = file.readline(_MAX_FIRST_LINE_BYTES)
         first_object = json.loads(line or b"{}")
-        return not line or (isinstance(first_object, dict) and set(first_object) >= _EXPORT_COLUMNS)
+        return not line or (isinstance(first_object, dict) and set(first_object) >= _COLUMNS_OF_EVERY_EXPORT)
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:

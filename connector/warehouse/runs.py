@@ -154,11 +154,11 @@ FINISHED_RUN_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_
 @dataclass(frozen=True, slots=True)
 class TargetState:
     """The state of a table. `stored_name` is the name that the database has for the table (None: the table does not
-    exist). `requirement_by_column` has, for each column, whether each row needs a value. `runs` are the finished runs,
+    exist). `is_required_by_column` has, for each column, whether each row needs a value. `runs` are the finished runs,
     the latest first. `referrers` are the tables with a foreign key to this table."""
 
     stored_name: str | None = None
-    requirement_by_column: Mapping[str, bool] = field(default_factory=dict)
+    is_required_by_column: Mapping[str, bool] = field(default_factory=dict)
     has_rows: bool = False
     runs: Sequence[FinishedRun] = ()
     referrers: Sequence[str] = ()
@@ -169,8 +169,10 @@ def check_target(
 ) -> None:
     """Raise ConfigurationError if an export must not write to the table. `target_name` is the name of the table for
     messages. The reasons:
-    - The connector did not create the table.
-    - The table has another name or mode, or lacks one of the export's `columns`.
+    - No export has written the table, and the database has the table under another spelling than `table`.
+    - No export has written the table, and the table has rows. With `overwrite`, this is allowed.
+    - The table has another mode.
+    - The table lacks one of the export's `columns`, or needs a value in a column that the export does not have.
     - A foreign key of another table refers to the table.
     """
     if target_state.stored_name is None:
@@ -190,7 +192,7 @@ def check_target(
             f"{target_name} is kept in the mode {target_state.runs[0].mode}, not {mode}. Export to another table, or "
             "drop this table."
         )
-    existing_column_names = {name.lower() for name in target_state.requirement_by_column}
+    existing_column_names = {name.lower() for name in target_state.is_required_by_column}
     missing_column_names = [name for name in columns if name.lower() not in existing_column_names]
     if missing_column_names:
         raise ConfigurationError(
@@ -200,7 +202,7 @@ def check_target(
     written_column_names = {name.lower() for name in columns}
     required_column_names = [
         name
-        for name, is_required in target_state.requirement_by_column.items()
+        for name, is_required in target_state.is_required_by_column.items()
         if is_required and name.lower() not in written_column_names
     ]
     if required_column_names:

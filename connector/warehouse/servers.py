@@ -408,12 +408,12 @@ class MysqlDatabase(SqlalchemyDatabase):
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
         columns_sql = self.dialect.format_names([*rows.schema.names, *shared_values])
         insert_prefix = f"INSERT INTO {table} ({columns_sql}) VALUES"
-        row_end_texts = [str(value) for value in shared_values.values()]
+        shared_texts = [str(value) for value in shared_values.values()]
         row_count = 0
         with self.open_driver() as driver, driver.cursor() as cursor:
             for batch in rows.read():
                 row_count += batch.num_rows
-                for statement in format_inserts(insert_prefix, batch, self._MAX_STATEMENT_BYTES, row_end_texts):
+                for statement in format_inserts(insert_prefix, batch, self._MAX_STATEMENT_BYTES, shared_texts):
                     cursor.execute(statement)
         return row_count
 
@@ -445,25 +445,25 @@ def _format_hex(text: str) -> str:
 
 
 def format_inserts(
-    insert_prefix: str, batch: pa.RecordBatch, max_bytes: int, row_end_texts: Sequence[str]
+    insert_prefix: str, batch: pa.RecordBatch, max_bytes: int, shared_texts: Sequence[str]
 ) -> Iterator[str]:
     """Yield statements that begin with `insert_prefix` (INSERT … VALUES). A statement has at most `max_bytes`, or one
     row.
 
-    Each row ends with the ASCII texts `row_end_texts`. A text with a backslash is written in hexadecimal digits,
-    because a pooler may reset the session's setting NO_BACKSLASH_ESCAPES.
+    A row has the values of a row of `batch`, and then all `shared_texts`, which are ASCII. A text with a backslash is
+    written in hexadecimal digits, because a pooler may reset the session's setting NO_BACKSLASH_ESCAPES.
     """
-    row_end = "".join(f",'{text.replace(chr(39), chr(39) * 2)}'" for text in row_end_texts)
+    shared_values_sql = "".join(f",'{text.replace(chr(39), chr(39) * 2)}'" for text in shared_texts)
     columns = [_format_literals(column) for column in pa.Table.from_batches([batch]).columns]
     joined_rows = pc.binary_join_element_wise(*columns, _COMMA, null_handling="replace", null_replacement="NULL")
     rows: list[str] = []
     statement_bytes = len(insert_prefix)
     for row, row_bytes in zip(joined_rows.to_pylist(), pc.binary_length(joined_rows).to_pylist(), strict=True):
-        row_bytes += len(row_end) + 3
+        row_bytes += len(shared_values_sql) + 3
         if rows and statement_bytes + row_bytes > max_bytes:
             yield f"{insert_prefix} {','.join(rows)}"
             rows, statement_bytes = [], len(insert_prefix)
-        rows.append(f"({row}{row_end})")
+        rows.append(f"({row}{shared_values_sql})")
         statement_bytes += row_bytes
     if rows:
         yield f"{insert_prefix} {','.join(rows)}"

@@ -16,7 +16,7 @@ import pyarrow as pa
 from connector.atomic_file import build_write_error
 from connector.errors import ConfigurationError, ConnectorError, RunAborted
 from connector.warehouse.columns import move_nuls_to_invalid
-from connector.warehouse.database import Database, Interruption, Stage, StagedRows, TableName
+from connector.warehouse.database import Database, Interruption, StagedRows, StagingFile, TableName
 from connector.warehouse.runs import (
     COLUMNS_OF_RUN,
     EXPORTED_AT,
@@ -67,7 +67,7 @@ class TableWriter:
         self._statements = TableStatements(database.dialect, name, schema, mode)
         self._interruption = Interruption()
         self._target_state = TargetState()
-        self._stage: Stage | None = None
+        self._staging_file: StagingFile | None = None
         self._run_number = 0
 
     def __str__(self) -> str:
@@ -90,8 +90,8 @@ class TableWriter:
             raise ConfigurationError(f"{self} cannot be made: its name has more than {max_name_bytes} bytes.")
         error_classes: tuple[type[Exception], ...] = (OSError, *database.errors)
         try:
-            self._target_state = self._retry_after_races(self._rehearse_merge)
-            self._retry_after_races(lambda: self._insert_run_row(export_start))
+            self._target_state = self._retry_concurrency_errors(self._rehearse_merge)
+            self._retry_concurrency_errors(lambda: self._insert_run_row(export_start))
         except ConnectorError:
             raise
         except error_classes as error:
@@ -106,15 +106,15 @@ class TableWriter:
     def start(self) -> None:
         self.discard()
         try:
-            self._stage = Stage(self._schema, self._folder)
+            self._staging_file = StagingFile(self._schema, self._folder)
         except OSError as error:
             raise build_write_error(self._folder or Path(tempfile.gettempdir()), error) from error
 
     def add(self, table: pa.Table) -> None:
-        if self._stage is None:
+        if self._staging_file is None:
             raise ValueError("prepare() comes before add()")
         with self._translate_errors():
-            self._stage.add(table.select(self._schema.names))  # the database adds the columns of the run
+            self._staging_file.add(table.select(self._schema.names))  # the database adds the columns of the run
 
     def find_last_row_count(self, filters: Mapping[str, object]) -> int | None:
         return find_last_row_count(self._target_state.runs, filters)
@@ -123,10 +123,10 @@ class TableWriter:
         """Write the staged rows in one transaction. Raises RunAborted, for example if the table has newer rows. Raises
         ConfigurationError if the table refuses a row.
         """
-        if self._stage is None:
+        if self._staging_file is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate_errors():
-            rows = self._stage.finish_staging()
+            rows = self._staging_file.finish_staging()
             pa.default_memory_pool().release_unused()  # free the memory of the pages for the database
             changes = self._publish_rows(rows, run)
         self.discard()
@@ -137,10 +137,10 @@ class TableWriter:
             self._interruption.interrupt()
 
     def discard(self) -> None:
-        stage, self._stage = self._stage, None
-        if stage is not None:
+        staging_file, self._staging_file = self._staging_file, None
+        if staging_file is not None:
             with suppress(OSError):  # closing may try to write the last bytes to a full disk
-                stage.discard()
+                staging_file.discard()
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
@@ -160,7 +160,7 @@ class TableWriter:
                 ) from None
             raise RunAborted(f"Could not write {self}: {message}. The table is unchanged. Run again.") from None
 
-    def _retry_after_races(self, attempt: Callable[[], T]) -> T:
+    def _retry_concurrency_errors(self, attempt: Callable[[], T]) -> T:
         """Call `attempt`. Call `attempt` again if another export created the same table or used the same run number at
         the same moment."""
         for _ in range(1, _MAX_ATTEMPTS):
@@ -214,14 +214,14 @@ class TableWriter:
     def _read_target(self) -> TargetState:
         """Return the state of the target. Raises ConfigurationError if the export must not write to the target."""
         database, statements = self._database, self._statements
-        stored_name, requirement_by_column = database.find_table(self._name)
+        stored_name, is_required_by_column = database.find_table(self._name)
         has_table, run_rows = stored_name is not None, list[Sequence[Any]]()
         has_rows = has_table and bool(database.fetch(statements.build_first_row_query(), 1))
         if self._has_table(RUNS_TABLE):
             run_rows += database.fetch(statements.build_finished_runs_query(), _MAX_RUNS_READ)
         referrers = sorted(database.find_referrers(self._name)) if has_table and statements.deletes_rows else ()
         runs = [FinishedRun(*row) for row in run_rows]
-        target_state = TargetState(stored_name, requirement_by_column, has_rows, runs, referrers)
+        target_state = TargetState(stored_name, is_required_by_column, has_rows, runs, referrers)
         check_target(
             target_state, self._name.table, statements.columns, self._mode, str(self), overwrite=self._overwrite
         )

@@ -9,7 +9,7 @@ from connector.control import Stop
 from connector.errors import ConfigurationError
 from connector.fields import FIELD_NAMES, BaseRef
 from connector.imports.base_loads import choose_bases, describe_base, describe_bases
-from connector.imports.remarks import describe_leftovers, describe_reactivated_rows
+from connector.imports.remarks import describe_reactivated_rows, describe_unread_entries
 from connector.imports.suppression import SuppressionPlan, read_suppression
 from connector.jobs.build import build_policy, build_rules, plan_receipts, plan_suppression
 from connector.jobs.models import Job
@@ -127,7 +127,7 @@ class _Retry:
         has_held_entries = run.is_running and await run.ledger_queue.execute(self._has_held_entry)
         remarks = self._list_messages(run, remaining_bases, has_held_entries=has_held_entries)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *remarks]
-        run.report.messages += [*describe_reactivated_rows(run.tally), *describe_leftovers(run.tally)]
+        run.report.messages += [*describe_reactivated_rows(run.tally), *describe_unread_entries(run.tally)]
 
     async def _retry_base(self, run: Run, base: Base) -> None:
         session = run.open_session(base, base.name if base.service_id is None else None)
