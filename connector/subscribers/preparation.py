@@ -282,7 +282,7 @@ def _compute_subscriber_digests(identities: Digests, bases: RowBases | None) -> 
     if bases is None or not bases.bases:
         return identities
     base_digests = [digest_text(f"{base.service_id}:{base.name}") for base in bases.bases]
-    return combine_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.indices])
+    return combine_digests(identities, join_digests(base_digests, IDENTITY_BYTES)[bases.base_indices])
 
 
 def _find_blocking_records(

@@ -296,24 +296,24 @@ class BaseColumn:
 
 @dataclass(frozen=True, slots=True)
 class RowBases:
-    """The bases of the rows of a frame. `indices` has, for each row, the index of its base in `bases`, or -1 for a row
-    that has a fault."""
+    """The bases of the rows of a frame. `base_indices` has, for each row, the index of its base in `bases`, or -1 for a
+    row that has a fault."""
 
-    indices: Indices
+    base_indices: Indices
     bases: tuple[BaseRef, ...]
 
     def select(self, rows: slice | npt.NDArray[np.int64] | npt.NDArray[np.bool_]) -> RowBases:
         """Return the bases of the rows at these positions, or of the rows of a mask."""
-        return RowBases(self.indices[rows], self.bases)
+        return RowBases(self.base_indices[rows], self.bases)
 
     def split_by_base(self) -> Iterator[tuple[BaseRef, Indices]]:
         """Yield each base with the positions of its rows. The bases are in the order of their first rows."""
         import numpy as np
 
-        _, first_positions = np.unique(self.indices, return_index=True)
-        for base_index in self.indices[np.sort(first_positions)].tolist():
+        _, first_positions = np.unique(self.base_indices, return_index=True)
+        for base_index in self.base_indices[np.sort(first_positions)].tolist():
             if base_index >= 0:
-                yield self.bases[base_index], np.flatnonzero(self.indices == base_index)
+                yield self.bases[base_index], np.flatnonzero(self.base_indices == base_index)
 
 
 def list_columns(mapped_columns: Iterable[str], base: BaseColumn | None) -> tuple[str, ...]:
@@ -356,7 +356,7 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    fault_field = "base_name"  # the field in the fault of a cell that the keys of `rule.values` do not have
+    fault_field = "base_name"  # the field in the fault of an empty or unlisted cell
     if rule.values is None:
         allowed_values_message = "must hold a base's id (a whole number from 1) or its name"
     else:
@@ -388,9 +388,9 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
             fault_code, problem_text = ("base", "is not known") if text else ("required", "is missing")
             message = f"{field} {problem_text}: the column {rule.column} {allowed_values_message}"
             fault_by_text_index[text_index] = (field, fault_code, message)
-    indices = base_index_by_text[text_indices]
-    invalid_positions = np.flatnonzero(indices < 0)
-    return RowBases(indices, tuple(index_by_base)), tuple(
+    base_indices = base_index_by_text[text_indices]
+    invalid_positions = np.flatnonzero(base_indices < 0)
+    return RowBases(base_indices, tuple(index_by_base)), tuple(
         Fault(int(invalid_position), *fault_by_text_index[int(text_indices[invalid_position])])
         for invalid_position in invalid_positions
     )

@@ -125,7 +125,8 @@ def base_options(
     name_help: str = "Name of the base, instead of --base-id. Check the spelling: for an unknown name, the service may "
     "create a new base.",
 ) -> CommandFunction:
-    """Add `--base-id` and `--base-name`: by default the base that gets the subscribers."""
+    """Add `--base-id` and `--base-name`. Without `id_help` and `name_help`, the help says that the base gets the
+    subscribers."""
     shared_attributes: dict[str, Any] = {"group": MAPPING_GROUP, "default_text": default_text}
     return add_options(
         command,
@@ -345,9 +346,9 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
 
 
 def file_options(command: CommandFunction, *, needs_base: bool = True) -> CommandFunction:
-    """Add the options of a file. The command gets all values in one argument, the dict `row_options`. The keys are
-    names of the library's arguments, `limit` and `job_path`. With `needs_base`, the help says that the command needs a
-    base."""
+    """Add the options of a file. The command gets all values in one argument, the dict `row_options`. Its keys are the
+    names of the library's arguments, but the key of `job` is `job_path`. With `needs_base`, the help says that the
+    command needs a base."""
 
     @wraps(command)
     def wrapped_command(*args: Any, **kwargs: Any) -> Any:

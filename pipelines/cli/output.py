@@ -256,8 +256,8 @@ def end_command(report: Mapping[str, Any], exit_code: int, output: Output, *, is
             write_page_file(build_page(report) if is_page else format_json(report) + "\n", path)
 
         is_shown = _try_to_write(write_report) and is_shown
-    if (metrics := output.metrics_path) is not None:
-        is_shown = _try_to_write(lambda: write_metrics(report, metrics)) and is_shown
+    if (metrics_path := output.metrics_path) is not None:
+        is_shown = _try_to_write(lambda: write_metrics(report, metrics_path)) and is_shown
     if not is_shown and "run_id" in report and not report.get("planned"):  # the record of this run exists
         show_message(
             f"connector: the run ended with the status {report['status']}. To see its report, run: connector status "
@@ -325,10 +325,10 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
             return await send_alert(job.notify, report, settings.state_dir, stop)
 
     report = run_flow(flow, output, settings.time_limit_s)
-    failure_messages = uvloop.run(notify(report))
-    report.messages += failure_messages
-    if output.is_quiet and report.status == "ok":  # in all other cases, the report shows the failures
-        for message in failure_messages:
+    alert_messages = uvloop.run(notify(report))
+    report.messages += alert_messages
+    if output.is_quiet and report.status == "ok":  # the report and its messages are not shown
+        for message in alert_messages:
             show_message(message)
     return report
 

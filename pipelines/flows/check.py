@@ -60,7 +60,9 @@ class CheckReport(TypedDict):
         Literal["ok", "usage", "aborted"], "`usage`: correct the failed checks; `aborted`: try again later."
     ]
     checks: Annotated[
-        list[CheckItem], "The checks in their order. If the configuration is wrong, the list has only this check."
+        list[CheckItem],
+        "Results of the checks, in their order. If the configuration is wrong, the list has only the result of the "
+        "check `configuration`.",
     ]
 
 
@@ -179,8 +181,10 @@ def _prepare_destination(job: Job, settings: Settings) -> str:
     destination = plan_export_job(job, settings).destination
     with ExitStack() as stack:
         trial_destination = destination
-        is_new_file = destination.is_database and destination.url is None and destination.format is not Format.DELTA
-        if is_new_file and not destination.path.exists():
+        is_database_file = (
+            destination.is_database and destination.url is None and destination.format is not Format.DELTA
+        )
+        if is_database_file and not destination.path.exists():
             folder = TemporaryDirectory(dir=destination.path.resolve().parent, prefix=".connector-check-")
             trial_destination = replace(destination, path=Path(stack.enter_context(folder)) / destination.path.name)
         writer = open_writer(trial_destination)

@@ -263,8 +263,8 @@ async def _close_resource(resource: Any) -> None:
 
 
 def _start_fork_server() -> None:
-    """Start the process that forks the workers. This process and the workers ignore signals, because a terminal sends a
-    signal to all processes."""
+    """Start the fork server, which forks the workers. The fork server and the workers ignore SIGINT and SIGTERM,
+    because a terminal sends a signal to all processes."""
     signals = (signal.SIGINT, signal.SIGTERM)
     os.environ["DASK_LOGGING__DISTRIBUTED"] = "critical"
     forkserver.set_forkserver_preload(_PRELOADED_MODULES)

@@ -12,7 +12,7 @@ from connector.states import ENTRY_STATE_MACHINE, Event
 from connector.subscribers.identity import digest_identity
 
 
-class ForgottenBase(TypedDict):
+class BaseOfDeletedEntries(TypedDict):
     """A base in the report of `forget`."""
 
     id: Annotated[int | None, "Id of the base. Null if the id is not known."]
@@ -24,7 +24,7 @@ class ForgetReport(TypedDict):
 
     status: Annotated[Literal["ok", "partial", "aborted", "locked"], "`partial`: no entry was deleted."]
     forgotten: Annotated[int, "Number of entries that were deleted from the ledger."]
-    bases: Annotated[list[ForgottenBase], "Bases of the deleted entries."]
+    bases: Annotated[list[BaseOfDeletedEntries], "Bases of the deleted entries."]
     messages: Annotated[list[str], "Sentences about the event and the next step."]
 
 

@@ -187,11 +187,11 @@ class SourceRows:
             return np.zeros(row_count, dtype=np.int64)
         # The last element is for rows without a base (index -1).
         base_number_by_index = np.full(len(bases.bases) + 1, -1, dtype=np.int64)
-        for index in np.unique(bases.indices[bases.indices >= 0]).tolist():
+        for index in np.unique(bases.base_indices[bases.base_indices >= 0]).tolist():
             base_number_by_index[index] = self._compared_bases.find_base_number(bases.bases[index])
         if isinstance(self._plan.rows.base, BaseColumn):
             refuse_too_many_bases(self._plan.rows.base, len(self._compared_bases.bases))
-        return base_number_by_index[bases.indices]
+        return base_number_by_index[bases.base_indices]
 
 
 def _read_values(chunk: PlannedChunk, field_names: Sequence[str]) -> Iterator[Sequence[object]]:

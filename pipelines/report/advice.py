@@ -123,14 +123,15 @@ def advise_on_runs(
             yield _advise_on_rejected_rows(create_count) + job_option
     invalid_problems = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _advise_on_invalid(invalid_problems, runs)
-    seen_keys: set[tuple[str, str, bool]] = set()
+    # The job and the command of each run that was read, and whether the run was locked or refused.
+    seen_run_keys: set[tuple[str, str, bool]] = set()
     finished_imports = [run for run in runs if run["command"] == "import" and run["status"] in ("ok", "partial")]
     imported_files = {Path(run.get("source", "")).name for run in finished_imports}
     for run in selected_runs:
         key, is_without_effect = (run["job"], run["command"]), run["status"] in ("locked", "usage")
-        if not seen_keys.isdisjoint({(*key, False), (*key, is_without_effect)}):
+        if not seen_run_keys.isdisjoint({(*key, False), (*key, is_without_effect)}):
             continue
-        seen_keys.add((*key, is_without_effect))
+        seen_run_keys.add((*key, is_without_effect))
         job_file = (run.get("settings") or {}).get("job_file")
         if job_file and not Path(job_file).exists() and run["status"] != "usage":
             continue  # the job was removed, so no command with its file works
@@ -142,7 +143,7 @@ def advise_on_runs(
             yield _advise_on_refused_run(run, f"{_name_run(run)} was refused. Correct")
         elif run["status"] in _UNFINISHED_STATUSES:
             # If a later run was locked or refused, the step of this later run is enough.
-            if (*key, True) not in seen_keys or is_without_effect:
+            if (*key, True) not in seen_run_keys or is_without_effect:
                 yield _advise_on_unfinished(run)
         elif run["run_id"] in {problem["run_id"] for problem in invalid_problems}:
             continue  # `_advise_on_invalid` has the step for this rejects file
@@ -221,10 +222,10 @@ def _advise_on_held_creates(create_count: int, job_option: str) -> Iterator[str]
 
 
 def _advise_on_rejected_rows(row_count: int) -> str:
-    rows_text, corrected_rows_text = count(row_count, "row"), agree(row_count, "the row", "the rows")
+    rows_text = agree(row_count, "the row", "the rows")
     return (
-        f"The service rejected {rows_text}. Correct {corrected_rows_text} in the rejects file, and import this file. "
-        f"Or, to send {corrected_rows_text} unchanged, run: connector retry --rejected"
+        f"The service rejected {count(row_count, 'row')}. Correct {rows_text} in the rejects file, and import this "
+        f"file. Or, to send {rows_text} unchanged, run: connector retry --rejected"
     )
 
 
@@ -252,10 +253,11 @@ def _name_run(run: Mapping[str, Any]) -> str:
 
 
 def _has_rows_to_correct(run: Mapping[str, Any], unresolved_count: int = 0) -> bool:
-    """Return whether a person must correct rows of the rejects file. A later load resolves unknown creates itself.
+    """Return whether a person must correct rows of the rejects file of a run.
 
-    `unresolved_count` is the number of the run's creates that a retry sends again. The report may count these creates
-    as rejected.
+    After a load, this is true if a row is invalid, or if more than `unresolved_count` rows are rejected.
+    `unresolved_count` is the number of the load's creates that a retry sends again. The report may count these creates
+    as rejected. Unknown creates and dropped creates do not count.
     """
     rows = run.get("rows") or {}
     rejected_count = rows.get("rejected", 0) - _count_rows(run, "dropped")

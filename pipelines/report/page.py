@@ -93,7 +93,7 @@ _MESSAGE_BY_REASON = {
 }
 _MESSAGE_BY_CUT_OFF_RESULT = {
     "excluded": "Other evidence agrees with the size of the list, so the list is not cut off.",
-    "not excluded": "Nothing suggests that the list is cut off, and nothing proves the opposite.",
+    "not excluded": "Nothing suggests that the list is cut off, but no other evidence confirms the size of the list.",
     "accepted": "The list may be cut off. The job accepts this.",
 }
 

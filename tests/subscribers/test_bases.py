@@ -13,7 +13,7 @@ NEWS, SHOP = BaseRef(service_id=7), BaseRef(service_id=9)
 def read_row_bases(rule: BaseColumn, *cells: str | None) -> tuple[list[BaseRef | None], list[tuple[int, str, str]]]:
     """Return the base of each row (None: the row has a fault), and the faults without their messages."""
     bases, faults = read_bases(pd.DataFrame({"list": pd.array(cells, dtype="str")}), rule)
-    row_bases = [bases.bases[index] if index >= 0 else None for index in bases.indices]
+    row_bases = [bases.bases[index] if index >= 0 else None for index in bases.base_indices]
     return row_bases, [(fault.position, fault.field, fault.code) for fault in faults]
 
 
@@ -56,7 +56,7 @@ def test_rows_are_grouped_by_base_in_the_order_of_the_first_row_of_each_base() -
     groups = [(base, positions.tolist()) for base, positions in bases.split_by_base()]
     assert groups == [(SHOP, [0, 3]), (NEWS, [2, 5]), (BaseRef(name="Shop"), [4])]
     assert [base for base, _ in bases.select(slice(2, 4)).split_by_base()] == [NEWS, SHOP]
-    assert list(RowBases(bases.indices[:0], bases.bases).split_by_base()) == []
+    assert list(RowBases(bases.base_indices[:0], bases.bases).split_by_base()) == []
 
 
 def test_a_map_with_ids_and_names_of_bases_is_refused() -> None:
