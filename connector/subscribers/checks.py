@@ -295,6 +295,12 @@ NULL_TEXTS = (
 )  # fmt: skip
 """Words that programs write for a missing value. `Null`, `Nan` and `NA` are not here, because they may be names."""
 
+NA_TEXT = "NA"
+"""The word that R writes for a missing value. It may also be a name, and it is the code of Namibia."""
+
+EMPTY_MARKS = ("-", "--", "---", "–", "—", ".", "?")
+"""Marks that people write for a missing value. A mark may be intended in place of a name."""
+
 ZERO_DATES = (
     "0000-00-00", "0000-00-00 00:00:00", "0000-00-00T00:00:00",
     "0/0/00", "0/0/0000", "00/00/00", "00/00/0000", "00.00.0000",

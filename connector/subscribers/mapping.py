@@ -26,6 +26,8 @@ import pyarrow.compute as pc
 from connector.fields import FIELD_BY_NAME, FieldContent, FieldKind
 from connector.outcomes import Fault
 from connector.subscribers.checks import (
+    EMPTY_MARKS,
+    NA_TEXT,
     NULL_TEXTS,
     TAGS,
     TEXT,
@@ -36,7 +38,7 @@ from connector.subscribers.checks import (
     normalize_texts,
     read_cells,
 )
-from connector.subscribers.rules import ColumnRule, FieldMapping, require_columns
+from connector.subscribers.rules import ColumnRule, FieldMapping, normalise_header, require_columns
 from connector.texts import ESCAPED_FORMULA_PATTERN
 
 
@@ -91,7 +93,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
             cells = pa.repeat(pa.scalar(rule.value or "", pa.large_string()), len(frame))
         else:
             cells = read_cells(frame[rule.column])
-        cells, reinterpreted_field_cells = _apply_steps(cells, rule, name, today)
+        cells, reinterpreted_field_cells = _apply_steps(cells, rule, name, today, frame)
         reinterpreted_cells |= reinterpreted_field_cells
         none_text_positions = reinterpreted_field_cells.get(Reinterpretation(name, _NONE_TEXT))
         if field.content is FieldContent.NAME and none_text_positions is not None:
@@ -117,9 +119,10 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
 def _select_lone_null_positions(
     frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
-    """Return the `positions` of rows that have no word for a missing value, such as NULL, outside of `columns`."""
+    """Return the `positions` of rows that have no word for a missing value, such as NULL or NA, outside of
+    `columns`."""
     rows = frame.iloc[positions]
-    null_masks = [rows[name].str.strip().isin(NULL_TEXTS) for name in frame.columns if name not in columns]
+    null_masks = [rows[name].str.strip().isin((*NULL_TEXTS, NA_TEXT)) for name in frame.columns if name not in columns]
     return positions[~np.logical_or.reduce(null_masks)] if null_masks else positions
 
 
@@ -200,13 +203,26 @@ has a word of `NULL_TEXTS`, None means a missing value, and the row has no fault
 _NULL_TEXTS_BY_KIND = {FieldKind.DATE: ZERO_DATES, FieldKind.GENDER: UNSPECIFIED_GENDERS}
 """Texts for a missing value that are not in `NULL_TEXTS`, by the kind of the field."""
 
+
+def _list_null_texts(kind: FieldKind, content: FieldContent) -> tuple[str, ...]:
+    """Return the texts that mean a missing value in each row, for a field of this kind and content."""
+    if kind is FieldKind.COUNTRY:
+        return (*NULL_TEXTS, *EMPTY_MARKS)
+    if kind in _NULL_TEXTS_BY_KIND or content.is_digits:
+        return (*NULL_TEXTS, *EMPTY_MARKS, NA_TEXT, *_NULL_TEXTS_BY_KIND.get(kind, ()))
+    return NULL_TEXTS
+
+
 _HTML_CODE_PATTERN = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""
 """An HTML entity such as `&amp;`, or a quote with the backslash that PHP and MySQL put before it (`O\\'Brien`)."""
 
 
-def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> tuple[pa.Array, ReinterpretedCells]:
+def _apply_steps(
+    cells: pa.Array, rule: ColumnRule, name: str, today: date, frame: pd.DataFrame
+) -> tuple[pa.Array, ReinterpretedCells]:
     """Apply the steps of a rule to the column of the field `name`, and replace empty cells by null. Also return the
-    positions of cells with HTML codes, and of cells with a word for a missing value."""
+    positions of cells with HTML codes, and of cells with a word for a missing value. `frame` has all columns of the
+    source."""
     kind, content, reinterpreted_cells = FIELD_BY_NAME[name].kind, FIELD_BY_NAME[name].content, ReinterpretedCells()
     is_from_source = rule.value is None and content is not FieldContent.ANY_TEXT
     if is_from_source and content is not FieldContent.ID:
@@ -245,8 +261,17 @@ def _apply_steps(cells: pa.Array, rule: ColumnRule, name: str, today: date) -> t
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
     if is_from_source:
-        known_null_texts = (*NULL_TEXTS, *_NULL_TEXTS_BY_KIND.get(kind, ()))
-        null_mask = pc.is_in(cells_before_case, pa.array(known_null_texts, cells.type))
+        null_mask = pc.is_in(cells_before_case, pa.array(_list_null_texts(kind, content), cells.type))
+        if content is FieldContent.NAME or kind is FieldKind.COUNTRY:
+            na_positions = np.flatnonzero(pc.fill_null(pc.equal(cells_before_case, NA_TEXT), False))
+            if len(na_positions):
+                # Two columns of countries may both have the code of Namibia.
+                is_country = kind is FieldKind.COUNTRY
+                skipped_columns = [name for name in frame.columns if is_country and "country" in normalise_header(name)]
+                lone_positions = _select_lone_null_positions(frame, [*rule.columns, *skipped_columns], na_positions)
+                missing_mask = np.zeros(len(cells), dtype=bool)
+                missing_mask[np.setdiff1d(na_positions, lone_positions)] = True
+                null_mask = pc.or_(null_mask, pa.array(missing_mask))
         if replaced_mask is not None:
             null_mask = pc.and_not(null_mask, replaced_mask)
         null_positions = np.flatnonzero(null_mask.to_numpy(zero_copy_only=False))

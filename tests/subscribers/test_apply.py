@@ -42,7 +42,11 @@ APOSTROPHES = ["'62", " '+31 6", "'10001-1", "''62", "'s-Gravenhage", "6'2", "'"
 DATE_FORMATS = ("%d/%m/%Y", "%m/%d/%Y", "%Y-%m-%d", "%d %b %Y")
 RULES_AND_CELLS: list[tuple[str, dict[str, Any], list[str | None], list[object]]] = [
     # Each case: the field, the options of the rule, the cells, and the expected values.
-    ("phone", {}, [" a ", "\u00a0b\u2003", "", "  ", None, "007", "NA"], ["a", "b", None, None, None, "007", "NA"]),
+    ("phone", {}, [" a ", "\u00a0b\u2003", "", "  ", None, "007", "NA", "-"],
+     ["a", "b", None, None, None, "007", None, None]),
+    ("client_user_id", {}, ["-", "?", "NA", "A-7"], [None, None, None, "A-7"]),
+    ("address_country", {}, ["-", "NA"], [None, "NA"]),
+    ("birthday", {}, ["-", "NA", "1990-02-28"], [None, None, "1990-02-28"]),
     ("phone", {"is_trimmed": False}, [" a ", "  ", "", None], [" a ", "  ", None, None]),
     ("phone", {"is_trimmed": False, "values": {" a ": " b "}}, [" a ", "a", "  "], [" b ", "a", "  "]),
     ("phone", {}, APOSTROPHES, ["62", "+31 6", "10001-1", "''62", "'s-Gravenhage", "6'2", "'", None, None]),
@@ -290,6 +294,23 @@ def test_a_row_with_a_single_null_word_has_a_fault() -> None:
     ]  # fmt: skip
     assert 'values: {"None": ""}' in mapped_rows.faults[0].message
     assert [convert_to_python(cell) for cell in mapped_rows.frame["first_name"]] == ["Ann", None, None, "Eve", None]
+
+
+def test_na_beside_another_missing_value_is_missing_in_names_and_countries() -> None:
+    frame = pd.DataFrame(
+        {
+            "first": ["NA", "NA", "Ann", "NA"],
+            "country": ["DE", "NA", "NA", "NA"],
+            "shipping country": ["DE", "NA", "NA", "NA"],
+            "note": ["", "", "", "NULL"],
+        },
+        dtype="str",
+    )
+    mapping = FieldMapping({"first_name": ColumnRule(column="first"), "address_country": ColumnRule(column="country")})
+    mapped_chunk = apply_mapping(frame, mapping)
+    assert mapped_chunk.frame["first_name"].fillna("").tolist() == ["NA", "", "Ann", ""]
+    assert mapped_chunk.frame["address_country"].fillna("").tolist() == ["DE", "", "NA", ""]
+    assert mapped_chunk.null_positions == {1, 3}
 
 
 def test_a_null_word_is_recognised_before_the_case_changes() -> None:
