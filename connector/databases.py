@@ -154,6 +154,8 @@ def parse_ledger_location(text: str) -> Path | sa.URL:
             raise ConfigurationError(f"a ledger cannot be kept in memory: {_LEDGER_URL_ADVICE}")
         if url.query or url.database.startswith("file:"):
             raise ConfigurationError(f"the URL of a SQLite ledger takes no options: {_LEDGER_URL_ADVICE}")
+        if url.database.startswith("~"):
+            raise ConfigurationError(f"CONNECTOR_LEDGER begins with ~, not with a full path: {_LEDGER_URL_ADVICE}")
         return Path(url.database)
     if url.drivername not in _POSTGRESQL_SCHEMES:
         raise ConfigurationError(f"a ledger cannot be kept at a {url.drivername} URL: {_LEDGER_URL_ADVICE}")

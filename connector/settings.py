@@ -230,10 +230,15 @@ def read_state_location(environ: Mapping[str, str], *, is_writing: bool = True) 
     """Return the location of the ledger and the other files of this user. If `is_writing`, create the folder. Only its
     owner can open the folder (0700), because the files contain personal data.
 
-    Raises ConfigurationError if the folder cannot be read. If `is_writing`, also raises ConfigurationError if the
-    folder cannot be created or written.
+    Raises ConfigurationError if the folder begins with ~ or cannot be read. If `is_writing`, also raises
+    ConfigurationError if the folder cannot be created or written.
     """
     configured_folder = environ.get("CONNECTOR_STATE_DIR")
+    if configured_folder and configured_folder.startswith("~"):  # cron and systemd pass the variable unchanged
+        raise ConfigurationError(
+            f"CONNECTOR_STATE_DIR is {escape_to_one_line(configured_folder)}, and only a shell replaces ~ by your home "
+            "folder: write the full path"
+        )
     folder = (
         Path(configured_folder).absolute()
         if configured_folder

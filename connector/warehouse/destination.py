@@ -243,6 +243,10 @@ def parse_destination(
         destination_format, path, table, schema, Mode(mode), url, check_columns(columns), overwrite,
         group_readable, object_url, file_options, run_columns, check_partition(partition_by),
     )  # fmt: skip
+    if url is None and object_url is None and str(path).startswith("~/"):
+        raise ConfigurationError(
+            f"Only a shell replaces ~ by your home folder: write the full path in place of {path}."
+        )
     if destination.is_database:
         _check_names(destination_format, table, schema)
     if (

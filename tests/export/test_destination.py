@@ -64,6 +64,8 @@ REFUSED_DESTINATIONS: list[tuple[str, dict[str, Any], str]] = [
     ("folder/../nowhere/out.csv", {}, "does not exist"),
     ("sqlite:///nowhere/w.db", {}, "does not exist"),
     ("sqlite:///folder", {}, "is a directory"),
+    ("delta://~/lake", {}, "write the full path"),
+    ("~/people.csv", {}, "write the full path"),
     ("mysql+mysqldb://ann:pass-word@host/shop", {}, "Write mysql:// in place of mysql.mysqldb://"),
     ("mariadb+mariadbconnector://ann:pass-word@h/s", {}, "Write mariadb:// in place of mariadb.mariadbconnector"),
     ("postgresql+psycopg2cffi://me:pass-word@h/d", {}, r"write postgresql:// in place of postgresql\+psycopg2cffi://"),

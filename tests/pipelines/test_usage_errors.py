@@ -184,6 +184,8 @@ CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
     (f"init mysql://ann:hunter2@db/crm --table t {BASE_ID_7}", "SOURCE contains a password"),
     ("sandbox --port 0 --set ordre=id", "'order'"),
     (f"import people.csv {BASE_ID_7}", "CONNECTOR_TOKEN", {"CONNECTOR_TOKEN": None}),
+    ("import people.csv --base-id 7 --active", "write the full path", {"CONNECTOR_STATE_DIR": "~/state"}),
+    ("import people.csv --base-id 7 --active", "/path/to/ledger.db", {"CONNECTOR_LEDGER": "sqlite:///~/ledger.db"}),
     ("ledger restore copy.db", "pg_restore", {"CONNECTOR_LEDGER": "postgresql://nobody@127.0.0.1:1/none"}),
 ]
 
