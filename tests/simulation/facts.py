@@ -53,6 +53,12 @@ class SimulationFacts:
         """
         return not call.is_refusal or bool(call.stored_subscribers)
 
+    def may_replica_hide(self, call: Call) -> bool:
+        """Return whether a lagging replica may hide the subscriber of a create that was refused, for example with a
+        429. One look-up decides about such a create (architecture 4.8)."""
+        has_lagging_replicas = "replica_lags_ms" in self.simulation.scenario.settings
+        return has_lagging_replicas and call.is_refusal and bool(call.stored_subscribers)
+
     def is_ledger_changed_between(self, first_call: Call, second_call: Call) -> bool:
         """Return whether the ledger was lost or restored between two creates."""
         runs_between_creates = [
