@@ -377,18 +377,18 @@ class RateController:
                 self._random_refusal_countdown = _MAX_REFUSALS_WITHOUT_EVIDENCE
             return meets_search_rule
         if self._pause_s:
-            is_refusal_single = meets_search_rule and not ended_period.refused_trailing_request_count
+            has_few_refusals = meets_search_rule and not ended_period.refused_trailing_request_count
         else:
-            is_refusal_single = (
+            has_few_refusals = (
                 ended_period.served_count - ended_period.served_count_before_excess_refusals
                 >= _SERVED_REQUESTS_PER_RANDOM_REFUSAL * ended_period.excess_refusal_count
             )
         is_below_proved_rate = ended_period.rate < self._proved_rate
-        if is_below_proved_rate and not is_refusal_single:
+        if is_below_proved_rate and not has_few_refusals:
             self._proved_rate = 0.0  # the limit has fallen
         self._random_refusal_countdown = (
             _MAX_REFUSALS_WITHOUT_EVIDENCE
-            if is_below_proved_rate and is_refusal_single
+            if is_below_proved_rate and has_few_refusals
             else max(self._random_refusal_countdown - 1, 0)
         )
         self._proved_rate = max(
