@@ -15,7 +15,7 @@ from tests.benchmarks.importing import build_environment
 from tests.benchmarks.people import BASE_ID
 from tests.benchmarks.processes import ResourceUsage, run_process
 
-_SCRIPTS = Path(__file__).parent / "others"
+_SCRIPT_FOLDER = Path(__file__).parent / "others"
 _INSTALL_TIMEOUT_S = 900.0
 _RUN_TIMEOUT_S = 900.0
 
@@ -56,7 +56,7 @@ class InstalledTool:
     def _measure_command(self, sandbox: SandboxProcess, *arguments: str) -> ResourceUsage:
         with tempfile.TemporaryDirectory() as home_folder:
             environment = build_environment(sandbox) | {"HOME": home_folder} | _NO_TELEMETRY_ENVIRONMENT
-            command: tuple[Path | str, ...] = (self.python_path, _SCRIPTS / self.tool.script_name, *arguments)
+            command: tuple[Path | str, ...] = (self.python_path, _SCRIPT_FOLDER / self.tool.script_name, *arguments)
             return run_process(command, environment, timeout_s=_RUN_TIMEOUT_S, folder=Path(home_folder))
 
 

@@ -340,12 +340,12 @@ def print_results(
     for failure_message in failure_messages:
         print(f"left out: {failure_message}")
     import_measurements = [measurement for measurement in measurements if measurement.client == OUR_CLIENT]
-    has_all_limits = len(
+    is_each_limit_measured = len(
         {(measurement.limiter, measurement.retry_after) for measurement in import_measurements}
     ) == len(LIMITS)
     worst_goodput, worst_refused_share, worst_disobedient_request_count = (
         choose_worst((getattr(measurement, name) for measurement in import_measurements), default=float("nan"))
-        if has_all_limits
+        if is_each_limit_measured
         else float("nan")
         for choose_worst, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient_request_count"))
     )

@@ -84,11 +84,13 @@ def format_other_controllers(cases: Sequence[Case]) -> str:
         ("AIMD", AimdController),
         ("botocore, adaptive", CubicController),
     ):
-        goodputs_of_pauses = [
-            [measure(case, simulate_run(case, build_controller())).goodput for case in cases if case.pause_s == pause]
+        goodputs_by_pause = {
+            pause: [
+                measure(case, simulate_run(case, build_controller())).goodput for case in cases if case.pause_s == pause
+            ]
             for pause in PAUSES
-        ]
-        texts = [f"{sum(goodputs) / len(goodputs):.2f}, {min(goodputs):.2f}" for goodputs in goodputs_of_pauses]
+        }
+        texts = [f"{sum(goodputs) / len(goodputs):.2f}, {min(goodputs):.2f}" for goodputs in goodputs_by_pause.values()]
         lines.append(f"| {name} | {' | '.join(texts)} |")
     return "\n".join(lines) + "\n"
 

@@ -34,17 +34,17 @@ class _ControllerWithoutSecondBound(RateController):
         return super()._find_ramp_rates(rate_after_refusal)
 
 
-class _ControllerWithoutRateBehindRefusal(RateController):
+class _ControllerWithoutRateAfterRefusal(RateController):
     def _find_ramp_rates(self, rate_after_refusal: float) -> tuple[float, float]:
         return super()._find_ramp_rates(0.0)
 
 
-class _ControllerWithoutChanceDetection(RateController):
+class _ControllerWithoutRandomRefusals(RateController):
     def _detect_random_refusal(self, is_pause_short: bool, rate_after_refusal: float) -> bool:
         return False
 
 
-class _ControllerWithoutChanceDetectionInRamps(RateController):
+class _ControllerWithoutRandomRefusalsInRamps(RateController):
     def _detect_random_refusal(self, is_pause_short: bool, rate_after_refusal: float) -> bool:
         return self._ramp is None and super()._detect_random_refusal(is_pause_short, rate_after_refusal)
 
@@ -108,7 +108,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("one refusal, not three, shows whether refusals are random", RateController, "_MIN_REFUSALS", 1),
     (
         "the rate of the requests that left after a refused request is not measured",
-        _ControllerWithoutRateBehindRefusal,
+        _ControllerWithoutRateAfterRefusal,
         "_MIN_REFUSALS",
         3,
     ),
@@ -118,10 +118,10 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
         "_FIRST_RAMP_END_PER_MEAN_RATE",
         1.0,
     ),
-    ("random refusals are not recognised", _ControllerWithoutChanceDetection, "_MIN_REFUSALS", 3),
+    ("random refusals are not recognised", _ControllerWithoutRandomRefusals, "_MIN_REFUSALS", 3),
     (
         "random refusals are recognised only in the search",
-        _ControllerWithoutChanceDetectionInRamps,
+        _ControllerWithoutRandomRefusalsInRamps,
         "_MIN_REFUSALS",
         3,
     ),
@@ -201,9 +201,9 @@ def _format_results(cases: list[Case], build_controller: Callable[[], RateContro
         sum(share < 0.85 for share in goodputs),
         sum(result.refused_share > 0.03 for result in measurements),
     )
-    goodput_texts = f"{sum(goodputs) / len(goodputs):.3f}, {min(goodputs):.3f}, {low_goodput_count}"
+    goodput_text = f"{sum(goodputs) / len(goodputs):.3f}, {min(goodputs):.3f}, {low_goodput_count}"
     return (
-        f"{goodput_texts} | {sum(first_minute_goodputs) / len(first_minute_goodputs):.3f}, "
+        f"{goodput_text} | {sum(first_minute_goodputs) / len(first_minute_goodputs):.3f}, "
         f"{sum(share < 0.7 for share in first_minute_goodputs)} | {high_refusal_count}"
     )
 

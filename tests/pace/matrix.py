@@ -182,14 +182,14 @@ def simulate_run(
     clock_offset_s = 100.0 * draw_random()  # so that the windows of the limiter do not begin with the run
     limiter = case.build_limiter(case.rate)
     limit_change_at = float(CHANGE_BEGIN_S) if case.scenario == CHANGED_LIMIT else inf
-    other_client_sends_at = float(CHANGE_BEGIN_S) if case.scenario == SHARED_LIMIT else inf
-    send_at, paused_until, sent_in_pause_count = 0.0, -1.0, 0
+    next_departure_of_other_client_at = float(CHANGE_BEGIN_S) if case.scenario == SHARED_LIMIT else inf
+    next_departure_at, paused_until, sent_in_pause_count = 0.0, -1.0, 0
     while True:
-        arrive_at = (
+        next_arrival_at = (
             sent_times_of_travelling_requests[0] + request_travel_s if sent_times_of_travelling_requests else inf
         )
-        answer_at = pending_answers[0][0] if pending_answers else inf
-        now = min(send_at, arrive_at, answer_at, other_client_sends_at)
+        next_answer_at = pending_answers[0][0] if pending_answers else inf
+        now = min(next_departure_at, next_arrival_at, next_answer_at, next_departure_of_other_client_at)
         if now > length_s:
             return RunCounts(
                 served_counts[:-1],
@@ -201,7 +201,7 @@ def simulate_run(
         if now >= limit_change_at:
             limiter = case.build_limiter(case.rate / 2 if limit_change_at == CHANGE_BEGIN_S else case.rate)
             limit_change_at = CHANGE_END_S_BY_SCENARIO[CHANGED_LIMIT] if limit_change_at == CHANGE_BEGIN_S else inf
-        if now == answer_at:
+        if now == next_answer_at:
             _, sent_at, pause_s = heappop(pending_answers)
             if pause_s == served_mark:
                 controller.record_served_request(sent_at, now)
@@ -216,7 +216,7 @@ def simulate_run(
                     paused_until = max(paused_until, now + pause_s)
                     longest_pauses_s[int(sent_at)] = max(longest_pauses_s[int(sent_at)], pause_s)
                     controller.record_refusal(sent_at, now, pause_s)
-        elif now == arrive_at:
+        elif now == next_arrival_at:
             sent_at = sent_times_of_travelling_requests.popleft()
             limiter_time = now + clock_offset_s
             is_random_refusal = case.random_refusal_share > 0 and draw_random() < case.random_refusal_share
@@ -232,21 +232,21 @@ def simulate_run(
             elif case.pause_s is not None:
                 pause_s = case.pause_s
             heappush(pending_answers, (answered_at, sent_at, pause_s))
-        elif now == send_at:
+        elif now == next_departure_at:
             wait_s = controller.admit_or_compute_wait(now)
             if wait_s > 0:
-                send_at = now + wait_s + _MAX_TIMER_DELAY_S * draw_random()
+                next_departure_at = now + wait_s + _MAX_TIMER_DELAY_S * draw_random()
                 if stall_s and draw_random() < _STALL_SHARE:
-                    send_at += stall_s * draw_random()
+                    next_departure_at += stall_s * draw_random()
             else:
                 sent_times_of_travelling_requests.append(now)
-                send_at = now + gap_s
+                next_departure_at = now + gap_s
                 sent_in_pause_count += now < paused_until - 1e-6
         else:
             served_counts_of_other_client[int(now)] += limiter.admit_or_compute_wait(now + clock_offset_s) <= 0
-            other_client_sends_at = now + (0.5 + draw_random()) / (case.rate * _OTHER_CLIENT_SHARE)
-            if other_client_sends_at >= CHANGE_END_S_BY_SCENARIO[SHARED_LIMIT]:
-                other_client_sends_at = inf
+            next_departure_of_other_client_at = now + (0.5 + draw_random()) / (case.rate * _OTHER_CLIENT_SHARE)
+            if next_departure_of_other_client_at >= CHANGE_END_S_BY_SCENARIO[SHARED_LIMIT]:
+                next_departure_of_other_client_at = inf
 
 
 @dataclass(frozen=True, slots=True)

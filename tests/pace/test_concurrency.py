@@ -92,7 +92,7 @@ def test_answers_to_requests_of_an_earlier_round_do_not_count() -> None:
     assert limit.allowed_count == 128
 
 
-def test_the_limit_returns_to_its_ceiling_after_a_service_became_slower() -> None:
+def test_the_limit_returns_to_its_ceiling_even_if_the_service_stays_slower() -> None:
     """Fewer requests in flight do not make the slower service faster. So the requests do not delay each other, and the
     limit grows again."""
     limit = ConcurrencyLimit(128)

@@ -12,10 +12,11 @@ from tests.pace.world import AnsweredRequest, LimitedService, simulate_client
 SEEDS = range(1)
 # The client finds the capacity within the first value, in seconds. After this time, the median round trip is at most
 # the second value times the round trip without load.
-SEARCH_S_AND_ROUND_TRIP_FACTOR = (10.0, 1.5)
-# With a capacity of four, even the first requests wait. So the client never measures the round trip without load, and
-# the second value is larger. Measured second values: 1.5, 1.6, 1.9.
-SEARCH_S_AND_ROUND_TRIP_FACTOR_AT_CAPACITY_4 = {0.02: (10.0, 1.7), 0.1: (10.0, 1.8), 0.5: (25.0, 2.2)}
+SEARCH_S_AND_FACTOR = (10.0, 1.5)
+# The values for a capacity of four, by the round trip in seconds. With this capacity, even the first requests wait. So
+# the client never measures the round trip without load, and the second value is larger. Measured second values: 1.5,
+# 1.6, 1.9.
+SEARCH_S_AND_FACTOR_BY_ROUND_TRIP_S_AT_CAPACITY_4 = {0.02: (10.0, 1.7), 0.1: (10.0, 1.8), 0.5: (25.0, 2.2)}
 # A case has the round trip (s), the capacity, and the seconds in which the client must adapt to a change. Ten seconds
 # are enough unless a round of sixteen answers takes long. Measured with six seeds in the last two cases: 12 s and 45 s.
 CHANGE_CASES = [(0.02, 20, 10.0), (0.05, 50, 10.0), (0.1, 20, 15.0), (0.5, 20, 50.0)]
@@ -37,7 +38,7 @@ def select_answered_requests(requests: list[AnsweredRequest], since_s: float, un
 def test_a_service_is_kept_busy_without_a_queue(round_trip_s: float, capacity: int, seed: int) -> None:
     service = LimitedService("bucket", [(0, inf)], round_trip_s, capacity=capacity)
     search_s, max_round_trip_factor = (
-        SEARCH_S_AND_ROUND_TRIP_FACTOR_AT_CAPACITY_4[round_trip_s] if capacity == 4 else SEARCH_S_AND_ROUND_TRIP_FACTOR
+        SEARCH_S_AND_FACTOR_BY_ROUND_TRIP_S_AT_CAPACITY_4[round_trip_s] if capacity == 4 else SEARCH_S_AND_FACTOR
     )
     length_s = max(4.0, 20 * round_trip_s)
 

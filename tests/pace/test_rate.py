@@ -218,7 +218,7 @@ def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
             found_limit, found_on_day = controller.found_limit, day
 
 
-def test_a_limit_that_page_requests_find_is_at_most_twice_the_rate_of_the_requests() -> None:
+def test_a_limit_found_by_page_requests_is_at_most_twice_the_rate_of_these_requests() -> None:
     controller = RateController()
     for page_index in range(600):  # ten pages a second, which the search does not slow down
         assert controller.reserve(page_index / 10) == 0

@@ -21,8 +21,8 @@ ORDERS = (
     "id",
     "id_desc",
     "email",
-    "touched",
-    "touched_desc",
+    "last_change",
+    "last_change_desc",
     "ties",
     "shuffled",
     "sometimes",
@@ -50,7 +50,7 @@ class SimulatedList:
     limit: int = 20  # the largest limit that the service accepts
     insert_chance: float = 0.0
     delete_chance: float = 0.0
-    touch_chance: float = 0.0  # the chance that the `is_active` of a subscriber changes
+    activity_change_chance: float = 0.0  # the chance that the `is_active` of a subscriber changes
     max_changes_per_request: int = 1  # the largest number of changes of each kind between two requests
     middle_insert_share: float = 0.0  # share of inserts with an id among the existing ids
     change_position: str = "anywhere"
@@ -75,14 +75,15 @@ class SimulatedList:
     ids: list[int] = field(default_factory=list)
     email_key_by_id: dict[int, float] = field(default_factory=dict)  # sort keys of the order by email
     person_by_id: dict[int, dict[str, object]] = field(default_factory=dict)
-    touched_at_by_id: dict[int, int] = field(default_factory=dict)
-    touched_ids: set[int] = field(default_factory=set)  # subscribers that were touched at least once
+    # The number of the last change of each subscriber, from 1; 0: no change since the first request.
+    last_change_number_by_id: dict[int, int] = field(default_factory=dict)
+    ids_with_changed_activity: set[int] = field(default_factory=set)  # the `is_active` has changed at least once
     request_count: int = 0
     ever_listed_ids: set[int] = field(default_factory=set)
     always_listed_ids: set[int] = field(default_factory=set)
-    # By subscriber id: the number of the request before which the id was inserted.
-    inserted_at_by_id: dict[int, int] = field(default_factory=dict)
-    deleted_at_by_id: dict[int, int] = field(default_factory=dict)
+    # The number of the request before which an id was inserted or deleted, counted from 0.
+    insert_request_number_by_id: dict[int, int] = field(default_factory=dict)
+    delete_request_number_by_id: dict[int, int] = field(default_factory=dict)
     _change_count: int = 0
 
     def __post_init__(self) -> None:
@@ -139,12 +140,14 @@ class SimulatedList:
         existing_ids = [
             subscriber_id
             for subscriber_id in self.ids
-            if self.inserted_at_by_id[subscriber_id] <= request_number or not self.inserted_at_by_id[subscriber_id]
+            if self.insert_request_number_by_id[subscriber_id] <= request_number
+            or not self.insert_request_number_by_id[subscriber_id]
         ]
         return existing_ids + [
             subscriber_id
-            for subscriber_id, deleted_at in self.deleted_at_by_id.items()
-            if deleted_at > request_number and self.inserted_at_by_id[subscriber_id] <= request_number
+            for subscriber_id, delete_request_number in self.delete_request_number_by_id.items()
+            if delete_request_number > request_number
+            and self.insert_request_number_by_id[subscriber_id] <= request_number
         ]
 
     def _choose_offset(self, offset: int, limit: int) -> int:
@@ -192,12 +195,18 @@ class SimulatedList:
                 return sorted(ids, reverse=True)
             case "email" | "page_sorted":
                 return sorted(ids, key=self.email_key_by_id.__getitem__)
-            case "grouped":  # like an order by activity: a touched subscriber moves to the first group
-                return sorted(ids, key=lambda subscriber_id: (subscriber_id not in self.touched_ids, subscriber_id))
-            case "touched":
-                return sorted(ids, key=lambda subscriber_id: (self.touched_at_by_id[subscriber_id], subscriber_id))
-            case "touched_desc":
-                return sorted(ids, key=lambda subscriber_id: (-self.touched_at_by_id[subscriber_id], -subscriber_id))
+            case "grouped":  # like an order by activity: a changed subscriber moves to the first group
+                return sorted(
+                    ids, key=lambda subscriber_id: (subscriber_id not in self.ids_with_changed_activity, subscriber_id)
+                )
+            case "last_change":
+                return sorted(
+                    ids, key=lambda subscriber_id: (self.last_change_number_by_id[subscriber_id], subscriber_id)
+                )
+            case "last_change_desc":
+                return sorted(
+                    ids, key=lambda subscriber_id: (-self.last_change_number_by_id[subscriber_id], -subscriber_id)
+                )
             case "ties":  # 70 neighbouring ids have the same key, and the order of equal keys is random
                 return sorted(ids, key=lambda subscriber_id: (subscriber_id // 70, self.random.random()))
             case _:
@@ -213,14 +222,14 @@ class SimulatedList:
             if self.ids and self.random.random() < self.delete_chance:
                 deleted_id = self._choose_old_id()
                 self.ids.remove(deleted_id)
-                self.deleted_at_by_id[deleted_id] = self.request_count
+                self.delete_request_number_by_id[deleted_id] = self.request_count
                 self.always_listed_ids.discard(deleted_id)
-            if self.ids and self.random.random() < self.touch_chance:
+            if self.ids and self.random.random() < self.activity_change_chance:
                 self._change_count += 1
-                touched_id = self.random.choice(self.ids)
-                self.touched_at_by_id[touched_id] = self._change_count
-                self.touched_ids.add(touched_id)
-                self.person_by_id[touched_id]["is_active"] = not self.person_by_id[touched_id]["is_active"]
+                changed_id = self.random.choice(self.ids)
+                self.last_change_number_by_id[changed_id] = self._change_count
+                self.ids_with_changed_activity.add(changed_id)
+                self.person_by_id[changed_id]["is_active"] = not self.person_by_id[changed_id]["is_active"]
 
     def _choose_new_id(self) -> int:
         if self.change_position == "head":
@@ -240,7 +249,7 @@ class SimulatedList:
         self.ids.append(new_id)
         self.ever_listed_ids.add(new_id)
         self.email_key_by_id[new_id] = self.random.random()
-        self.inserted_at_by_id[new_id] = self.request_count
+        self.insert_request_number_by_id[new_id] = self.request_count
         self.person_by_id[new_id] = {
             "id": new_id,
             "is_active": self.is_homogeneous or self.random.random() < 0.5,
@@ -248,7 +257,7 @@ class SimulatedList:
             "gender": "" if self.is_homogeneous else self.random.choice(("male", "female", "")),
         }
         self._change_count += 1
-        self.touched_at_by_id[new_id] = self._change_count if self.request_count else 0
+        self.last_change_number_by_id[new_id] = self._change_count if self.request_count else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,7 @@ def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() ->
 
 
 @pytest.mark.parametrize(
-    ("unlisted_count", "has_working_id_filter", "is_load", "expected_result"),
+    ("unlisted_count", "has_working_id_filter", "is_read_by_load", "expected_result"),
     [
         (1500, False, False, EvidenceResult.UNCLEAR),  # more than 5 % of the 20,000 compared entries
         (900, False, False, EvidenceResult.NOTHING),
@@ -171,12 +171,12 @@ def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() ->
     ],
 )
 def test_confirmed_subscribers_that_no_look_up_can_find_make_the_evidence_unclear(
-    unlisted_count: int, has_working_id_filter: bool, is_load: bool, expected_result: EvidenceResult
+    unlisted_count: int, has_working_id_filter: bool, is_read_by_load: bool, expected_result: EvidenceResult
 ) -> None:
     ids = list(range(1, 60_001))
     reading = replace(
         build_reading(ids, Order.ID),
-        base_ids=[7] if is_load else None,
+        base_ids=[7] if is_read_by_load else None,
         unlisted_entry_ids=range(100_000, 100_000 + unlisted_count),
     )
     answers = answer_evidence_requests(reading, ids, has_working_id_filter=has_working_id_filter)

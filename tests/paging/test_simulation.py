@@ -192,9 +192,13 @@ def test_no_certificate_is_false_if_total_count_is_capped_at_one_page() -> None:
         assert not result.has_false_certificate(simulated_list), f"seed {seed}"
 
 
-@pytest.mark.parametrize(("order", "touch_chance"), [("grouped", 0.05), ("grouped", 0.3), ("touched_desc", 0.3)])
-def test_no_certificate_is_false_if_unread_rows_move_to_the_head(order: str, touch_chance: float) -> None:
+@pytest.mark.parametrize(
+    ("order", "activity_change_chance"), [("grouped", 0.05), ("grouped", 0.3), ("last_change_desc", 0.3)]
+)
+def test_no_certificate_is_false_if_unread_rows_move_to_the_head(order: str, activity_change_chance: float) -> None:
     for seed in range(LIST_COUNT // 3):
-        simulated_list = SimulatedList(Random(seed), 600, order, limit=60, touch_chance=touch_chance)
+        simulated_list = SimulatedList(
+            Random(seed), 600, order, limit=60, activity_change_chance=activity_change_chance
+        )
         result = read_list(simulated_list)
         assert not result.has_false_certificate(simulated_list), f"seed {seed}: {result.certificate}"

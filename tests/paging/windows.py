@@ -46,17 +46,19 @@ class QueriedList:
             and len(simulated_list.id_steps) == 1
             and not simulated_list.middle_insert_share
         )
-        is_cut_off = not simulated_list.window_size or self.was_always_cut_off
-        return simulated_list.filter_mode == "work" and is_cut_off and (not simulated_list.is_homogeneous or is_dense)
+        is_sometimes_whole = bool(simulated_list.window_size) and not self.was_always_cut_off
+        can_divide_list = not simulated_list.is_homogeneous or is_dense
+        return simulated_list.filter_mode == "work" and not is_sometimes_whole and can_divide_list
 
     @property
     def is_whole(self) -> bool:
         """Whether each subscriber that was on the list all the time has a row, and no subscriber has two rows. A
         subscriber whose class has changed may be missing, because every request may miss this subscriber."""
-        touched_ids = self.simulated_list.touched_ids if self.simulated_list.hidden_classes else set()
-        return self.simulated_list.always_listed_ids - touched_ids <= set(self.row_ids) and len(
-            set(self.row_ids)
-        ) == len(self.row_ids)
+        simulated_list = self.simulated_list
+        excused_ids = simulated_list.ids_with_changed_activity if simulated_list.hidden_classes else set()
+        return simulated_list.always_listed_ids - excused_ids <= set(self.row_ids) and len(set(self.row_ids)) == len(
+            self.row_ids
+        )
 
     def read(self) -> Certificate:
         """Read the whole list, and return the certificate."""
@@ -164,7 +166,7 @@ def _build_queried_list(
         1000,
         insert_chance=change_rate * random.random(),
         delete_chance=change_rate * random.random(),
-        touch_chance=change_rate * random.random(),
+        activity_change_chance=change_rate * random.random(),
         middle_insert_share=random.choice((0, 0, 0.5)),
         filter_mode=random.choice(("work",) * 8 + ("ignored", "incomplete")),
         replica_lags=random.choice(((), (), (0, 2), (0, 1, 8))),

@@ -222,15 +222,15 @@ def check_that_the_last_run_finishes(facts: SimulationFacts) -> Iterator[str]:
     """
     last_run = facts.simulation.run_results[-1]
     report_text = last_run.report.describe() if last_run.report is not None else ""
-    is_look_up_slow = "load.fresh" in report_text
-    is_list_incomplete = "leaves others out" in report_text or "could not be read whole" in report_text
+    reports_slow_look_up = "load.fresh" in report_text
+    reports_incomplete_list = "leaves others out" in report_text or "could not be read whole" in report_text
     replica_switches = facts.simulation.scenario.settings.keys() & {"replica_lags_ms", "lost_shard"}
-    is_incomplete_list_excused = is_list_incomplete and (bool(replica_switches) or facts.hides_old_ids)
+    is_incomplete_list_excused = reports_incomplete_list and (bool(replica_switches) or facts.hides_old_ids)
     cannot_settle = (
         facts.is_list_unreadable or facts.has_unclear_refusals or facts.simulation.scenario.has_wrong_answers
     )
     may_have_base_twice = facts.hides_created_subscribers and "the ledger may have this base twice" in report_text
-    is_excused = is_look_up_slow or is_incomplete_list_excused or cannot_settle or may_have_base_twice
+    is_excused = reports_slow_look_up or is_incomplete_list_excused or cannot_settle or may_have_base_twice
     if not (last_run.is_finished or is_excused):
         yield (
             f"run {last_run.number} had no injected faults and did not finish: "

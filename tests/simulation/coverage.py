@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from connector.states import State
 from tests.simulation.facts import SimulationFacts
 from tests.simulation.network import MIXED_UP_ENDING
-from tests.simulation.random_scenarios import DUPLICATES, ERROR_SHAPES, FILTER_BEHAVIOURS, ORDERS
+from tests.simulation.random_scenarios import DUPLICATE_BEHAVIOURS, ERROR_SHAPES, FILTER_BEHAVIOURS, ORDERS
 from tests.simulation.requests import Call
 
 SituationKey = tuple[str, str]
@@ -66,7 +66,7 @@ _STATE_CHANGE_LABELS = (
 
 SITUATION_KEYS: tuple[SituationKey, ...] = (
     *(("fault", name) for name in (*_LABEL_BY_FAULT.values(), *_LABEL_BY_REQUEST_ENDING.values(), *_LATE_EVENTS)),
-    *(("duplicates", name) for name in DUPLICATES),
+    *(("duplicates", name) for name in DUPLICATE_BEHAVIOURS),
     *(("filters", name) for name in FILTER_BEHAVIOURS),
     *(("order", name) for name in ORDERS),
     *(("setting", name) for name in _RARE_SETTINGS),

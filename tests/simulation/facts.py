@@ -100,7 +100,7 @@ class SimulationFacts:
         """Return whether the service accepts the rows of the person in the last two runs, which have equal rows."""
         run_with_source_count = sum(run_result.job_run.retry is None for run_result in self.simulation.run_results)
         return (
-            self.simulation.scenario.people.person_by_number[person_number].complete_from_run_number
+            self.simulation.scenario.people.person_by_number[person_number].first_run_number_with_required_fields
             < run_with_source_count
         )
 

@@ -115,13 +115,13 @@ def draw_fault_period(rng: Random, durations: JobDurations) -> FaultPeriod:
 
 
 def _draw_faults(rng: Random, durations: JobDurations) -> list[Fault]:
-    shuffled_faults = sorted(
+    faults_in_random_order = sorted(
         FAULTS, key=lambda fault: rng.random() ** (1 / _FAULT_WEIGHTS.get(fault[0], 1.0)), reverse=True
     )
     fault_count = rng.choice((1, 2, 2, 3, 4))
-    total_share = rng.uniform(0.02, 0.4)
+    affected_share = rng.uniform(0.02, 0.4)
     faults_by_group: dict[str, Fault] = {}
-    for _, group, build_fault in shuffled_faults:
+    for _, group, build_fault in faults_in_random_order:
         if len(faults_by_group) < fault_count and group not in faults_by_group:
-            faults_by_group[group] = build_fault(rng, total_share / fault_count, durations)
+            faults_by_group[group] = build_fault(rng, affected_share / fault_count, durations)
     return list(faults_by_group.values())

@@ -22,7 +22,7 @@ class Person:
     number: int
     spellings: tuple[str, ...]  # ways to write the email address, all of one identity
     client_user_id: str
-    complete_from_run_number: int  # from the run with this number on, the person's rows have every required field
+    first_run_number_with_required_fields: int  # earlier rows of the person lack a required field
 
 
 @dataclass(slots=True)
@@ -33,13 +33,24 @@ class People:
     person_by_number: dict[int, Person] = field(default_factory=dict)  # by number, from 1
     _number_by_client_user_id: dict[str, int] = field(default_factory=dict)
 
-    def add(self, rng: Random, *, complete_from_run_number: int = 0, twin_person: Person | None = None) -> Person:
-        """Add and return a person. With `twin_person`, the ids of the two persons differ only in their case."""
+    def add(
+        self,
+        rng: Random,
+        *,
+        first_run_number_with_required_fields: int = 0,
+        person_with_similar_id: Person | None = None,
+    ) -> Person:
+        """Add and return a person. The ids of the person and of `person_with_similar_id` differ only in their case."""
         person_number = len(self.person_by_number) + 1
         client_user_id = f"u{person_number}"
-        if twin_person is not None and twin_person.client_user_id.upper() not in self._number_by_client_user_id:
-            client_user_id = twin_person.client_user_id.upper()
-        person = Person(person_number, _draw_spellings(person_number, rng), client_user_id, complete_from_run_number)
+        if (
+            person_with_similar_id is not None
+            and person_with_similar_id.client_user_id.upper() not in self._number_by_client_user_id
+        ):
+            client_user_id = person_with_similar_id.client_user_id.upper()
+        person = Person(
+            person_number, _draw_spellings(person_number, rng), client_user_id, first_run_number_with_required_fields
+        )
         self.person_by_number[person_number] = person
         self._number_by_client_user_id[client_user_id] = person_number
         return person

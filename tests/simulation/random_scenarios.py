@@ -15,7 +15,7 @@ from tests.simulation.program import JOB
 from tests.simulation.rows import Cells, Source, prepare_runs
 from tests.simulation.scenario import BASE_ID, BASE_NAME, FaultPeriod, ForeignCreate, JobRun, RunEnding, Scenario
 
-DUPLICATES = ("accept", "reject_409", "reject_400", "reject_200", "upsert")
+DUPLICATE_BEHAVIOURS = ("accept", "reject_409", "reject_400", "reject_200", "upsert")
 FILTER_BEHAVIOURS = ("exact", "icase", "partial", "ignored")
 ORDERS = ("id", "id_desc", "email", "shuffled")
 ERROR_SHAPES = ("plain", "nested", "html", "empty")
@@ -166,7 +166,7 @@ class _ScenarioBuilder:
         if random_value < 0.02:
             settings["provisional_ids"] = True
         elif random_value < 0.04 and all(job_run.ledger_accident == "none" for job_run in scenario.job_runs):
-            settings["hide"] = ["unconfirmed"]  # without the ledger, nothing shows who was created
+            settings["hide"] = ["unconfirmed"]  # then only the ledger shows who was created
         elif random_value < 0.06:
             settings["lost_shard"] = rng.choice((0.05, 0.2, 0.5))
         # Without filters, no request shows the hidden subscribers.
@@ -339,10 +339,10 @@ class _ScenarioBuilder:
 
     def _draw_lag(self) -> float:
         quiet_period_s = self._policy.quiet_period_s
-        min_share, max_share = self._rng.choice(
+        min_lag_per_quiet_period, max_lag_per_quiet_period = self._rng.choice(
             ((0, 0), (0, 0), (0, 0), (0.01, 0.9), (0.5, 1.0), (0.9, 1.9), (1.9, 5.0))
         )
-        return self._rng.uniform(min_share, max_share) * quiet_period_s
+        return self._rng.uniform(min_lag_per_quiet_period, max_lag_per_quiet_period) * quiet_period_s
 
     def _draw_settings(self, identity: str) -> dict[str, object]:
         rng = self._rng
@@ -350,7 +350,7 @@ class _ScenarioBuilder:
         error_shape = rng.choice(ERROR_SHAPES)
         return {
             # "accept" is drawn more often, because only "accept" stores a second create as a duplicate.
-            "duplicates": rng.choice(("accept", "accept", *DUPLICATES)),
+            "duplicates": rng.choice(("accept", "accept", *DUPLICATE_BEHAVIOURS)),
             "filters": rng.choice(FILTER_BEHAVIOURS),
             "order": rng.choice(ORDERS),
             "error_shape": error_shape,
@@ -381,13 +381,17 @@ class _ScenarioBuilder:
         rng = self._rng
         additional_count = 45 if self._is_refusing else 0  # a refusal counts as temporary only if many creates get it
         for _ in range(rng.randint(10, 24) + 6 * (self._faulty_run_count - 1) + additional_count):
-            complete_from_run_number = 0
+            first_run_number_with_required_fields = 0
             if self._has_refusals and rng.random() < 0.15:
-                complete_from_run_number = rng.choice((99, 99, 2))
+                first_run_number_with_required_fields = rng.choice((99, 99, 2))  # 99: no run
             persons = list(self._people.person_by_number.values())
-            is_twin = self._people.identity == "client_user_id" and persons and rng.random() < 0.08
-            twin_person = rng.choice(persons) if is_twin else None
-            self._people.add(rng, complete_from_run_number=complete_from_run_number, twin_person=twin_person)
+            has_similar_id = self._people.identity == "client_user_id" and persons and rng.random() < 0.08
+            person_with_similar_id = rng.choice(persons) if has_similar_id else None
+            self._people.add(
+                rng,
+                first_run_number_with_required_fields=first_run_number_with_required_fields,
+                person_with_similar_id=person_with_similar_id,
+            )
 
     def _draw_existing_subscriber(self) -> Mapping[str, object]:
         """Return a subscriber who is not a person of the scenario. The address has no digits."""
@@ -484,7 +488,7 @@ class _ScenarioBuilder:
     def _write_row(self, person: Person, run_number: int) -> Cells:
         rng = self._rng
         first_name = "Ann" if run_number < 2 or person.number % 3 else f"Ann {run_number}"
-        last_name = "Lee" if run_number >= person.complete_from_run_number else ""
+        last_name = "Lee" if run_number >= person.first_run_number_with_required_fields else ""
         email = rng.choice(person.spellings)
         if self._people.identity == "client_user_id" and person.number % 4 == 0:
             email = ""

@@ -53,7 +53,7 @@ class Call:
         return self.ending != "not sent"
 
     def end(self, time_s: float, ending: str) -> None:
-        """Record how the request ended for the process. Only the first call counts."""
+        """Record how the request ended for the process. If an ending is already recorded, do nothing."""
         if self.ended_at is None:
             self.ended_at, self.ending = time_s, ending
             self.add_line(time_s, f"request {self.number}: ends with {ending}")

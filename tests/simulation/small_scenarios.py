@@ -84,9 +84,15 @@ def _build_small_scenario(
     """
     people, rng = People("email"), Random(seed)
     for index in range(1, 8):
-        people.add(rng, complete_from_run_number=99 if index <= refused_count else 0)
+        people.add(rng, first_run_number_with_required_fields=99 if index <= refused_count else 0)
     rows = [
-        Cells(person.number, rng.choice(person.spellings), "", "Ann", "" if person.complete_from_run_number else "Lee")
+        Cells(
+            person.number,
+            rng.choice(person.spellings),
+            "",
+            "Ann",
+            "" if person.first_run_number_with_required_fields else "Lee",
+        )
         for person in people.person_by_number.values()
     ]
     endings = [*[RunEnding(kill_at_s=0.45)] * (len(fault_periods) - 1), *[RunEnding()] * 3]

@@ -1,6 +1,6 @@
 """The claims of the simulation hold for rows that name their base, and for runs of shards.
 
-The shards of a run follow each other at once, so that each shard finds the entries of the other shards.
+The shards of a run follow one another, a second apart. So each shard finds the entries of the shards before it.
 """
 
 from collections.abc import Callable, Iterator

@@ -19,7 +19,7 @@ def _describe_scenario(scenario: Scenario) -> list[str]:
     lines = [f"seed {scenario.seed}", f"service: {settings_text}", policy_text]
     lines += [
         f"person {person.number}: {person.spellings[0]}, {person.client_user_id}, accepted from run number "
-        f"{person.complete_from_run_number}"
+        f"{person.first_run_number_with_required_fields}"
         for person in scenario.people.person_by_number.values()
     ]
     lines += [f"run {run_number}: {_describe_run(job_run)}" for run_number, job_run in enumerate(scenario.job_runs, 1)]
