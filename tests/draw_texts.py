@@ -44,14 +44,14 @@ def main() -> None:
 def _find_context(location: str) -> str:
     """Return the headers of the class and function around a line of code, or the heading above a line of a page. Each
     is on a line of its own."""
-    file_name, _, line_text = location.rpartition(":")
-    line, source_text = int(line_text), (ROOT / file_name).read_text(encoding="utf-8")
+    file_name, _, line_number_text = location.rpartition(":")
+    line_number, source_text = int(line_number_text), (ROOT / file_name).read_text(encoding="utf-8")
     if file_name.endswith(".md"):
-        headings = [text for text in source_text.splitlines()[:line] if text.startswith("#")]
+        headings = [text for text in source_text.splitlines()[:line_number] if text.startswith("#")]
         return "".join(f"\n    {heading}" for heading in headings[-1:])
     headers = []
     for node in ast.walk(ast.parse(source_text)):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno < line <= (
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno < line_number <= (
             node.end_lineno or 0
         ):
             header_lines = source_text.splitlines()[node.lineno - 1 : max(node.lineno, node.body[0].lineno - 1)]
@@ -63,10 +63,14 @@ def list_texts() -> list[tuple[str, str]]:
     """Return each text of the project with its place (`file:line`), in the order of the files."""
     texts_with_places = []
     for path in _list_code_files():
-        texts_with_places += [(f"{path.relative_to(ROOT)}:{line}", text) for line, text in _read_code_texts(path)]
+        texts_with_places += [
+            (f"{path.relative_to(ROOT)}:{line_number}", text) for line_number, text in _read_code_texts(path)
+        ]
     pages = [path for path in sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md")) if path.is_file()]
     for path in pages:
-        texts_with_places += [(f"{path.relative_to(ROOT)}:{line}", text) for line, text in _read_paragraphs(path)]
+        texts_with_places += [
+            (f"{path.relative_to(ROOT)}:{line_number}", text) for line_number, text in _read_paragraphs(path)
+        ]
     return texts_with_places
 
 
@@ -79,9 +83,9 @@ def list_names() -> list[tuple[str, str]]:
         for node in ast.walk(ast.parse(source_text)):
             for name in _list_assigned_names(node):
                 if len(name.strip("_")) >= _MIN_NAME_LENGTH:
-                    line = getattr(node, "lineno", 1)
+                    line_number = getattr(node, "lineno", 1)
                     names_with_places.append(
-                        (f"{path.relative_to(ROOT)}:{line}", f"{name}    in: {lines[line - 1].strip()}")
+                        (f"{path.relative_to(ROOT)}:{line_number}", f"{name}    in: {lines[line_number - 1].strip()}")
                     )
     return names_with_places
 
@@ -97,7 +101,8 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
     joined_part_ids = {
         id(fstring_part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for fstring_part in node.values
     }
-    first_lines = {  # the line that a docstring below an assignment describes
+    # A docstring below an assignment describes the assignment. So the first line of the assignment comes with the text.
+    assignment_line_by_docstring_id = {
         id(docstring.value): source_text.splitlines()[assignment.lineno - 1].strip() + "\n"
         for node in ast.walk(tree)
         if isinstance(node, ast.Module | ast.ClassDef)
@@ -107,7 +112,7 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in joined_part_ids:
             if len(node.value.split()) >= _MIN_WORD_COUNT:
-                yield node.lineno, first_lines.get(id(node), "") + node.value.strip()
+                yield node.lineno, assignment_line_by_docstring_id.get(id(node), "") + node.value.strip()
         elif isinstance(node, ast.JoinedStr):
             text = ast.unparse(node)
             if len(text.split()) >= _MIN_WORD_COUNT:
@@ -120,24 +125,24 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
 def _read_comments(path: Path) -> Iterator[tuple[int, str]]:
     """Yield each comment of a module with its line. A comment after code comes with the code of its line. Comments on
     consecutive lines of their own are one text, with the line of code below."""
-    text, first_line, last_line = "", 0, 0
+    text, first_line_number, last_line_number = "", 0, 0
     lines = path.read_text(encoding="utf-8").splitlines()
     with path.open("rb") as file:
         comment_tokens = [token for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT]
     for token in comment_tokens:
-        line = token.start[0]
+        line_number = token.start[0]
         if _TOOL_COMMENT_PATTERN.match(token.string):
             continue
         if not token.line.lstrip().startswith("#"):
-            yield line, token.line.strip()
-        elif text and line == last_line + 1:
-            text, last_line = f"{text}\n{token.string}", line
+            yield line_number, token.line.strip()
+        elif text and line_number == last_line_number + 1:
+            text, last_line_number = f"{text}\n{token.string}", line_number
         else:
             if text:
-                yield first_line, "\n".join([text, *lines[last_line : last_line + 1]])
-            text, first_line, last_line = token.string, line, line
+                yield first_line_number, "\n".join([text, *lines[last_line_number : last_line_number + 1]])
+            text, first_line_number, last_line_number = token.string, line_number, line_number
     if text:
-        yield first_line, "\n".join([text, *lines[last_line : last_line + 1]])
+        yield first_line_number, "\n".join([text, *lines[last_line_number : last_line_number + 1]])
 
 
 def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
@@ -145,17 +150,17 @@ def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     left out."""
     text = path.read_text(encoding="utf-8")
     text = _FENCED_BLOCK_PATTERN.sub(lambda block: re.sub(r"[^\n]", "", block[0]), text)
-    line = 1
+    line_number = 1
     for block in re.split(r"(\n\s*\n)", text):
         stripped_block = block.strip()
         if stripped_block.startswith("|"):
             header, *rows = stripped_block.splitlines()
             for index, row in enumerate(rows, start=1):
                 if not set(row) <= set("|-: "):
-                    yield line + index, f"{header}\n{row}"
+                    yield line_number + index, f"{header}\n{row}"
         elif len(stripped_block.split()) >= _MIN_WORD_COUNT:
-            yield line, stripped_block
-        line += block.count("\n")
+            yield line_number, stripped_block
+        line_number += block.count("\n")
 
 
 def _list_assigned_names(node: ast.AST) -> list[str]:

@@ -157,8 +157,8 @@ def check_run(connector: Connector, *arguments: str, extra_model_title: str | No
 
 
 def check_report(connector: Connector, *arguments: str, model_title: str, run_keys: tuple[str, ...] = ()) -> None:
-    """Run a command, and compare the keys of its JSON with the reference. `run_keys` are keys of the report of a run
-    that the JSON also has."""
+    """Run a command, and compare the keys of its JSON with the reference. The JSON also has the `run_keys`, which are
+    keys of the report of a run."""
     report = connector.run_json(*arguments).report
     assert set(run_keys) <= set(report)
     check_keys(

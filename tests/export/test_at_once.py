@@ -144,7 +144,7 @@ def lock_duckdb(path: Path) -> Iterator[None]:
 
 @contextmanager
 def lock_duckdb_in_this_process(path: Path) -> Iterator[None]:
-    """Open the file in this process: the lock of DuckDB does not separate connections of one process."""
+    """Keep the file open in this process. DuckDB then refuses to attach the file a second time."""
     with duckdb.connect(str(path)):
         yield
 

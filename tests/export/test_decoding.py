@@ -45,7 +45,8 @@ def read_with_slow_decoder(body: bytes) -> ListPage[pa.RecordBatch] | None:
 
 
 def check_decoders(body: bytes, *, is_decoded_fast: bool | None = None) -> None:
-    """Check that the export, and the fast decoder if it can read the body, read the same values as the slow decoder."""
+    """Check that `parse_columns` reads the same values as the slow decoder, and so does the fast decoder if it can read
+    the body."""
     expected_page, decoded_page = read_with_slow_decoder(body), decode_page(body)
     if decoded_page is not None:
         assert expected_page is not None, body
@@ -53,8 +54,8 @@ def check_decoders(body: bytes, *, is_decoded_fast: bool | None = None) -> None:
         decoded_page.subscribers.validate(full=True)
     if is_decoded_fast is not None:
         assert (decoded_page is not None) is is_decoded_fast, body
-    exported_page = parse_columns(200, {}, body, NOW)
-    assert exported_page == expected_page if expected_page is not None else not isinstance(exported_page, ListPage)
+    parsed_page = parse_columns(200, {}, body, NOW)
+    assert parsed_page == expected_page if expected_page is not None else not isinstance(parsed_page, ListPage)
 
 
 # JSON is drawn as text, because Python values cannot have odd numbers, repeated keys or half of a surrogate pair.

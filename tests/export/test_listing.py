@@ -74,7 +74,7 @@ def test_a_concurrency_of_one_allows_one_request_at_a_time(sandbox: SandboxProce
     assert (certificate.reason, sandbox.stats()["peak_in_flight"]) == (CertificateReason.ID_ORDER, 1)
 
 
-# Tests/paging tests more combinations of order, place and churn.
+# The tests in `tests/paging` test more combinations of order, position and churn.
 @pytest.mark.parametrize(
     ("order", "churn_position", "churn_switches", "query"),
     [
@@ -149,12 +149,15 @@ def test_only_some_statuses_of_a_refused_page_can_show_the_end_of_the_list() -> 
         assert ListFailed("refused", status=status).is_query_refused is is_end_of_list
 
 
-COMPLETE_LIST: dict[str, object] = {"is_complete": True, "distinct": 2500}
-CUT_OFF_LIST: dict[str, object] = {"is_complete": False, "reason": CertificateReason.CUT_OFF}
-POSSIBLY_CUT_OFF_LIST: dict[str, object] = {"reason": CertificateReason.CUT_OFF_POSSIBLE, "cut_off": CutOff.UNCHECKED}
-ACCEPTED_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.ACCEPTED}
-UNCERTAIN_LIST: dict[str, object] = {"is_complete": True, "cut_off": CutOff.NOT_EXCLUDED}
-VALUES_WITH_CHECKED_TOTAL_COUNT: dict[str, object] = {
+COMPLETE_CERTIFICATE_VALUES: dict[str, object] = {"is_complete": True, "distinct": 2500}
+CUT_OFF_CERTIFICATE_VALUES: dict[str, object] = {"is_complete": False, "reason": CertificateReason.CUT_OFF}
+POSSIBLY_CUT_OFF_CERTIFICATE_VALUES: dict[str, object] = {
+    "reason": CertificateReason.CUT_OFF_POSSIBLE,
+    "cut_off": CutOff.UNCHECKED,
+}
+ACCEPTED_CERTIFICATE_VALUES: dict[str, object] = {"is_complete": True, "cut_off": CutOff.ACCEPTED}
+UNCERTAIN_CERTIFICATE_VALUES: dict[str, object] = {"is_complete": True, "cut_off": CutOff.NOT_EXCLUDED}
+CHECKED_TOTAL_COUNT_CERTIFICATE_VALUES: dict[str, object] = {
     "reason": CertificateReason.ID_ORDER,
     "total_count": TotalCountCheck.CHECKED,
 }
@@ -162,17 +165,17 @@ VALUES_WITH_CHECKED_TOTAL_COUNT: dict[str, object] = {
 LISTS_AND_CERTIFICATES: list[tuple[dict[str, object], dict[str, Any], dict[str, object]]] = [
     # Each case: switches of the sandbox, options of the reader, and expected values of the certificate.
     ({}, {}, {"reason": CertificateReason.ONE_ANSWER, "distinct": 0, "pages": 1}),
-    ({"past_end": "null"}, {}, COMPLETE_LIST),
-    ({"past_end": "400"}, {}, COMPLETE_LIST),
-    ({"past_end": "404"}, {}, COMPLETE_LIST),
+    ({"past_end": "null"}, {}, COMPLETE_CERTIFICATE_VALUES),
+    ({"past_end": "400"}, {}, COMPLETE_CERTIFICATE_VALUES),
+    ({"past_end": "404"}, {}, COMPLETE_CERTIFICATE_VALUES),
     ({"list_error": 0.3, "seed": 5}, {}, {"is_complete": True, "distinct": 5000}),
     ({}, {"query": ListQuery(limit=50)}, {"is_complete": True, "distinct": 120, "pages": 5}),
-    ({}, {"ignore_total_count": True}, VALUES_WITH_CHECKED_TOTAL_COUNT),
-    ({"result_window": 2000}, {}, CUT_OFF_LIST | {"total_last": 2000}),
+    ({}, {"ignore_total_count": True}, CHECKED_TOTAL_COUNT_CERTIFICATE_VALUES),
+    ({"result_window": 2000}, {}, CUT_OFF_CERTIFICATE_VALUES | {"total_last": 2000}),
     # Many services show at most 2000 rows, so a list of 2000 rows is whole only if there is evidence.
-    ({"result_window": 2000, "filters": "ignored"}, {}, POSSIBLY_CUT_OFF_LIST),
-    ({"result_window": 2000, "filters": "ignored"}, {"allow_truncated": True}, ACCEPTED_LIST),
-    ({"result_window": 1733, "filters": "ignored"}, {}, UNCERTAIN_LIST),
+    ({"result_window": 2000, "filters": "ignored"}, {}, POSSIBLY_CUT_OFF_CERTIFICATE_VALUES),
+    ({"result_window": 2000, "filters": "ignored"}, {"allow_truncated": True}, ACCEPTED_CERTIFICATE_VALUES),
+    ({"result_window": 1733, "filters": "ignored"}, {}, UNCERTAIN_CERTIFICATE_VALUES),
     ({}, {}, {"is_complete": True, "cut_off": CutOff.EXCLUDED, "distinct": 2000}),
 ]
 

@@ -163,7 +163,7 @@ class _BrokenDestination:
 
 
 def test_a_disk_that_fills_up_leaves_the_last_export_unchanged(file: Destination) -> None:
-    """Limit the size of files, as a full disk would. The state of the connector may be on another disk."""
+    """Limit the size of files, as a full disk would."""
     written_table = export_tables(file, MIXED_TABLE)
     random_source = random.Random(7)
     people = [

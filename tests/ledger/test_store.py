@@ -48,8 +48,8 @@ def check_transition(ledger: Ledger, base: Base, state: State, transition: Trans
     elif transition in TRANSITIONS_ALLOWED_IN_ANY_STATE:
         with ledger.transaction():
             CALL_BY_TRANSITION[transition](ledger, base)
-        is_found = transition[1] is Event.FOUND and state in (State.REJECTED, State.HELD)
-        assert read_entry_state(ledger, base) is (State.CONFIRMED if is_found else state), transition
+        is_confirmed = transition[1] is Event.FOUND and state in (State.REJECTED, State.HELD)
+        assert read_entry_state(ledger, base) is (State.CONFIRMED if is_confirmed else state), transition
     else:
         with pytest.raises(StaleTransitionError), ledger.transaction():
             CALL_BY_TRANSITION[transition](ledger, base)

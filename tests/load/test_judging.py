@@ -47,9 +47,9 @@ def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
     ]
     for base, answered_values in bases_and_answers:
         transition = classify_answer(build_answer(**answered_values), CANDIDATE, base, base.name)
-        is_base_wrong = "email" not in answered_values
+        is_email_changed = "email" in answered_values
         assert (transition.event, transition.subscriber_id) == (Event.MISANSWERED, build_answer().subscriber_id)
-        assert (transition.answered_base is not None) == is_base_wrong
+        assert (transition.answered_base is None) == is_email_changed
 
 
 def test_an_answer_without_the_base_or_the_identity_is_misanswered() -> None:

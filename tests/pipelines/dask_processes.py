@@ -16,9 +16,8 @@ from tests.pipelines.conftest import wait_for
 def run_dask(
     folder: Path, role: str, *options: str, environ: dict[str, str] | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
-    inherited_environ = {
-        name: value for name, value in os.environ.items() if not name.startswith("DASK_")
-    }  # DASK_… may change the log
+    # Variables such as DASK_LOGGING are left out, because they may change the log.
+    inherited_environ = {name: value for name, value in os.environ.items() if not name.startswith("DASK_")}
     with (folder / f"{role}.log").open("wb") as log_file:
         process = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_" + role, *options],

@@ -153,8 +153,8 @@ class _Stream:
         return _receive_stream, (DupFd(self.descriptor),)
 
 
-def _receive_stream(duplicate: Any) -> _Stream:
-    return _Stream(duplicate.detach())
+def _receive_stream(sent_descriptor: Any) -> _Stream:
+    return _Stream(sent_descriptor.detach())
 
 
 def _serve_programs(listener: socket.socket, programs: Mapping[str, Callable[[], None]]) -> None:
@@ -168,15 +168,15 @@ def _serve_programs(listener: socket.socket, programs: Mapping[str, Callable[[],
 
 def _run_for_client(client: socket.socket, programs: Mapping[str, Callable[[], None]]) -> None:
     with client, client.makefile() as client_file:
-        streams = socket.recv_fds(client, 1, 3)[1]
+        descriptors = socket.recv_fds(client, 1, 3)[1]
         (path, *arguments), environ, folder = json.load(client_file)
-        descriptors = [_Stream(stream) for stream in streams]
+        streams = [_Stream(descriptor) for descriptor in descriptors]
         process = CONTEXT.Process(
-            target=_run_as_program, args=(arguments, environ, folder, descriptors, programs[Path(path).name])
+            target=_run_as_program, args=(arguments, environ, folder, streams, programs[Path(path).name])
         )
         process.start()
-        for stream in streams:
-            os.close(stream)
+        for descriptor in descriptors:
+            os.close(descriptor)
         process.join()
         assert process.exitcode is not None
         client.sendall(str(process.exitcode if process.exitcode >= 0 else 128 - process.exitcode).encode())
@@ -195,12 +195,12 @@ def _run_as_command(
     arguments: Sequence[str],
     environ: dict[str, str],
     folder: Path,
-    streams: list[Path],
+    stream_paths: list[Path],
     is_unprivileged: bool,
     lease_s: float | None,
     program: Callable[[], None],
 ) -> None:
-    for descriptor, path in enumerate(streams):
+    for descriptor, path in enumerate(stream_paths):
         reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if path.is_fifo() else None
         opened_descriptor = os.open(path, os.O_WRONLY if descriptor else os.O_RDONLY)
         if reader is not None:

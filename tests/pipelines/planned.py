@@ -6,12 +6,12 @@ from pathlib import Path
 from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import CommandResult, Connector, read_rows
 
-NAME_FIELDS = "email: email, first_name: name, is_active: {value: true}"
+JOB_FIELDS = "email: email, first_name: name, is_active: {value: true}"
 
 
 def write_job(connector: Connector, *job_lines: str, **values: str) -> Path:
     """Write a job that also loads names."""
-    return connector.write_job(*job_lines, **{"fields": NAME_FIELDS, **values})
+    return connector.write_job(*job_lines, **{"fields": JOB_FIELDS, **values})
 
 
 def read_outcomes(path: Path) -> dict[str, str]:

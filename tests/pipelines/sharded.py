@@ -64,11 +64,11 @@ def sum_rows(results: list[CommandResult]) -> dict[str, int]:
     return dict(sum((Counter(result.rows) for result in results), Counter()))
 
 
-def count_each_person_once(person_count: int = PEOPLE_COUNT) -> Counter[str]:
+def build_counts_of_one_create_each(person_count: int = PEOPLE_COUNT) -> Counter[str]:
     """Return the counts of addresses that are expected if each person is created exactly once."""
     return Counter({f"person{index}@example.com": 1 for index in range(person_count)})
 
 
 def has_each_person_once(connector: Connector, person_count: int = PEOPLE_COUNT) -> bool:
     """Return whether the sandbox has each of the people exactly once."""
-    return connector.count_creates_by_email() == count_each_person_once(person_count)
+    return connector.count_creates_by_email() == build_counts_of_one_create_each(person_count)

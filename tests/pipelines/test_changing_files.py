@@ -69,7 +69,7 @@ def test_a_growing_file_among_several_files_is_refused(tmp_path: Path) -> None:
 @contextmanager
 def upload_slowly(file_path: Path) -> Iterator[None]:
     """Write rows to the file, a part of a row at a time, until the block ends."""
-    is_finished = threading.Event()
+    stop_event = threading.Event()
 
     def write() -> None:
         with file_path.open("a", encoding="utf-8", buffering=1) as file:
@@ -77,7 +77,7 @@ def upload_slowly(file_path: Path) -> Iterator[None]:
                 for text in (f"late{row_number}@example.co", "m,Ann,Lee,true\n"):
                     file.write(text)
                     file.flush()
-                    if is_finished.wait(0.005):
+                    if stop_event.wait(0.005):
                         return
 
     thread = threading.Thread(target=write)
@@ -85,7 +85,7 @@ def upload_slowly(file_path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        is_finished.set()
+        stop_event.set()
         thread.join()
 
 

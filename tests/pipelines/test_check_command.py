@@ -15,12 +15,12 @@ from tests.pipelines.leftovers import record_lag_of_list
 
 LOAD_JOB = build_job()
 LIST_CHECKS = ("page size", "order", "filters", "cut off")
-EXACT_FILTERS = "email: exact; client_user_id: exact"
-PARTIAL_FILTERS = EXACT_FILTERS.replace("exact", "partial: a part of a value found the subscriber")
+EXACT_FILTERS_MESSAGE = "email: exact; client_user_id: exact"
+PARTIAL_FILTERS_MESSAGE = EXACT_FILTERS_MESSAGE.replace("exact", "partial: a part of a value found the subscriber")
 EXPECTED_MESSAGE_BY_CHECK = {
     "page size": "a page held 40 of 40 subscribers; the limit of a page is 1,000",
     "order": "by id, ascending",
-    "filters": EXACT_FILTERS,
+    "filters": EXACT_FILTERS_MESSAGE,
     "cut off": "not cut off: the counts of active and inactive subscribers add up to the TotalCount, 40",
 }
 EXPORT_JOB = "job: warehouse\nexport: {to: 'sqlite:///w.db'}\n"
@@ -129,11 +129,11 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
         ({"order": "id_desc"}, {"order": "by id, descending"}),
         ({"order": "email"}, {"order": "not by id. Two requests for one page returned the same order"}),
         ({"order": "shuffled"}, {"order": "two requests for one page returned two orders"}),
-        ({"filters": "partial"}, {"filters": PARTIAL_FILTERS}),
+        ({"filters": "partial"}, {"filters": PARTIAL_FILTERS_MESSAGE}),
         (
             {"filters": "ignored"},
             {
-                "filters": EXACT_FILTERS.replace(
+                "filters": EXACT_FILTERS_MESSAGE.replace(
                     "exact", "ignored: the service returned subscribers for a made-up value"
                 ),
                 "cut off": "nothing suggests that the list is cut off: TotalCount is 40",

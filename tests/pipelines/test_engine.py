@@ -16,7 +16,7 @@ from tests.pipelines.sharded import (
     FAULTS,
     PEOPLE_COUNT,
     UNUSED_ROW_COUNTS,
-    count_each_person_once,
+    build_counts_of_one_create_each,
     finish_process,
     has_each_person_once,
     write_files,
@@ -155,4 +155,4 @@ def test_a_run_with_a_scheduler_ends_with_a_report_if_the_scheduler_ends(
             postgres_connector.sandbox.switch(latency_ms=5)
             second_result = postgres_connector.sync("job.yaml", "--wait", "60s")
             assert second_result.exit_code == 1, second_result.stderr
-    assert postgres_connector.count_creates_by_email() == count_each_person_once()
+    assert postgres_connector.count_creates_by_email() == build_counts_of_one_create_each()

@@ -58,7 +58,7 @@ def test_a_move_between_bases_is_noticed_by_the_ledger_alone(connector: Connecto
     check_held_rows(result, connector)
 
 
-def test_a_moved_subscriber_with_a_lost_answer_does_not_count_as_created(connector: Connector) -> None:
+def test_a_create_that_moved_a_subscriber_and_lost_its_answer_does_not_count_as_created(connector: Connector) -> None:
     create_in_service(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account", drop_after=1)
     connector.import_file(connector.write_addresses(2)).expect(0, read=2, created=1, exists=1)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipelines.bases_by_row import write_job_with_bases
 from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, wait_for_result
 from tests.pipelines.leftovers import create_with_other_ledger, produce_three_unknown_creates, record_lag_of_list
-from tests.pipelines.lists import write_lists
 from tests.pipelines.planned import count_requests
 from tests.pipelines.reconciled import erase_oldest
 
@@ -65,7 +65,7 @@ LACKING_TEXT = "the list is complete and lacks"
 def test_a_load_counts_the_confirmed_subscribers_that_the_list_of_a_base_lacks(connector: Connector) -> None:
     # The account guard looks four subscribers up, and must find one.
     rows = [*(f"a{index}@x.org,news" for index in range(200)), *(f"b{index}@x.org,shop" for index in range(20))]
-    job_path = write_lists(
+    job_path = write_job_with_bases(
         connector, *rows, load="quiet_period: 1ms"
     )  # a younger subscriber may not be on the list yet
     first_result = connector.sync()

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.pipelines.bases_by_row import count_creates_by_base_and_email
 from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import create_with_other_ledger, unsubscribe
-from tests.pipelines.lists import count_by_base
 
 LARGE_OTHER_PERSON_COUNT = 1_500
 """Subscribers of another base: on pages of 50, filters need fewer requests than a sweep of the list."""
@@ -34,8 +34,8 @@ def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_b
     # Besides its look-ups, the run reads the whole list, because a filter that shows only base 7 does not prove
     # absence from base 9.
     assert result.report["requests"]["list"]["sent"] < 80
-    assert {(9, "bob@x.org"), (9, "eve@x.org")} <= set(count_by_base(connector.sandbox))
-    assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
+    assert {(9, "bob@x.org"), (9, "eve@x.org")} <= set(count_creates_by_base_and_email(connector.sandbox))
+    assert (9, "ann@x.org") not in count_creates_by_base_and_email(connector.sandbox)
     assert connector.sync().rows == {"read": 3, "suppressed": 1, "exists": 2}
 
 
@@ -59,7 +59,7 @@ def test_a_job_that_suppresses_inactive_subscribers_treats_a_missing_activity_as
     connector.write_people(*THREE_PEOPLE)
     result = connector.sync(write_job(connector, SUPPRESS_INACTIVE))
     assert result.rows["suppressed"] == 2, result.stderr  # Eve's row says inactive
-    assert {(9, "ann@x.org"), (9, "bob@x.org")}.isdisjoint(count_by_base(connector.sandbox))
+    assert {(9, "ann@x.org"), (9, "bob@x.org")}.isdisjoint(count_creates_by_base_and_email(connector.sandbox))
     result_without_option = connector.sync(write_job(connector))
     assert result_without_option.rows["created"] == 3 - result.rows.get("created", 0), result_without_option.stderr
     assert "created as active" not in result_without_option.stderr
@@ -91,7 +91,7 @@ def test_a_retry_does_not_create_a_subscriber_who_has_unsubscribed(connector: Co
     assert result_without_job.rows == {"read": 3, "unknown": 3}
     assert result_without_job.find_messages("without the suppression list of the job")
     connector.run_json("retry", "--job", "job.yaml").expect_rows(read=3, suppressed=1, created=2)
-    assert (9, "ann@x.org") not in count_by_base(connector.sandbox)
+    assert (9, "ann@x.org") not in count_creates_by_base_and_email(connector.sandbox)
 
 
 def test_the_key_suppress_inactive_is_refused_in_a_job_without_look_ups(connector: Connector) -> None:

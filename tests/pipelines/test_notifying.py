@@ -65,7 +65,9 @@ def test_a_failed_alert_is_reported_and_sent_again_by_the_next_run(
     assert webhook.posts == []
 
 
-def test_a_failed_alert_of_a_quiet_ok_run_is_reported(connector: Connector, webhook: WebhookReceiver) -> None:
+def test_a_failed_alert_of_a_successful_run_is_reported_despite_the_option_quiet(
+    connector: Connector, webhook: WebhookReceiver
+) -> None:
     write_job(connector, webhook, on="always")
     webhook.answers = [500, 500, 500]
     result = connector.run("sync", "job.yaml", "--quiet", clock=skip_waits())

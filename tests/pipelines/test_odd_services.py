@@ -6,7 +6,7 @@ from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.leftovers import create_with_other_ledger
 from tests.pipelines.planned import count_creates
 
-WITHOUT_TOTAL_COUNT = "quiet_period: 200ms, ignore_total_count: true"
+LOAD_WITHOUT_TOTAL_COUNT = "quiet_period: 200ms, ignore_total_count: true"
 
 
 def fill_service(connector: Connector, person_count: int, *options: str) -> None:
@@ -20,10 +20,10 @@ def test_ignore_total_count_accepts_a_list_without_total_count(connector: Connec
     if person_count:
         fill_service(connector, person_count, "--active")
     connector.sandbox.switch(list_omits="TotalCount")
-    connector.write_job(load=WITHOUT_TOTAL_COUNT)
+    connector.write_job(load=LOAD_WITHOUT_TOTAL_COUNT)
     connector.write_addresses(person_count + 2)
-    expected_exists_count = {"exists": person_count} if person_count else {}
-    assert connector.sync().rows == {"read": person_count + 2, **expected_exists_count, "created": 2}
+    expected_exists_rows = {"exists": person_count} if person_count else {}
+    assert connector.sync().rows == {"read": person_count + 2, **expected_exists_rows, "created": 2}
     reconcile_result = connector.run_json("reconcile", "job.yaml")
     assert (reconcile_result.exit_code, reconcile_result.report["certificate"]["total_count"]) == (0, "ignored")
     assert set(connector.count_creates_by_email().values()) == {1}
@@ -53,7 +53,7 @@ def test_a_partial_list_without_total_count_causes_no_second_create(
     connector.sandbox.switch(list_omits="TotalCount", **switches)
     connector.write_addresses(40)
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}
-    connector.sync(connector.write_job(load=WITHOUT_TOTAL_COUNT), environ=environ)
+    connector.sync(connector.write_job(load=LOAD_WITHOUT_TOTAL_COUNT), environ=environ)
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
@@ -66,7 +66,7 @@ def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Conn
     connector.sandbox.switch(uuids=True)
     connector.write_addresses(7)
     create_count = count_creates(connector.sandbox)
-    for command in (("sync", connector.write_job(load=WITHOUT_TOTAL_COUNT)), ("export", "out.csv"), ("check",)):
+    for command in (("sync", connector.write_job(load=LOAD_WITHOUT_TOTAL_COUNT)), ("export", "out.csv"), ("check",)):
         assert has_uuid_message(connector.run(*command)), command
     assert count_creates(connector.sandbox) == create_count
 
@@ -74,7 +74,7 @@ def test_a_service_with_uuids_is_refused_before_the_first_create(connector: Conn
 def test_a_uuid_in_the_answer_to_the_first_create_ends_the_run(connector: Connector) -> None:
     connector.sandbox.switch(uuids=True)
     connector.write_addresses(5)
-    result = connector.sync(connector.write_job(load=WITHOUT_TOTAL_COUNT))
+    result = connector.sync(connector.write_job(load=LOAD_WITHOUT_TOTAL_COUNT))
     assert has_uuid_message(result)
     assert (result.rows, count_creates(connector.sandbox)) == ({"read": 5, "unknown": 1, "unsent": 4}, 1)
     assert "person0@" not in result.report["messages"][0]

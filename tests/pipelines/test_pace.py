@@ -21,7 +21,7 @@ def test_no_request_is_sent_during_a_pause_of_the_service(
     assert connector.sandbox.stats()["inside_retry_after"]["told"] == 0
 
 
-def test_a_very_long_pause_ends_the_run_with_the_time_of_its_end(connector: Connector) -> None:
+def test_a_very_long_pause_ends_the_run_and_a_message_names_the_end_of_the_pause(connector: Connector) -> None:
     connector.sandbox.switch(refuse=1, refuse_retry_after_s=7200)
     result = connector.import_file(connector.write_addresses(10))
     result.expect(3, read=10, rejected=1, unsent=9)

@@ -61,7 +61,7 @@ def add_other_people(connector: Connector, count: int) -> None:
     connector.sandbox.switch(filters="icase", max_limit=50 if count == OTHER_PEOPLE_COUNT else 1000)
 
 
-def list_address_create_counts(connector: Connector) -> set[int]:
+def find_distinct_create_counts(connector: Connector) -> set[int]:
     """Return the numbers of creates that an address has: {1} if each address was created once."""
     return set(connector.count_creates_by_email().values())
 
@@ -125,7 +125,7 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
     add_other_people(connector, OTHER_PEOPLE_COUNT)
     connector.sandbox.switch(filters_return="first")
     import_people(connector, build_rows()).expect(0, read=5, exists=5)
-    assert list_address_create_counts(connector) == {2}
+    assert find_distinct_create_counts(connector) == {2}
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_cla
     import_people(connector, people).expect(0, read=2, exists=2)
     connector.sandbox.switch(drop_after=1)
     import_people(connector, build_rows("male", is_active, 2, "new")).expect(0, read=2, created=2)
-    assert list_address_create_counts(connector) == {1}
+    assert find_distinct_create_counts(connector) == {1}
 
 
 @pytest.mark.parametrize(("base", "other_person_count"), [("--base-id 7", 0), (NEWS_BASE, OTHER_PEOPLE_COUNT)])
@@ -160,7 +160,7 @@ def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
     second_result = import_people(connector, build_rows(count=7), base)
     assert second_result.rows == {"read": 7, "created": 2, "exists": 5}, second_result.report["messages"]
     assert (second_result.exit_code, second_result.report["requests"]["list"]["sent"] < 60) == (0, True)
-    assert list_address_create_counts(connector) == {1}
+    assert find_distinct_create_counts(connector) == {1}
 
 
 def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Connector) -> None:
@@ -186,7 +186,7 @@ def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector
     add_other_people(connector, OTHER_PEOPLE_COUNT if hidden_count == 1 else 1)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
     import_people(connector, build_rows(count=2)).expect(3, read=2, unsent=2)
-    assert list_address_create_counts(connector) == {1}
+    assert find_distinct_create_counts(connector) == {1}
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(connector: C
     assert result.report["settled"]["absent"] == 0
 
 
-def test_a_create_answered_with_another_identity_does_not_count_as_an_arrival(connector: Connector) -> None:
+def test_a_create_answered_with_another_identity_does_not_count_as_a_newcomer(connector: Connector) -> None:
     connector.sandbox.seed(30, base_id=7)
     connector.sandbox.switch(alter_identity=True)
     rows = [f"p{index}{'+tag' if index % 2 else ''}@example.com,,,true" for index in range(10)]
@@ -322,7 +322,7 @@ def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: C
 
 # Result windows, which limit both TotalCount and pages
 
-WINDOW_COUNT = 1040
+EXISTING_PEOPLE_COUNT = 1040
 
 
 def import_with_new_ledger(connector: Connector, path: Path, *options: str) -> CommandResult:
@@ -335,13 +335,13 @@ def import_with_new_ledger(connector: Connector, path: Path, *options: str) -> C
 def people_path(connector: Connector) -> Path:
     """A file of subscribers that exist in the service. All have the same classes, so that counts of classes prove
     nothing."""
-    path = connector.write_people("email,name", *(f"person{index}@x.org,Ann" for index in range(WINDOW_COUNT)))
-    connector.sync(write_job(connector)).expect_rows(read=WINDOW_COUNT, created=WINDOW_COUNT)
+    path = connector.write_people("email,name", *(f"person{index}@x.org,Ann" for index in range(EXISTING_PEOPLE_COUNT)))
+    connector.sync(write_job(connector)).expect_rows(read=EXISTING_PEOPLE_COUNT, created=EXISTING_PEOPLE_COUNT)
     return path
 
 
 def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, people_path: Path) -> None:
-    sandbox, expected_rows = connector.sandbox, {"read": WINDOW_COUNT, "exists": WINDOW_COUNT}
+    sandbox, expected_rows = connector.sandbox, {"read": EXISTING_PEOPLE_COUNT, "exists": EXISTING_PEOPLE_COUNT}
     sandbox.switch(result_window=1000)  # the list ends before its last ids: a filter looks each row up
     result = import_with_new_ledger(connector, people_path)
     assert (result.exit_code, result.rows) == (0, expected_rows), result.stderr
@@ -355,9 +355,11 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
     result = import_with_new_ledger(connector, new_people_path)  # the run looks up each row, and then creates it
     result.expect(0, read=30, created=30)
     sandbox.switch(result_window=1000, filters="ignored")  # nothing shows that the list is cut off
-    result = import_with_new_ledger(connector, people_path).expect(3, read=WINDOW_COUNT, unsent=WINDOW_COUNT)
+    result = import_with_new_ledger(connector, people_path).expect(
+        3, read=EXISTING_PEOPLE_COUNT, unsent=EXISTING_PEOPLE_COUNT
+    )
     assert "--allow-truncated" in result.stderr
-    assert list_address_create_counts(connector) == {1}
+    assert find_distinct_create_counts(connector) == {1}
 
 
 def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(connector: Connector) -> None:
@@ -386,7 +388,9 @@ def test_no_export_certifies_a_list_that_lacks_confirmed_subscribers(connector: 
         assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off"), filters
 
 
-def test_an_export_without_confirmed_subscribers_is_incomplete_if_no_look_up_finds_them(connector: Connector) -> None:
+def test_an_export_that_lacks_confirmed_subscribers_is_incomplete_if_the_filter_id_does_not_work(
+    connector: Connector,
+) -> None:
     connector.sandbox.switch(hide="inactive", filters="ignored")
     rows = [*build_rows(count=20), *build_rows("", False, 3, "inactive")]
     import_people(connector, rows).expect_rows(read=23, created=23)  # partial, if a hidden subscriber is the last one
@@ -409,6 +413,6 @@ def test_subscribers_outside_the_filter_do_not_contradict_the_list(connector: Co
     assert connector.import_file(bea_path, "--map", "first_name=name").rows == {"read": 30, "created": 30}
     age_runs(connector)
     result = connector.run_json("export", "out.csv", "--first-name", "Ann")
-    assert (result.exit_code, result.report["rows"]["written"]) == (0, WINDOW_COUNT)
+    assert (result.exit_code, result.report["rows"]["written"]) == (0, EXISTING_PEOPLE_COUNT)
     evidence = result.report["certificate"]["evidence"]["ledger"]
     assert evidence == "nothing: look-ups by Id find 0 of 14 subscribers that the list lacks"

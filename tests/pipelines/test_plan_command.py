@@ -96,7 +96,7 @@ def test_a_stopped_plan_leaves_no_temporary_file(connector: Connector) -> None:
     environ = {"TMPDIR": str(temporary_folder), "SQLITE_TMPDIR": str(temporary_folder)}
     with connector.start(*arguments, "--rows", connector.folder / "rows.csv", environ=environ) as process:
         wait_for(lambda: count_requests(connector.sandbox, "list") > request_count)
-        assert list(temporary_folder.iterdir()) == []  # so a killed plan leaves no file either
+        assert list(temporary_folder.iterdir()) == []  # the temporary files have no names, so a kill leaves no file
         process.send_signal(signal.SIGINT)
         assert wait_for_result(process).exit_code == 130
     connector.sandbox.switch(latency_ms=0)

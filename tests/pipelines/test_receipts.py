@@ -207,6 +207,7 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector) ->
     job_path = write_job(connector, str(connector.folder / "job.csv"))
     rows = pd.DataFrame({"mail": ["ann@x.org"], "name": ["Ann"], "phone": [""]})
     connector.write_people("mail,name,phone", "bob@x.org,Bob,")
+    # The suffix of a folder of receipts is the format of its files.
     frame_folder, option_folder, job_folder = (connector.folder / name for name in ("frame.csv", "own.csv", "job.csv"))
     other_rows = rows.replace("ann", "dee", regex=True)
     reports_by_folder: dict[Path, Report] = {

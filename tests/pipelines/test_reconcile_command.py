@@ -3,9 +3,9 @@
 import pytest
 
 from connector.listing.evidence import MAX_REQUESTS
+from tests.pipelines.bases_by_row import write_job_with_bases
 from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import record_lag_of_list
-from tests.pipelines.lists import write_lists
 from tests.pipelines.planned import count_requests, write_job
 from tests.pipelines.reconciled import (
     NO_DIFFERENCES,
@@ -274,7 +274,7 @@ ROWS = ("ann@x.org,news", "ann@x.org,shop", "bob@x.org,shop", "cem@x.org,club")
 
 
 def test_each_base_is_compared_separately(connector: Connector) -> None:
-    write_lists(connector, *ROWS)
+    write_job_with_bases(connector, *ROWS)
     assert connector.sync().rows["created"] == 4
     assert reconcile(connector).exit_code == 0
     list_request_count = count_requests(connector.sandbox, "list")
@@ -283,7 +283,7 @@ def test_each_base_is_compared_separately(connector: Connector) -> None:
     create_in_service(connector.sandbox, "ann@x.org", {"Id": 9})  # a second, inactive ann@x.org
     create_in_service(connector.sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
-    write_lists(connector, *rows)
+    write_job_with_bases(connector, *rows)
     result = reconcile(connector)
     # 6 requests read the list and erase a subscriber. MAX_REQUESTS is the largest number of requests for evidence.
     assert count_requests(connector.sandbox, "list") <= list_request_count + 6 + MAX_REQUESTS
@@ -300,7 +300,7 @@ def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Co
     create_in_service(connector.sandbox, "ann@x.org", {"Id": 9})
     create_in_service(connector.sandbox, "bob@x.org", {"Id": 11})
     create_in_service(connector.sandbox, "cem@x.org", {"Id": 7}, IsActive=True)
-    write_lists(connector, "cem@x.org,news", base="news: 7, shop: 9")
+    write_job_with_bases(connector, "cem@x.org,news", base="news: 7, shop: 9")
     assert find_differences(reconcile(connector)) == {"extra": 1}
-    write_lists(connector, "cem@x.org,7", base="")  # a job without other bases
+    write_job_with_bases(connector, "cem@x.org,7", base="")  # a job without other bases
     assert find_differences(reconcile(connector)) == {}

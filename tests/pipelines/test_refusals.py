@@ -5,6 +5,7 @@ from collections import Counter
 
 from connector.listing.evidence import MAX_REQUESTS
 from connector.sandbox import SandboxProcess
+from tests.pipelines.bases_by_row import write_job_with_bases
 from tests.pipelines.conftest import (
     NEWS_IMPORT_OPTIONS,
     CommandResult,
@@ -14,7 +15,6 @@ from tests.pipelines.conftest import (
     wait_for_result,
 )
 from tests.pipelines.leftovers import create_with_other_ledger, produce_three_unknown_creates, read_rejects, retry
-from tests.pipelines.lists import write_lists
 from tests.pipelines.reconciled import list_subscribers_by_email
 
 
@@ -206,8 +206,8 @@ def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector:
 
 def test_a_refused_create_is_sent_again_by_a_run_that_does_not_read_its_row(connector: Connector) -> None:
     connector.sandbox.switch(blocked_from=3, blocked_creates=1, blocked_status=404, **SLOW_SWITCHES)
-    write_lists(connector, "a@x.org,news", "b@x.org,shop", "c@x.org,shop")
+    write_job_with_bases(connector, "a@x.org,news", "b@x.org,shop", "c@x.org,shop")
     connector.sync().expect(1, read=3, created=2, rejected=1)
-    write_lists(connector, "a@x.org,news")
+    write_job_with_bases(connector, "a@x.org,news")
     connector.sync().expect(0, read=1, exists=1)
     assert is_each_person_created_once(connector.sandbox, 3)

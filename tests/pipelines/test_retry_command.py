@@ -75,9 +75,9 @@ def test_a_retry_finishes_entries_without_their_source(
     result = retry(connector, *options)
     assert (result.exit_code, result.rows, read_states(connector)) == (code, rows, states), result.stderr
     assert set(connector.count_creates_by_email().values()) == {1}
-    held_count = rows.get("unknown", 0)
-    assert [row["_code"] for row in read_rejects(result)] == ["held"] * held_count if held_count else True
-    assert len(result.find_messages("wait for your decision")) == bool(held_count)
+    unknown_count = rows.get("unknown", 0)
+    assert [row["_code"] for row in read_rejects(result)] == ["held"] * unknown_count if unknown_count else True
+    assert len(result.find_messages("wait for your decision")) == bool(unknown_count)
 
 
 def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: Connector) -> None:
@@ -200,8 +200,8 @@ def test_unknown_entries_of_a_job_with_a_suppression_list_are_resent_only_with_t
     assert result.find_messages("without the suppression list of the job")
     assert not result.find_messages("wait for your decision")
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.UNKNOWN] * 3)
-    namesake_result = connector.import_file(connector.write_csv("crm.csv", "email", "z@x.org"))
-    assert namesake_result.report["job"] == "crm", "an import of a file is not a run of the job with the same name"
+    crm_file_result = connector.import_file(connector.write_csv("crm.csv", "email", "z@x.org"))
+    assert crm_file_result.report["job"] == "crm", "an import of a file is not a run of the job with the same name"
     assert connector.count_creates_by_email() == {"z@x.org": 1}
     connector.write_csv("gone.csv", "address", "person1@example.com")
     connector.run_json("retry", "--job", "job.yaml").expect(0, read=3, suppressed=1, created=2)

@@ -107,7 +107,7 @@ CELLS_BY_CONSENT_HEADER = {
     "Email status": ["Removed", "Active", "Active"],
 }
 
-NO_CONSENT_HEADERS = (
+UNSUBSCRIBED_HEADERS = (
     "no_newsletter", "Refus newsletter", "geen nieuwsbrief", "Keine E-Mail", "Keine Werbung", "Baja", "do_not_email",
     "email_opt_out", "No quiero correo", "Kein Newsletter", "keine weiteren Werbemails", "Ohne Newsletter",
     "Nicht anschreiben", "nicht per E-Mail kontaktieren", "Newsletter abgelehnt", "Werbewiderspruch", "Mailsperre",
@@ -154,7 +154,7 @@ def check_consent_column(header: str, cells: list[str], expected_flags: list[boo
 
 
 def test_a_column_that_marks_people_who_want_no_emails_makes_these_people_inactive() -> None:
-    for header in NO_CONSENT_HEADERS:
+    for header in UNSUBSCRIBED_HEADERS:
         check_consent_column(header, ["x", ""], [False, True])
     assert [header for header in OTHER_HEADERS if is_unsubscribed_header(header)] == []
 
@@ -168,18 +168,18 @@ def test_a_word_for_a_missing_value_in_a_column_of_unsubscribed_people_means_act
         assert unclear_mask.tolist() == [False, False, False], word
 
 
-def test_a_word_for_a_missing_value_in_a_column_of_reasons_means_inactive() -> None:
+def test_the_word_none_as_the_reason_for_unsubscribing_means_inactive() -> None:
     for header in ("UNSUB_REASON", "Unsubscribe reason", "Grund der Abmeldung"):
         check_consent_column(header, ["N/A", "None", "", "0"], [False, False, True, True])
 
 
-def test_a_column_of_inactive_people_beside_a_mapped_is_active_is_no_consent_column() -> None:
+def test_a_column_inactive_is_not_a_consent_column_if_another_column_fills_is_active() -> None:
     frame = pd.DataFrame({"email": ["a@x.com"], "active": ["1"], "inactive": ["0"]}, dtype="str")
     rules = {"email": ColumnRule(column="email"), "is_active": ColumnRule(column="active")}
     assert find_consent_columns(frame, FieldMapping(rules), ()) == []
 
 
-def test_consent_to_advertising_by_post_or_phone_is_no_consent_to_emails() -> None:
+def test_consent_to_advertising_by_post_or_phone_is_not_a_consent_to_emails() -> None:
     for header in ("Werbung per Post", "Telefonwerbung", "Werbung per Telefon", "Mitgliederwerbung", "Werbungskosten"):
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: ["ja", "nein"]}, dtype="str")
         assert find_consent_columns(frame, FieldMapping({"is_active": ColumnRule(value="true")}), ()) == [], header

@@ -145,7 +145,7 @@ def test_all_spellings_have_the_same_identity_and_include_the_normal_form(field:
     assert all(normalise_identity(field, text) == normal_form for text in spellings)
 
 
-def test_a_text_has_a_trait_for_each_difference_from_plain_texts() -> None:
+def test_each_unusual_property_of_a_text_is_a_trait_of_its_spelling() -> None:
     texts_and_traits: list[tuple[str, str, set[str]]] = [
         ("email", "ann.lee-1_2@x-y.org", set()),
         ("email", "Ann@x.org", {"local: capitals"}),

@@ -236,11 +236,11 @@ def test_a_formula_or_a_placeholder_of_another_program_is_refused() -> None:
 
 
 def test_a_list_or_an_object_is_refused_for_a_field_with_one_text() -> None:
-    lists = ['["a"]', "[]", '{"a": 1}', '[{"number": "1"}]', "[1]"]
-    check_text_refused("first_name phone client_user_id address_city address_state", lists, "list")
-    check_sent_values("custom_field1", lists, lists)
-    texts = ["[VIP]", "{x}", "[a", "a]", "(1)", "[1", "Ann [sic]"]
-    check_sent_values("last_name", texts, texts)
+    texts_of_lists_and_objects = ['["a"]', "[]", '{"a": 1}', '[{"number": "1"}]', "[1]"]
+    check_text_refused("first_name phone client_user_id address_city address_state", texts_of_lists_and_objects, "list")
+    check_sent_values("custom_field1", texts_of_lists_and_objects, texts_of_lists_and_objects)
+    similar_texts = ["[VIP]", "{x}", "[a", "a]", "(1)", "[1", "Ann [sic]"]
+    check_sent_values("last_name", similar_texts, similar_texts)
 
 
 def test_an_omitted_zip_code_is_counted_only_if_its_row_is_valid() -> None:

@@ -22,7 +22,7 @@ from connector.service.wire import AmbiguousResult, Refused
 from tests.load.looks.fake_list import FakeList, build_other_people, matches_everything
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake_list
 
-NO_SENTINEL = float("-inf")
+TIME_WITHOUT_SENTINEL = float("-inf")
 LONG_LIST_COUNT = 12_000  # a sweep of this many subscribers takes about 13 requests
 
 
@@ -124,7 +124,7 @@ def test_a_sentinel_counts_only_if_the_filter_and_the_sweep_show_the_sentinel(tm
     sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
     result = look_up_texts(fake_list, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
     assert len(result.absent_identities) == 2
-    assert result.latest_sentinel_at == NO_SENTINEL  # a sentinel counts only in the second sweep
+    assert result.latest_sentinel_at == TIME_WITHOUT_SENTINEL  # a sentinel counts only in the second sweep
 
 
 def test_the_results_of_many_keys_are_returned_in_parts(tmp_path: Path) -> None:
@@ -132,20 +132,20 @@ def test_the_results_of_many_keys_are_returned_in_parts(tmp_path: Path) -> None:
     fake_list.add(60_000, "q350@x.org")
     shuffle_list(fake_list)  # a sweep of the unordered list is inconclusive
     all_keys = [build_key(f"q{index}@x.org") for index in range(400)]
-    lookup_parts, activities = list[tuple[list[LookupKey], LookupResult]](), list[str]()
+    lookup_parts, activity_texts = list[tuple[list[LookupKey], LookupResult]](), list[str]()
 
     async def look_up_in_parts(session: Session) -> None:
         async for lookup_part in look_up_keys([KeyGroup(session.access, all_keys)]):
             lookup_parts.append((list(lookup_part.keys), lookup_part.result))
-            activities.append(session.stop.activity)
+            activity_texts.append(session.stop.activity)
 
     run_with_fake_list(fake_list, tmp_path, look_up_in_parts)
     assert sorted(key.value for keys, _ in lookup_parts for key in keys) == sorted(key.value for key in all_keys)
     assert max(len(keys) for keys, _ in lookup_parts) == 300
     assert [compute_identity("q350@x.org") in result.found_ids for keys, result in lookup_parts].count(True) == 1
     assert sum(len(result.absent_identities) for _, result in lookup_parts) == 399
-    filter_activities = [activity for activity in activities if activity.endswith("filters")]
-    assert filter_activities == [
+    filter_activity_texts = [activity for activity in activity_texts if activity.endswith("filters")]
+    assert filter_activity_texts == [
         f"looking for {key_count} subscribers by the list's filters"
         for key_count in (399, 99)  # the sweep has found one subscriber
     ]

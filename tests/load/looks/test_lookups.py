@@ -117,7 +117,7 @@ def test_after_a_429_fewer_look_ups_are_sent_at_the_same_time(tmp_path: Path) ->
     assert all(result.is_whole for result in run_with_fake_list(fake_list, tmp_path, look_up_all))
 
 
-def test_look_ups_fail_if_the_service_answers_even_a_single_look_up_with_429(tmp_path: Path) -> None:
+def test_look_ups_fail_if_a_look_up_that_is_sent_alone_gets_a_429(tmp_path: Path) -> None:
     fake_list = FakeList(choose_answer=lambda query: Refused(429, "slow down"))
     with pytest.raises(ListFailed, match="429") as error_info:
         run_with_fake_list(

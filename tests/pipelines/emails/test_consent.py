@@ -96,15 +96,22 @@ def test_inactive_subscribers_get_no_email_even_if_the_list_hides_their_activity
     mailer.run_json("mail", "mail.yaml").expect(0, read=3, suppressed=1, sent=2)
 
 
-ADVICE_TEXT, UNREADABLE_TEXT = "skip_inactive: false", "No row of the service's list shows an IsActive that can be read"
+SKIP_INACTIVE_ADVICE, UNREADABLE_IS_ACTIVE_MESSAGE = (
+    "skip_inactive: false",
+    "No row of the service's list shows an IsActive that can be read",
+)
 
 
 @pytest.mark.parametrize(
     ("switches", "exit_code", "expected_text"),
-    [({"order": "shuffled", "max_limit": 5}, 3, ADVICE_TEXT), ({"rows_omit": "Email"}, 3, ADVICE_TEXT),
-     ({"emails_in_rows": "masked"}, 3, ADVICE_TEXT), ({"activity": "omit", "filters": "ignored"}, 2, UNREADABLE_TEXT),
-     ({"activity": "letter"}, 2, UNREADABLE_TEXT)],
-)  # fmt: skip
+    [
+        ({"order": "shuffled", "max_limit": 5}, 3, SKIP_INACTIVE_ADVICE),
+        ({"rows_omit": "Email"}, 3, SKIP_INACTIVE_ADVICE),
+        ({"emails_in_rows": "masked"}, 3, SKIP_INACTIVE_ADVICE),
+        ({"activity": "omit", "filters": "ignored"}, 2, UNREADABLE_IS_ACTIVE_MESSAGE),
+        ({"activity": "letter"}, 2, UNREADABLE_IS_ACTIVE_MESSAGE),
+    ],
+)
 def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
     mailer: Connector, switches: dict[str, object], exit_code: int, expected_text: str
 ) -> None:

@@ -70,8 +70,8 @@ READABLE_FILES = [
              [["1", "2", "3"], ["4", "5", " "]], ((7, "ragged", "ragged "),), ("a", "b", "c"), (4, 9))
         for delimiter in (",", ";", "\t")
     ],
-    Case("a delimiter is not a blank", "a\tb\tc\n1\t2\t3\n\t\n\t\t\n", [["1", "2", "3"]], ((3, "ragged", "\t"),),
-         ("a", "b", "c"), (2,)),
+    Case("a tab is not a blank if the delimiter is a tab", "a\tb\tc\n1\t2\t3\n\t\n\t\t\n", [["1", "2", "3"]],
+         ((3, "ragged", "\t"),), ("a", "b", "c"), (2,)),
     Case("a tab is a blank if the delimiter is a comma", "a,b\n1,2\n\t \t\n", [["1", "2"]], (), AB),
     # Lines above the header
     Case("preamble", f"Newsletter\nas of today\n{PLAIN_CSV}", PEOPLE, message="titles above its header were left out"),
@@ -90,11 +90,12 @@ READABLE_FILES = [
          ("Newsletter",)),
     Case("the delimiter line of Excel", "sep=;\r\nemail;name\r\na@x.com;Ann\r\nragged\r\n", [["a@x.com", "Ann"]],
          ((4, "ragged", "ragged"),), ("email", "name")),
-    # A second header line looks like a row. The validation rejects it later, because it has no address.
+    # A second header line counts as a row. The validation rejects this row, because the row has no address.
     Case("header on two lines", f"{HEADER},since\n,,,(day)\n{A},1\n", [["", "", "", "(day)"], [*ANN, "1"]],
          columns=(*COLUMNS, "since")),
     # Lines below the rows, and delimiters
-    # The validation rejects a footnote as wide as a row later, because it has no address.
+    # A footnote with as many cells as a row counts as a row. The validation rejects this row, because the row has no
+    # address.
     Case("footnote filled up with delimiters", f"{PLAIN_CSV}3 people,,\n", [*PEOPLE, ["3 people", "", ""]]),
     *[
         Case(f"delimiter: {name}", PLAIN_CSV.replace(",", delimiter).replace(f"{delimiter} Jr.", ", Jr."), PEOPLE)

@@ -1,4 +1,4 @@
-"""Helpers for tests of jobs with several bases, which a column names."""
+"""Helpers for tests of jobs whose column `list` names the base of each row."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from connector.sandbox import SandboxProcess
 from tests.pipelines.conftest import Connector
 
 
-def write_lists(
+def write_job_with_bases(
     connector: Connector,
     *rows: str,
     base: str = "news: 7, shop: 9, club: 11",
@@ -24,14 +24,14 @@ def write_lists(
     )
 
 
-def count_by_base(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
+def count_creates_by_base_and_email(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
     """Return the number of creates of each address in each base (by id), by the truth log of the sandbox."""
     create_events = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
     return Counter((event["base_id"], normalise_email(event["subscriber"]["Email"])) for event in create_events)
 
 
-def write_parts(connector: Connector, *files: tuple[str, ...]) -> Path:
-    """Write a job that reads these files in turn. The rows of each file are one chunk."""
+def write_job_with_files(connector: Connector, *files: tuple[str, ...]) -> Path:
+    """Write these files of rows, and a job that reads the files in turn. The rows of each file are one chunk."""
     for index, rows in enumerate(files):
         connector.write_csv(f"part{index}.csv", "email,list", *rows)
     return connector.write_job(base="column: list", source="file: {path: 'part*.csv'}")
