@@ -70,9 +70,11 @@ class WorkbookSource(CloseableResource):
         sheet: "CalamineSheet",
         cell_problems: Mapping[int, Mapping[int, str]],
         hidden_row_count: int,
+        unread_sheets: Sequence[str],
     ) -> None:
         """`cell_problems` has a problem for each cell without a value, by row number and column (from 1).
-        `hidden_row_count` is the number of rows that a filter or a person has hidden."""
+        `hidden_row_count` is the number of rows that a filter or a person has hidden. `unread_sheets` are the other
+        visible sheets, if no sheet was selected."""
         self.name, self._input, self._sheet, self._cell_problems = source_input.name, source_input, sheet, cell_problems
         location = f"{self.name}, sheet {sheet.name}"
         first_rows = list(islice(filter(_is_filled, _read_rows(sheet)), _HEAD_ROWS))
@@ -86,6 +88,11 @@ class WorkbookSource(CloseableResource):
             if any(row_number in cell_problems for row_number, _ in first_rows[: title_row_count + 1]):
                 title_row_count = 0
         messages = []
+        if unread_sheets:
+            messages.append(
+                f"{location}: only this sheet is read. To read another sheet, use --sheet (in a job `sheet`). Other "
+                f"sheets: {', '.join(unread_sheets)}"
+            )
         if title_row_count:
             messages.append(f"{location}: titles above its header were left out (rows: {title_row_count})")
         if hidden_row_count:
@@ -182,7 +189,8 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
             raise SourceError(f"{name}: is protected by a password; save the file without the password")  # noqa: TRY301
         file.seek(0)
         workbook = python_calamine.load_workbook(file)
-        chosen_sheet = _choose_sheet(workbook, sheet, name)
+        visible_sheets = _list_visible_sheets(workbook)
+        chosen_sheet = _choose_sheet(workbook, sheet or next(iter(visible_sheets), None), name)
         file.seek(0)
         if not is_xlsx and _XLS_ERROR_PATTERN.search(file.read()):
             raise SourceError(  # noqa: TRY301 - not an error of the library
@@ -190,7 +198,9 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
                 "the workbook as .xlsx and run again: the connector then finds the cell"
             )
         cell_problems, hidden_row_count = _find_cell_problems(file, chosen_sheet, name) if is_xlsx else ({}, 0)
-        return WorkbookSource(source_input, workbook.get_sheet_by_name(chosen_sheet), cell_problems, hidden_row_count)
+        unread_sheets = [] if sheet else [other for other in visible_sheets if other != chosen_sheet]
+        calamine_sheet = workbook.get_sheet_by_name(chosen_sheet)
+        return WorkbookSource(source_input, calamine_sheet, cell_problems, hidden_row_count, unread_sheets)
     except (python_calamine.CalamineError, *_READ_ERRORS) as error:
         raise SourceError(f"{name}: is not a workbook that can be read ({error}); save it again") from None
     except BaseException as error:
@@ -300,18 +310,21 @@ def _name_cell(row_number: int, column_number: int) -> str:
     return f"{name_column(column_number - 1)}{row_number}"
 
 
-def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) -> str:
+def _list_visible_sheets(workbook: "CalamineWorkbook") -> list[str]:
     from python_calamine import SheetTypeEnum, SheetVisibleEnum
 
-    metadata_of_sheets = workbook.sheets_metadata
-    sheet_names = [sheet_metadata.name for sheet_metadata in metadata_of_sheets]
+    return [
+        sheet_metadata.name
+        for sheet_metadata in workbook.sheets_metadata
+        if sheet_metadata.typ == SheetTypeEnum.WorkSheet and sheet_metadata.visible == SheetVisibleEnum.Visible
+    ]
+
+
+def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) -> str:
+    """Return the name of the sheet with this name or number. If `sheet` is None, return the first sheet."""
+    sheet_names = [sheet_metadata.name for sheet_metadata in workbook.sheets_metadata]
     if sheet is None:
-        visible_names = [
-            sheet_metadata.name
-            for sheet_metadata in metadata_of_sheets
-            if sheet_metadata.typ == SheetTypeEnum.WorkSheet and sheet_metadata.visible == SheetVisibleEnum.Visible
-        ]
-        chosen_name = next(iter(visible_names or sheet_names), None)
+        chosen_name = next(iter(sheet_names), None)
     elif sheet in sheet_names:
         chosen_name = sheet
     else:

@@ -140,6 +140,21 @@ def test_an_old_workbook_is_refused_because_of_an_error_in_another_sheet() -> No
         open_file(SAMPLES_FOLDER / "people.xls", sheet="Other")
 
 
+def test_a_message_names_the_sheets_that_are_not_read(tmp_path: Path) -> None:
+    def write_sheets(workbook: xlsxwriter.Workbook, worksheet: Any) -> None:
+        for name in ("Lapsed", "Lists"):
+            workbook.add_worksheet(name)
+        workbook.get_worksheet_by_name("Lists").hide()
+        worksheet.write_column(0, 0, ["email", "a@x.org"])
+
+    path = write_file(tmp_path, "a.xlsx", build_workbook(write_sheets))
+    (message,) = read_chunks(path)[0].messages
+    assert "only this sheet is read" in message
+    assert message.endswith("Other sheets: Lapsed")
+    with open_file(path, sheet="Sheet1") as source:
+        assert [chunk.messages for chunk in source.read_chunks()] == [()]
+
+
 def test_rows_have_the_numbers_that_the_sheet_shows(tmp_path: Path) -> None:
     rows = [["email", "name"], ["a@x.org", "Ann"], ["", ""], ["b@x.org", "Bob"]]
     (chunk,) = read_chunks(write_file(tmp_path, "a.xlsx", build_xlsx(rows, top_row=4, left_column=2)))
