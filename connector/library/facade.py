@@ -341,9 +341,11 @@ class Connector:
         job_file = arguments.pop("job", None)
         for name in ("base_id", "limit"):
             arguments[name] = _check_number(name, arguments.get(name))
-        for name, argument_type in (("base_name", str), ("active", bool)):
+        for name, argument_type in (("base_name", str), ("active", bool), ("mapping", Mapping)):
             if not isinstance(arguments.get(name), argument_type | None):
                 raise ConfigurationError(f"{name} must be a {argument_type.__name__}, not {arguments[name]!r}")
+        if isinstance(arguments.get("ignore"), str):  # a text is also a sequence of texts
+            raise ConfigurationError(f"ignore must be a list of columns: write [{arguments['ignore']!r}]")
         request = RunRequest(arguments["limit"], _check_wait(arguments.get("wait_s", 0.0)))
         job = None if job_file is None else _load_job(job_file)
         if isinstance(rows, str | PathLike):

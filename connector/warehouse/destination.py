@@ -352,6 +352,8 @@ def _find_file_format(text: str, format_option: str | None) -> Format:
 def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return these fields and the id in the order of FIELDS. Return None if `names` is None, which means all fields.
     Raises ConfigurationError."""
+    if isinstance(names, str):  # a text is also a sequence of texts
+        raise ConfigurationError(f"columns must be a list of fields: write [{names!r}].")
     unknown_names = [name for name in names or () if name not in FIELD_NAMES]
     if unknown_names or (names is not None and not names):
         raise ConfigurationError(

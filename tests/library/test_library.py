@@ -227,6 +227,8 @@ INVALID_CALLS: list[tuple[Callable[[], object], dict[str, Any], str]] = [
     (lambda: "signups.csv", {"base_id": 7, "base_name": "News"}, "either base_id or base_name"),
     (lambda: "signups.csv", {"base_id": "7"}, "base_id must be a whole number"),
     (lambda: "signups.csv", {"base_name": 7}, "base_name must be a str"),
+    (lambda: "signups.csv", {"base_id": 7, "mapping": "email"}, "mapping must be a Mapping"),
+    (lambda: "signups.csv", {"base_id": 7, "ignore": "Notes"}, r"ignore must be a list of columns: write \['Notes'\]"),
     (lambda: "signups.csv", {"base_id": 7, "identity": "phone"}, "identity: must be email or client_user_id"),
     (lambda: "signups.csv", {"base_id": 7, "limit": 0}, "limit must be a whole number from 1"),
     (lambda: "signups.csv", {"base_id": 7, "wait_s": -1}, "wait_s must be 0 seconds or more"),
