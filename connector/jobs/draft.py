@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from connector.subscribers.consent import build_consent_rule, find_consent_columns
-from connector.subscribers.headers import guess_mapping
+from connector.subscribers.headers import drop_state_of_activity, guess_mapping
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows
@@ -89,6 +89,7 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     if consent_columns := find_consent_columns(frame, mapping, ()):
         mapped_columns = mapping.rules["is_active"].columns if "is_active" in mapping.rules else ()
         rule_by_field["is_active"] = build_consent_rule(*mapped_columns, *consent_columns)
+        drop_state_of_activity(rule_by_field)
     guess_by_field = {
         name: _build_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()
     }

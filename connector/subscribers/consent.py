@@ -214,9 +214,12 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     is_subscribed_header = _SUBSCRIBED_HEADER_PATTERN.search(header) is not None
     if _contains_word(texts, UNSUBSCRIBED_WORDS):
         return True
-    is_status_header = (
-        _STATUS_HEADER_PATTERN.search(header) and not _ORDER_HEADER_PATTERN.search(separate_words(column))
-    ) or (_STATE_HEADER_PATTERN.search(header) and _contains_only(texts, IS_ACTIVE_BY_WORD))
+    # The header means a state of the address if a cell has any other text.
+    if _STATE_HEADER_PATTERN.search(header) and _contains_only(texts, IS_ACTIVE_BY_WORD.keys() - IS_YES_BY_WORD.keys()):
+        return True
+    is_status_header = _STATUS_HEADER_PATTERN.search(header) and not _ORDER_HEADER_PATTERN.search(
+        separate_words(column)
+    )
     if (is_subscribed_header or is_status_header) and (
         _contains_word(texts, INACTIVE_WORDS) or pc.any(pc.match_substring_regex(texts, _REFUSAL_TEXT_PATTERN)).as_py()
     ):
@@ -246,7 +249,7 @@ def _contains_word(cells: pa.Array, words: Sequence[str]) -> bool:
 def _contains_only(cells: pa.Array, words: Collection[str]) -> bool:
     """Return whether a cell is filled, and each filled cell is one of these words."""
     filled_cells = cells.filter(pc.fill_null(pc.not_equal(cells, ""), False))
-    return len(filled_cells) > 0 and bool(pc.all(pc.is_in(filled_cells, pa.array(words, cells.type))).as_py())
+    return len(filled_cells) > 0 and bool(pc.all(pc.is_in(filled_cells, pa.array(list(words), cells.type))).as_py())
 
 
 def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, Mask]:

@@ -258,8 +258,8 @@ def override_mapping(
     """Return the mapping with other rules for some fields. `overrides` has, by field, a rule, a column, or "" (no
     rule).
 
-    Other fields keep their rules, so one column may be mapped to two fields. Raises ConfigurationError for an
-    unknown column.
+    Other fields keep their rules, so one column may be mapped to two fields. But a column of is_active fills no
+    address_state by its header. Raises ConfigurationError for an unknown column.
     """
     rules = dict(mapping.rules)
     whole_name_column = None if {"first_name", "last_name"} & overrides.keys() else mapping.whole_name_column
@@ -272,4 +272,14 @@ def override_mapping(
         if missing_columns:
             raise ConfigurationError(explain_missing_column(missing_columns[0], columns))
         rules[field] = build_column_rule(field, override, columns) if isinstance(override, str) else override
+    if "address_state" not in overrides:
+        drop_state_of_activity(rules)
     return FieldMapping(rules, whole_name_column)
+
+
+def drop_state_of_activity(rules: dict[str, ColumnRule]) -> None:
+    """Delete the rule of address_state if is_active reads its column: `State` is a state of the subscriber then."""
+    if {"is_active", "address_state"} <= rules.keys() and set(rules["address_state"].columns) & set(
+        rules["is_active"].columns
+    ):
+        del rules["address_state"]

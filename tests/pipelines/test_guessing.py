@@ -37,7 +37,7 @@ def guess_field_of_column(header: str, cells: list[str]) -> GuessedField | None:
         ("Tags", ["a|b", "c|d", "e,f|g"], "tags", {"split": "|"}, "sure"),
         ("Tags", ["a,b", "c"], "tags", {}, "sure"),
         ("Gender", ["M", "F", ""], "gender", {"values": {"M": "male", "F": "female"}}, "sure"),
-        ("Gender", ["m", "f", "?"], "gender", {"values": {"m": "male", "f": "female"}}, "likely"),
+        ("Gender", ["m", "f", "divers"], "gender", {"values": {"m": "male", "f": "female"}}, "likely"),
         ("Sexo", ["H", "M"], "gender", {"values": {"M": "male"}}, "unsure"),
         ("x", ["m", "f"], "gender", {"values": {"m": "male", "f": "female"}}, "likely"),
         ("Birthday", ["1990-01-31"], "birthday", {}, "sure"),

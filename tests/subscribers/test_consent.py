@@ -245,6 +245,12 @@ def test_a_column_of_unsubscribed_people_is_recognised_beside_a_mapped_consent_c
     assert find_consent_columns(frame, mapping, ()) == ["unsubscribed"]
 
 
+def test_a_state_that_is_no_region_is_recognised_even_if_everybody_is_active() -> None:
+    for cells, is_consent in ((["Active", "Active"], True), (["Active", "Bayern"], False), (["ON", "ON"], False)):
+        frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "State": cells}, dtype="str")
+        assert find_consent_columns(frame, guess_mapping(["email", "State"]), ()) == (["State"] if is_consent else [])
+
+
 def test_several_consent_columns_are_read_by_one_rule() -> None:
     frame = pd.DataFrame(
         {

@@ -117,6 +117,14 @@ def test_an_override_changes_only_its_field() -> None:
     }  # fmt: skip
 
 
+def test_a_column_that_is_mapped_to_is_active_fills_no_address_state_by_its_header() -> None:
+    columns = ["Email", "State", "City"]
+    mapping = override_mapping(guess_mapping(columns), {"is_active": "State"}, columns)
+    assert list_columns(mapping) == {"is_active": "State", "email": "Email", "address_city": "City"}
+    mapping = override_mapping(guess_mapping(columns), {"is_active": "State", "address_state": "State"}, columns)
+    assert mapping.rules["address_state"].column == "State"
+
+
 def test_only_an_export_of_google_separates_labels_by_three_colons() -> None:
     google_headers = ["First Name", "Labels", "E-mail 1 - Value", "Phone 1 - Value"]
     assert guess_mapping(["email", "labels"]).rules["tags"].split is None
