@@ -346,7 +346,7 @@ INACTIVE_WORDS = (
     "inattivo", "inativo", "inactief", "nieaktywny", "gesperrt", "unconfirmed", "pending", "archived",
     "not active", "not_active", "no consent", "no_consent", "junk", "deaktiviert", "ausgetragen", "desactivado", "baja",
     "deactivated", "disabled", "suspended", "banned", "removed", "deleted", "gelöscht", "redacted", "transactional",
-    "undeliverable", "non-marketing contact",
+    "undeliverable", "non-marketing contact", "withdrawn", "revoked", "denied", "do not allow", "not allowed",
 )  # fmt: skip
 """Words for other reasons why a person gets no email, in lower case."""
 
@@ -354,7 +354,7 @@ _ACTIVE_WORDS = (
     "subscribed", "confirmed", "opted in", "opted_in", "opted-in", "active", "aktiv", "actif", "activo", "attivo",
     "ativo", "actief", "aktywny", "angemeldet", "inscrit", "abonné", "suscrito", "iscritto", "inscrito",
     "ingeschreven", "zapisany", "abonnée", "abonniert", "eingetragen", "suscrita", "iscritta", "inscrita", "zapisana",
-    "alta", "enabled", "marketing contact",
+    "alta", "enabled", "marketing contact", "granted", "allow", "allowed",
 )  # fmt: skip
 
 IS_ACTIVE_BY_WORD: dict[str, bool] = {

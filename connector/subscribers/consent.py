@@ -39,6 +39,7 @@ _UNSUBSCRIBED_HEADER_PATTERN = re.compile(
     "|suppress|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
     "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
     "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist|kontaktsperre"
+    "|^clean(ed)?(time|date|at|on)$"  # Mailchimp: the time of a bounce
 )
 _CLOSED_RECORD_HEADER_PATTERN = re.compile(
     # The record of a deleted, blocked or dead person, or the date of this event: is_deleted, Gelöscht am, removed_at.
@@ -121,7 +122,8 @@ _PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # for example ac
 
 # The beginning of a cell such as `Opted out (by contact)` or `Unsubscribed by customer`.
 _REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
-_WORDS_FOR_NO = ("", "[]", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
+# Dynamics 365 writes `Allow` and `Do Not Allow` into the column `Do not allow Emails`.
+_WORDS_FOR_NO = ("", "[]", "allow", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
 _MISSING_VALUE_WORDS = tuple(dict.fromkeys(word.lower() for word in (*NULL_TEXTS, *ZERO_DATES)))
 # In a column of reasons, `N/A` or `None` may mean that a person has unsubscribed without a reason.
 _REASON_HEADER_PATTERN = re.compile("reason|grund|motiv|raison|razon|reden|powod")

@@ -105,6 +105,10 @@ CELLS_BY_CONSENT_HEADER = {
     "Marketing contact status": ["Non-marketing contact", "Marketing contact", "Marketing contact"],
     "state": ["disabled", "enabled", "enabled"],
     "Email status": ["Removed", "Active", "Active"],
+    "CLEAN_TIME": ["2024-01-01 10:00:00", "", ""],
+    "Do not allow Bulk Emails": ["Do Not Allow", "Allow", "Allow"],
+    "Email permission": ["Withdrawn", "Granted", "Granted"],
+    "GDPR consent": ["denied", "granted", "granted"],
 }
 
 UNSUBSCRIBED_HEADERS = (
