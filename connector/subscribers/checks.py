@@ -332,6 +332,12 @@ IS_YES_BY_WORD: dict[str, bool] = {
 }  # fmt: skip
 """Words for yes and no, in lower case: words of eight languages and words of spreadsheets."""
 
+
+def mark_texts_other_than_answers(cells: pa.Array) -> pa.Array:
+    """Return whether each text is not a word for yes or no. A digit is not a word."""
+    return _mark_texts_not_in(pc.utf8_lower(cells), [word for word in IS_YES_BY_WORD if word.isalpha()])
+
+
 UNSUBSCRIBED_WORDS = (
     "unsubscribed", "never subscribed", "never_subscribed", "non-subscribed", "non_subscribed", "not subscribed",
     "not_subscribed", "opted out", "opted_out", "opted-out", "opt-out", "optout", "do not email", "abgemeldet",
@@ -350,6 +356,10 @@ INACTIVE_WORDS = (
 )  # fmt: skip
 """Words for other reasons why a person gets no email, in lower case."""
 
+CANCELLED_WORDS = ("cancelled", "canceled")
+"""Words for a person who has unsubscribed (Kit), in lower case. Without the word `active` in another cell, they may
+mean cancelled orders."""
+
 _ACTIVE_WORDS = (
     "subscribed", "confirmed", "opted in", "opted_in", "opted-in", "active", "aktiv", "actif", "activo", "attivo",
     "ativo", "actief", "aktywny", "angemeldet", "inscrit", "abonné", "suscrito", "iscritto", "inscrito",
@@ -360,7 +370,7 @@ _ACTIVE_WORDS = (
 IS_ACTIVE_BY_WORD: dict[str, bool] = {
     **IS_YES_BY_WORD,
     **dict.fromkeys(_ACTIVE_WORDS, True),
-    **dict.fromkeys((*UNSUBSCRIBED_WORDS, *INACTIVE_WORDS), False),
+    **dict.fromkeys((*UNSUBSCRIBED_WORDS, *INACTIVE_WORDS, *CANCELLED_WORDS), False),
 }
 """Words for active and inactive, in lower case."""
 

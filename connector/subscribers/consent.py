@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connector.subscribers.checks import (
+    CANCELLED_WORDS,
     INACTIVE_WORDS,
     IS_ACTIVE_BY_WORD,
     IS_YES_BY_WORD,
@@ -35,7 +36,7 @@ means an opt-out, or the name of a list, is not here."""
 
 # Headers as `normalise_header` writes them.
 _UNSUBSCRIBED_HEADER_PATTERN = re.compile(
-    "unsub|optout|^bounced|complained|spamcomplaint|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
+    "unsub|optout|^bounced|markedasspam|reportedspam|excludedfrom(all)?(campaign|mail|email|newsletter|marketing)|complained|spamcomplaint|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
     "|suppress|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
     "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
     "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist|kontaktsperre"
@@ -225,6 +226,8 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     if (is_subscribed_header or is_status_header) and (
         _contains_word(texts, INACTIVE_WORDS) or pc.any(pc.match_substring_regex(texts, _REFUSAL_TEXT_PATTERN)).as_py()
     ):
+        return True
+    if is_status_header and _contains_word(texts, CANCELLED_WORDS) and _contains_word(texts, ["active"]):
         return True
     if has_activity_column:
         return False

@@ -115,6 +115,12 @@ SPOILED_NUMBER_CHECK = _build_pattern_check(
     "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of a number: "
     "digits or zeros may be lost. Make the column a text column, and write the file again",
 )
+ANSWER_CHECK = _build_text_check(
+    "answer",
+    checks.mark_texts_other_than_answers,
+    "is an answer such as yes or no, so its column has no phone numbers: map another column to phone, or no column "
+    "(--map phone=; in a job, delete the field)",
+)
 ID_CHECK = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", checks.NEEDLESS_DECIMALS_MESSAGE)
 ZIP_CHECK = _build_text_check(
     "zip", checks.mark_sendable_zips, "cannot be sent: the service takes numbers only, without leading zeros"
@@ -226,7 +232,7 @@ def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pan
         case FieldContent.NAME:
             return [LIST_CHECK, PROGRAM_CODE_CHECK, CONVERTED_NAME_CHECK]
         case FieldContent.DIGITS:
-            return [LIST_CHECK, PROGRAM_CODE_CHECK, SPOILED_NUMBER_CHECK]
+            return [LIST_CHECK, PROGRAM_CODE_CHECK, SPOILED_NUMBER_CHECK, ANSWER_CHECK]
         case FieldContent.ID:
             # If client_user_id is the identity, the service may already have a subscriber with the id `1001.0`.
             # So this check does not refuse the id. The load refuses the row if the subscriber is new.

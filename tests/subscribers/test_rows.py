@@ -132,6 +132,7 @@ REFUSED_CELLS_BY_FAULT = {
     "first_name: control": "a\x00b | a\x1bb",
     "last_name: converted": "true | TRUE | false | 2026-05-02 | 2026-05-02T00:00:00",
     "client_user_id: id": "1001.0 | 42.00",
+    "phone: answer": "yes | No | TRUE | ja | x",
 }
 
 
