@@ -110,6 +110,10 @@ _NORMALISED_HEADERS_OF_IS_ACTIVE = frozenset({
     *(normalise_header(header) for header in ACTIVE_HEADERS),
     "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
 })  # fmt: skip
+# Headers of columns that show who is active if all cells are words for yes and no.
+_SWITCH_HEADERS = frozenset(
+    {"status", "userstatus", "contactstatus", "accountstatus", "subscriberstatus", "enabled", "isenabled"}
+)
 _STATE_HEADER_PATTERN = re.compile("^(email|list|user|contact|account|member|subscriber|subscription)?state$")
 _STATUS_HEADER_PATTERN = re.compile("status|statut|estado|stato$|stan$")
 # The status of an order or of a payment may be `pending` or `archived`, too. Searched in the words of a header.
@@ -119,7 +123,7 @@ _ORDER_HEADER_PATTERN = re.compile(
     r"|betaling|factuur|zamowien|platnos|faktur)"
 )
 _URL_OR_TOKEN_PATTERN = re.compile("url|link|token|hash|doubleoptin")  # for example unsubscribe_url
-_PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call")  # for example accepts_sms_marketing
+_PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call|mobile|textmessage")  # for example accepts_sms_marketing
 
 # The beginning of a cell such as `Opted out (by contact)` or `Unsubscribed by customer`.
 _REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
@@ -234,6 +238,9 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     if header in _NORMALISED_HEADERS_OF_IS_ACTIVE and _contains_word(
         texts, [word for word in IS_ACTIVE_BY_WORD if not IS_ACTIVE_BY_WORD[word]]
     ):
+        return True
+    no_words = [word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes]
+    if header in _SWITCH_HEADERS and _contains_only(texts, IS_YES_BY_WORD) and _contains_word(texts, no_words):
         return True
     if not is_subscribed_header:
         return False

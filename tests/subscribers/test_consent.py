@@ -107,6 +107,8 @@ CELLS_BY_CONSENT_HEADER = {
     "IsExcludedFromCampaigns": ["true", "false", "false"],
     "Marked as spam": ["2024-01-01", "", ""],
     "status  ": ["cancelled", "active", "active"],
+    " status": ["0", "1", "1"],
+    "enabled": ["false", "true", "true"],
     "Email status": ["Removed", "Active", "Active"],
     "CLEAN_TIME": ["2024-01-01 10:00:00", "", ""],
     "Do not allow Bulk Emails": ["Do Not Allow", "Allow", "Allow"],
@@ -235,6 +237,7 @@ OTHER_COLUMNS = [
     ("subscribed_at", ["2024-01-01", "2024-01-02"]), ("Financial Status", ["pending", "paid"]),
     ("Order Status", ["archived", "open"]), ("paymentStatus", ["pending", "paid"]),
     ("Bestellstatus", ["pending", "ok"]), ("deleted_at", ["", "NULL"]), ("is_blocked", ["0", "0"]),
+    ("status", ["1", "1"]), ("status", ["1", "2"]), ("Mobile opt-in", ["yes", "no"]),
     ("Inactive", ["no", ""]), ("Subscription", ["Premium", "Basic"]), ("Received email", ["yes", "no"]),
     ("Acceptance email sent", ["yes", "no"]), ("State", ["ON", "QC"]), ("Offer accepted", ["yes", "no"]),
 ]  # fmt: skip
