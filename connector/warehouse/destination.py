@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 from urllib.parse import unquote
 
 from connector.atomic_file import TargetKind, read_target_kind
+from connector.choices import format_choices
 from connector.errors import ConfigurationError
 from connector.fields import FIELD_NAMES
 from connector.stores import is_store_url, parse_store_url
@@ -47,11 +48,13 @@ class FormatTraits:
     - `modes`: the modes in which an export can write the format.
     - `suffix`: the suffix of the files, or "" if the destination is a table.
     - `is_compressed`: the format itself compresses its files, so gzip is not needed.
+    - `can_hold_receipts`: a run can write its receipts in the format.
     """
 
     modes: tuple[Mode, ...]
     suffix: str
     is_compressed: bool
+    can_hold_receipts: bool = True
 
 
 def find_format_traits(destination_format: Format) -> FormatTraits:
@@ -64,7 +67,7 @@ def find_format_traits(destination_format: Format) -> FormatTraits:
         case Format.JSON_LINES:
             return FormatTraits((Mode.REPLACE,), ".jsonl", is_compressed=False)
         case Format.EXCEL:
-            return FormatTraits((Mode.REPLACE,), ".xlsx", is_compressed=True)
+            return FormatTraits((Mode.REPLACE,), ".xlsx", is_compressed=True, can_hold_receipts=False)
         case Format.SQL:
             modes: tuple[Mode, ...] = (Mode.REPLACE, Mode.APPEND)
         case Format.DELTA:  # a Delta table itself keeps its earlier versions
@@ -285,10 +288,15 @@ def parse_receipts(text: str, *, table: str = RECEIPTS_TABLE, schema: str | None
             destination = Destination(_find_file_format(text, None), path, table, schema)
     except ConfigurationError as error:
         raise ConfigurationError(f"Receipts cannot be written. {error}") from None
-    if destination.is_standard_output or destination.format is Format.EXCEL:
+    if destination.is_standard_output or not find_format_traits(destination.format).can_hold_receipts:
+        suffixes = [
+            suffix
+            for suffix, file_format in _FORMAT_BY_SUFFIX.items()
+            if find_format_traits(file_format).can_hold_receipts
+        ]
         raise ConfigurationError(
-            f"Receipts cannot be written to {destination}. Name a table, or a folder ending in .parquet, .csv or "
-            ".jsonl."
+            f"Receipts cannot be written to {destination}. Name a table, or a folder ending in "
+            f"{format_choices(suffixes)}."
         )
     if not is_url and path.exists() and not path.is_dir():
         raise ConfigurationError(f"{path} is a file. Receipts need a folder, for a file of each run.")

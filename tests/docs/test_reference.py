@@ -4,10 +4,11 @@ reference."""
 import json
 import re
 import runpy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_type_hints
 
+import click
 import pytest
 
 from connector.jobs.mail_models import MessageFile
@@ -19,9 +20,13 @@ from connector.runs.row_files import DRIFT_COLUMNS
 from connector.sandbox import SandboxProcess
 from connector.states import State
 from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS, SCHEMA
+from connector.warehouse.destination import find_format_traits
 from connector.warehouse.receipts import RECEIPT_COLUMNS
 from connector.warehouse.statements import MODE_COLUMNS, RUN_COLUMNS
+from pipelines.cli.exports import export_command
+from pipelines.cli.options import receipts_option
 from pipelines.report.differences import DIFFERENCE_COLUMNS, DifferencesReport
+from tests.export.warehouses import FILE_FORMATS
 from tests.pipelines.conftest import Connector, write_csv
 from tests.pipelines.reconciled import create_in_service, erase_oldest
 
@@ -104,6 +109,23 @@ def test_each_column_of_a_table_or_file_has_a_type_and_a_meaning() -> None:
 
 def is_sentence(text: str) -> bool:
     return len(text) > 3 and text.endswith(".")
+
+
+def test_the_texts_about_exports_and_receipts_name_each_file_format() -> None:
+    page_text = (ROOT / "docs" / "how-to" / "export.md").read_text(encoding="utf-8")
+    receipts_text = find_help_text(receipts_option)
+    for traits in map(find_format_traits, FILE_FORMATS):
+        for text in (page_text, export_command.help or ""):
+            assert traits.suffix in text
+            assert (f"{traits.suffix}.gz" in text) is not traits.is_compressed
+        assert (traits.suffix in receipts_text) is traits.can_hold_receipts
+
+
+def find_help_text(option: Callable[[Callable[[], None]], Callable[[], None]]) -> str:
+    """Return the help text of an option of the command line."""
+    (parameter,) = click.command()(option(lambda: None)).params
+    assert isinstance(parameter, click.Option)
+    return parameter.help or ""
 
 
 def test_each_report_has_the_keys_of_the_reference(sandbox: SandboxProcess, tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """The writers of all destinations: a reader finds all rows of an export or no row of it."""
 
+import gzip
+import io
 import os
 import random
 import re
 import resource
 import stat
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -18,8 +21,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.warehouse.columns import SCHEMA
-from connector.warehouse.destination import Destination, Format, parse_destination
-from connector.warehouse.opening import open_writer
+from connector.warehouse.destination import Destination, Format, find_format_traits, parse_destination
+from connector.warehouse.opening import find_format, open_writer
 from connector.warehouse.runs import EXPORTED_AT, ExportRun, Writer
 from tests.export.people import (
     BARE_SUBSCRIBER,
@@ -94,6 +97,23 @@ def test_an_export_replaces_the_last_export(destination: Destination) -> None:
     assert read_sorted_table(destination).equals(written_table.sort_by("id"))
     export_tables(destination)
     assert read_exported_table(destination).equals(SCHEMA.empty_table())
+
+
+@pytest.mark.parametrize("destination", FILE_FORMATS, indirect=True)
+def test_the_properties_of_a_file_format_are_true(destination: Destination) -> None:
+    traits, file_format = find_format_traits(destination.format), find_format(destination)
+    repeated_table = pa.concat_tables([MIXED_TABLE] * 100).combine_chunks()
+    file_writer = file_format(export_file := io.BytesIO(), SCHEMA, destination.file_options)
+    file_writer.write(repeated_table)
+    file_writer.close(build_run(repeated_table.num_rows))
+    content = export_file.getvalue()
+    assert (len(gzip.compress(content)) > len(content) / 10) is traits.is_compressed
+
+    receipts_writer = file_format(io.BytesIO(), SCHEMA, destination.file_options)
+    receipts_writer.write(MIXED_TABLE)
+    with nullcontext() if traits.can_hold_receipts else pytest.raises(ValueError, match="needs a run"):
+        receipts_writer.close(None)
+    receipts_writer.discard()
 
 
 @pytest.mark.parametrize("destination", [*FILE_FORMATS, Format.SQLITE], indirect=True)

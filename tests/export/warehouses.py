@@ -23,7 +23,7 @@ MERGING_FORMATS = tuple(
     database_format for database_format in DATABASE_FORMATS if Mode.HISTORY in find_format_traits(database_format).modes
 )
 DATABASE_FILE_FORMATS = (Format.SQLITE, Format.DUCKDB)
-FILE_FORMATS = (Format.PARQUET, Format.CSV, Format.JSON_LINES, Format.EXCEL)
+FILE_FORMATS = tuple(file_format for file_format in Format if find_format_traits(file_format).suffix)
 
 _SCHEMA_NUMBERS = count()
 

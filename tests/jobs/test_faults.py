@@ -7,6 +7,8 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.jobs.arguments import build_import_job, format_option
 from connector.jobs.reader import load_job
+from connector.warehouse.destination import find_format_traits
+from tests.export.warehouses import FILE_FORMATS
 from tests.jobs.test_loading import CRM_JOB, CURSOR_JOB, EXPORT_JOB, FIELDS_JOB, SMALL_JOB, read_job
 
 
@@ -194,6 +196,9 @@ def test_no_repr_and_no_message_shows_a_password_of_the_file(tmp_path: Path) -> 
     )
 
 
+EXPORT_SUFFIXES = [find_format_traits(file_format).suffix for file_format in FILE_FORMATS]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "expected_text"),
     [
@@ -203,7 +208,7 @@ def test_no_repr_and_no_message_shows_a_password_of_the_file(tmp_path: Path) -> 
         ("large.yaml", b"#" * ((1 << 20) + 1), "too large for a job"),
         ("people.csv", b"email,name\na@example.com,Ann\n", "did you mean: connector import"),
         ("people", b"email,name\na@example.com,Ann\n", "must hold keys"),
-        ("book.xlsx", b"PK\x03\x04\x00\x00", "did you mean: connector import"),
+        *((f"people{suffix}", b"PK\x03\x04\x00\x00", "did you mean: connector import") for suffix in EXPORT_SUFFIXES),
         ("book", b"PK\x03\x04\x00\x00", "this is not YAML"),
     ],
 )

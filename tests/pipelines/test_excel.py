@@ -161,16 +161,6 @@ def test_a_value_that_no_cell_can_hold_leaves_the_old_workbook(connector: Connec
     assert connector.run("export", "people.xlsx", "--columns", "email").exit_code == 0
 
 
-def test_only_the_option_overwrite_replaces_a_workbook_of_another_program(exporter: Connector) -> None:
-    workbook = openpyxl.Workbook()
-    workbook.active.append(["id", "_invalid", "_run_id"])
-    workbook.save(exporter.folder / "people.xlsx")
-    workbook_before = (exporter.folder / "people.xlsx").read_bytes()
-    assert exporter.run("export", "people.xlsx").exit_code == 2
-    assert (exporter.folder / "people.xlsx").read_bytes() == workbook_before
-    assert exporter.run("export", "people.xlsx", "--overwrite").exit_code == 0
-
-
 def test_a_workbook_refuses_a_character_that_excel_cannot_hold() -> None:
     sheet = SheetFile(io.BytesIO(), ["email"])
     for text in ("a\x1bb", "a\uffffb"):

@@ -1,22 +1,44 @@
 """Filters of exports, and targets of exports and reports: new files, empty files and files of earlier runs."""
 
 import gzip
+import io
 import json
 import os
 from pathlib import Path
 
+import openpyxl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from connector.warehouse.destination import find_format_traits
 from tests.export.people import MIXED_TABLE
 from tests.export.readers import read_csv
+from tests.export.warehouses import FILE_FORMATS
 from tests.pipelines.conftest import Connector
+
+
+def build_foreign_workbook() -> bytes:
+    """Return a workbook that has columns of an export, as if another program had written the workbook."""
+    file, workbook = io.BytesIO(), openpyxl.Workbook()
+    workbook.active.append(["id", "_invalid", "_run_id"])
+    workbook.save(file)
+    return file.getvalue()
+
+
+def build_foreign_parquet() -> bytes:
+    """Return a Parquet file that has the run columns, as if another program had written the file."""
+    file = io.BytesIO()
+    pq.write_table(pa.Table.from_batches(MIXED_TABLE.to_batches()).drop_columns(["tags"]), file)
+    return file.getvalue()
+
 
 FOREIGN_CONTENT_BY_NAME = {
     "people.csv": b"email,name\nann@example.com,Ann\n",
     "people.csv.gz": gzip.compress(b"email,name\nann@example.com,Ann\n"),
     "people.jsonl": b'{"email": "ann@example.com"}\n',
+    "people.parquet": build_foreign_parquet(),
+    "people.xlsx": build_foreign_workbook(),
     "people.jsonl.gz": gzip.compress(b'{"email": "ann@example.com"}\n'),
     "damaged.csv.gz": b"\x1f\x8b, and no gzip",
     "text.parquet": b"PAR1, and no Parquet",
@@ -31,23 +53,20 @@ def filled_connector(connector: Connector) -> Connector:
     return connector
 
 
-def write_foreign_parquet(path: Path) -> bytes:
-    """Write a Parquet file that has the run columns, as if another program had written the file."""
-    pq.write_table(pa.Table.from_batches(MIXED_TABLE.to_batches()).drop_columns(["tags"]), path)
-    return path.read_bytes()
+FILE_SUFFIXES = [find_format_traits(file_format).suffix for file_format in FILE_FORMATS]
 
 
-@pytest.mark.parametrize("name", [*FOREIGN_CONTENT_BY_NAME, "people.parquet"])
+@pytest.mark.parametrize("name", sorted({*FOREIGN_CONTENT_BY_NAME, *(f"people{suffix}" for suffix in FILE_SUFFIXES)}))
 def test_only_the_option_overwrite_replaces_a_file_of_another_program(filled_connector: Connector, name: str) -> None:
     path = filled_connector.folder / name
-    path.write_bytes(FOREIGN_CONTENT_BY_NAME.get(name, b""))
-    content_before = FOREIGN_CONTENT_BY_NAME[name] if name in FOREIGN_CONTENT_BY_NAME else write_foreign_parquet(path)
+    content_before = FOREIGN_CONTENT_BY_NAME[name]
+    path.write_bytes(content_before)
     refused_result = filled_connector.run_json("export", name)
     assert (refused_result.exit_code, refused_result.report["status"]) == (2, "usage")
     assert "--overwrite" in refused_result.report["message"]
     assert path.read_bytes() == content_before
     assert "list" not in filled_connector.sandbox.stats()["requests"]
-    if name in ("people.csv", "text.parquet"):
+    if name in ("people.csv", "text.parquet", "people.xlsx"):
         assert filled_connector.run_json("export", name, "--overwrite").rows == {"read": 20, "written": 20}
         # An export wrote the file, so --overwrite is not needed.
         assert filled_connector.run_json("export", name).rows == {"read": 20, "written": 20}
