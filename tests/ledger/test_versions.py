@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
-from sqlalchemy import CheckConstraint, MetaData, NullPool, create_engine, event, inspect, make_url, text
+from sqlalchemy import CheckConstraint, MetaData, event, inspect, text
 from sqlalchemy.schema import ColumnCollectionConstraint
 
 from connector.errors import ConfigurationError
@@ -18,11 +17,16 @@ from connector.ledger.problems import find_problems
 from connector.ledger.schema import EMAILS_VERSION, SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
 from tests.ledger.places import check_opening_fails
+from tests.ledger.release_ledgers import (
+    RELEASES,
+    ROWS_BY_TABLE,
+    read_all_rows,
+    write_ledger_of_release,
+    write_rows_of_release,
+)
 from tests.ledger.transitions import IDENTITY, add_base, begin_run, bring_to_state, read_entry
 
 ENTRY_COUNT = 5_000
-SQL_FOLDER = Path(__file__).parent / "releases"
-RELEASES = sorted({path.name.partition("-")[0] for path in SQL_FOLDER.glob("*.sql")})
 
 
 def write_meta(url: str, name: str, value: str) -> None:
@@ -37,18 +41,6 @@ def test_a_ledger_of_another_version_is_refused_and_stays_unchanged(ledger_url: 
     for _ in range(2):
         check_opening_fails(open_ledger(ledger_url), ConfigurationError, rf"{name} {value or 'none'},.*use the version")
     check_opening_fails(open_planned_ledger(ledger_url, "account"), ConfigurationError, name)
-
-
-def write_ledger_of_release(url: str, release: str) -> None:
-    """Create the tables that this release of the connector wrote, without entries."""
-    database_url = make_url(url)
-    backend_name = database_url.get_backend_name()
-    if backend_name == "postgresql":
-        database_url = database_url.set(drivername="postgresql+psycopg")
-    with create_engine(database_url, poolclass=NullPool).begin() as connection:
-        for statement in (SQL_FOLDER / f"{release}-{backend_name}.sql").read_text().split(";\n"):
-            if statement:
-                connection.exec_driver_sql(statement)
 
 
 def list_columns(ledger: Ledger) -> set[tuple[str, str, bool]]:
@@ -78,6 +70,28 @@ def test_an_upgraded_ledger_of_a_release_has_every_state_and_column(ledger_url: 
             for column in table.columns
         }
         assert columns <= list_columns(ledger)
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_upgrade_of_a_ledger_keeps_all_rows(ledger_url: str, release: str) -> None:
+    write_ledger_of_release(ledger_url, release)
+    write_rows_of_release(ledger_url)
+    rows_before = read_all_rows(ledger_url)
+    assert len(rows_before["entry"]) == len(ROWS_BY_TABLE["entry"])
+    with open_ledger(ledger_url):
+        pass
+    rows_after = read_all_rows(ledger_url)
+    (version_row,) = (row for row in rows_before["meta"] if row["name"] == "schema_version")
+    version_row["value"] = str(SCHEMA_VERSION)
+    for table, rows in rows_before.items():
+        columns = rows[0] if rows else ()
+        assert [{name: row[name] for name in columns} for row in rows_after[table]] == rows, table
+
+
+def test_the_rows_of_a_release_have_a_value_in_each_column() -> None:
+    for table in metadata.tables.values():
+        columns_with_value = {name for row in ROWS_BY_TABLE[table.name] for name in row}
+        assert columns_with_value == set(table.columns.keys()), table.name
 
 
 def test_a_run_upgrades_a_ledger_of_version_0_2(ledger_url: str) -> None:
