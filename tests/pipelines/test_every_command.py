@@ -181,7 +181,7 @@ def test_a_missing_ledger_is_reported_and_not_created(connector_after_kill: Conn
     count_before = count_requests(connector_after_kill.sandbox)
     environ = {"CONNECTOR_LEDGER": f"sqlite:///{connector_after_kill.folder}/mistyped.db"}
     result = connector_after_kill.run_json(*COMMAND_BY_NAME[command].split(), environ=environ)
-    assert (result.exit_code, result.report["status"]) == (3, "aborted")
+    assert (result.exit_code, result.report["status"]) == (2, "usage")
     assert "no ledger" in result.stderr
     assert [*connector_after_kill.folder.glob("mistyped*"), *connector_after_kill.folder.glob("copied*")] == []
     assert count_requests(connector_after_kill.sandbox) == count_before

@@ -89,7 +89,7 @@ def test_options_of_the_output_may_precede_the_command(connector: Connector, arg
     assert connector.run("--report", "status", "-vv", "status").exit_code == 0
     assert (connector.folder / "status").read_text(encoding="utf-8").startswith("{")
     second_result = connector.run("--quiet", "ledger", "--json", "backup", "copy.db")
-    assert (second_result.exit_code, second_result.report["status"]) == (3, "aborted")
+    assert (second_result.exit_code, second_result.report["status"]) == (2, "usage")
     refused_result = connector.run("--json", "sync", "nowhere.yaml")
     assert (refused_result.is_refused, refused_result.report["status"]) == (True, "usage")
 
