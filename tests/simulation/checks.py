@@ -213,7 +213,7 @@ def check_that_the_last_run_finishes(facts: SimulationFacts) -> Iterator[str]:
     """Check that the last run, in which no fault is injected, finishes. Exceptions:
 
     - The list cannot be read whole, so no absence can be proved.
-    - Refusals are unclear, and the first three answers of this kind end the run.
+    - Refusals are unclear, and the first three answers of this kind, or a minute of such answers, end the run.
     - Creates are answered with another base or identity (architecture 4.9).
     - The list never shows created subscribers.
     - Each look-up takes longer than `load.fresh`.

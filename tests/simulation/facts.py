@@ -1,5 +1,6 @@
 """The facts about each person, from the truth log of the service and the times of every request."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from connector.load.lookups import UNCHECKED_SPELLINGS_MESSAGE
@@ -134,20 +135,26 @@ class SimulationFacts:
 
     @property
     def has_unclear_refusals(self) -> bool:
-        """Whether the service refuses rows with status 200 and without an error message."""
+        """Whether the service refuses rows without an error message, and with status 200 or with the status of a
+        temporary refusal."""
         settings = self.simulation.scenario.settings
-        has_no_message = settings.get("error_status") == 200 and settings.get("error_shape") in ("html", "empty")
-        return has_no_message and not all(map(self.is_acceptable, self.person_numbers))
+        if settings.get("error_shape") not in ("html", "empty") or all(map(self.is_acceptable, self.person_numbers)):
+            return False
+        temporary_statuses = [switches.get(name) for switches in self._list_switches() for name in _STATUS_SWITCHES]
+        return settings.get("error_status") in (200, *temporary_statuses)
 
     @property
     def has_temporary_refusals(self) -> bool:
         """Whether the service refuses all creates for a while in one of the runs."""
-        switches_of_runs = [
+        return any(name in switches for switches in self._list_switches() for name in _STATUS_SWITCHES)
+
+    def _list_switches(self) -> list[Mapping[str, object]]:
+        """Return the switches of the faults of each run."""
+        return [
             job_run.fault_period.switches
             for job_run in self.simulation.scenario.job_runs
             if job_run.fault_period is not None
         ]
-        return any(name in switches for switches in switches_of_runs for name in _STATUS_SWITCHES)
 
     def is_hidden_by_spelling(self, run_result: RunResult, person_number: int) -> bool:
         """Return whether look-ups of the run may have missed the person. The email of the person has several spellings,
