@@ -153,10 +153,11 @@ async def _cancel_task(task: asyncio.Future[Any], interval_s: float | None = _CA
 
 @contextmanager
 def stop_on_signals(clock: Clock) -> Iterator[Stop]:
-    """Yield a Stop with this clock. SIGINT and SIGTERM set the Stop.
+    """Yield a Stop with this clock. SIGINT and SIGTERM set the Stop. SIGHUP, the signal of a closed terminal, counts as
+    SIGTERM unless it is ignored, for example by `nohup`.
 
-    A second signal cancels the task that entered this context. If the task has not ended five seconds later, the
-    process is ended.
+    A second signal other than SIGHUP cancels the task that entered this context. If the task has not ended five seconds
+    later, the process is ended.
     """
     stop, task, loop = Stop(clock), asyncio.current_task(), asyncio.get_running_loop()
 
@@ -164,10 +165,14 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
 
     def handle_signal(signal_number: int, _frame: FrameType | None) -> None:
         received_signals.append(signal_number)
-        loop.call_soon_threadsafe(receive_signal, signal_number, len(received_signals))
+        # The kernel and the shell both send SIGHUP when a terminal closes, so SIGHUP never counts as a second signal.
+        signal_count = sum(received_signal != signal.SIGHUP for received_signal in received_signals)
+        loop.call_soon_threadsafe(receive_signal, signal_number, signal_count)
 
     def receive_signal(signal_number: int, signal_count: int) -> None:
-        if signal_count == 2:  # a third or later signal changes nothing
+        if signal_number == signal.SIGHUP:
+            signal_number = signal.SIGTERM
+        elif signal_count == 2:  # a third or later signal changes nothing
             loop.call_later(_KILL_AFTER_S, kill_process, signal_number)
             if task is not None and not stop.ignores_second_signal:
                 task.cancel()
@@ -180,9 +185,10 @@ def stop_on_signals(clock: Clock) -> Iterator[Stop]:
         os.write(2, f"{message}Run again to resolve the requests that got no answer\n".encode())
         os._exit(128 + signal_number)
 
-    previous_handlers = {
-        signal_number: signal.signal(signal_number, handle_signal) for signal_number in (signal.SIGINT, signal.SIGTERM)
-    }
+    signal_numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        signal_numbers.append(signal.SIGHUP)
+    previous_handlers = {signal_number: signal.signal(signal_number, handle_signal) for signal_number in signal_numbers}
     try:
         yield stop
     finally:

@@ -418,7 +418,7 @@ _EXIT_CODES = {
     "3": "Aborted: a guard stopped the run, or the service or a database failed for now, for example because a server "
     "refuses connections. Run the command again.",
     "4": "Another run holds the lock.",
-    "130, 143": "Stopped by SIGINT or SIGTERM. The answers to all open requests are recorded.",
+    "130, 143": "Stopped by SIGINT, SIGTERM or SIGHUP. The answers to all open requests are recorded.",
 }
 
 

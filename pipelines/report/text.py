@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from connector.progress import Progress
 from connector.texts import escape_to_one_line
@@ -41,6 +42,28 @@ _FILE_LABELS = {
 _SCOPE_LABELS = {"source": "Source", "destination": "Destination", "base": "Base", "account": "Account"}
 
 
+class _TerminalStream:
+    """The stream of a terminal. After the terminal was closed, for example by the end of an SSH session, the stream
+    discards all texts, so that the run can still end cleanly."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> None:
+        """Write a text, unless the terminal was closed."""
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        """Send written texts to the terminal, unless the terminal was closed."""
+        with suppress(OSError):
+            self._stream.flush()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return another attribute of the stream, such as its encoding."""
+        return getattr(self._stream, name)
+
+
 @contextmanager
 def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
     """Show progress while the context lasts. On a terminal, one line of stderr shows the progress and disappears at the
@@ -65,7 +88,7 @@ def show_progress(*, is_on_terminal: bool) -> Iterator[Progress]:
 
     from pipelines.report.console import PlainConsole
 
-    console = PlainConsole(stderr=True)
+    console = PlainConsole(file=cast("TextIO", _TerminalStream(sys.stderr)))
     spinner = Spinner("line" if console.options.ascii_only else "dots")
 
     def render() -> Spinner:

@@ -1,16 +1,19 @@
 """Runs that are killed or stopped in each phase, and the runs after them."""
 
+import json
 import os
+import pty
 import random
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import sqlalchemy as sa
 
 from tests.databases import open_postgres
-from tests.pipelines.conftest import ROOT, CommandResult, Connector, wait_for, wait_for_result
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, ROOT, CommandResult, Connector, wait_for, wait_for_result
 from tests.pipelines.forked import ForkedProcess
 from tests.pipelines.planned import count_requests
 
@@ -55,6 +58,43 @@ def test_a_run_stopped_by_a_signal_is_continued_by_the_next_run(connector: Conne
     assert stopped_result.rows == {"read": 300, "created": len(create_counts), "unsent": 300 - len(create_counts)}
     connector.sandbox.switch(latency_ms=0)
     connector.run_json(*arguments).expect_rows(read=300, created=300 - len(create_counts), exists=len(create_counts))
+
+
+def test_a_run_whose_terminal_is_closed_stops_cleanly(connector: Connector, tmp_path: Path) -> None:
+    """Both the kernel and the shell send SIGHUP. The report file is written, although the terminal cannot be used."""
+    controller, terminal = pty.openpty()
+    connector.sandbox.switch(latency_ms=50)
+    path, report_path = connector.write_addresses(300), tmp_path / "run.json"
+    arguments = ("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4", "--yes", "--report", report_path)
+    with connector.start(*arguments, terminal=os.ttyname(terminal)) as process:
+        connector.wait_for_subscribers(20)
+        for descriptor in (terminal, controller):
+            os.close(descriptor)
+        for _ in range(2):
+            process.send_signal(signal.SIGHUP)
+            time.sleep(0.01)  # without this pause, the process would receive both signals as one signal
+        process.communicate(timeout=30)
+    report = json.loads(report_path.read_text(encoding="utf-8"))
+    assert (process.returncode, report["status"]) == (143, "stopped")
+    create_counts = connector.count_creates_by_email()
+    assert set(create_counts.values()) == {1}
+    assert report["rows"]["created"] == len(create_counts) < 300
+
+
+def test_a_run_that_ignores_the_end_of_its_terminal_continues(connector: Connector) -> None:
+    """`nohup` starts a command with SIGHUP ignored."""
+    connector.sandbox.switch(latency_ms=50)
+    path = connector.write_addresses(60)
+    previous_handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = connector.start_new_interpreter("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4")
+    finally:
+        signal.signal(signal.SIGHUP, previous_handler)
+    with process:
+        connector.wait_for_subscribers(5)
+        process.send_signal(signal.SIGHUP)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
 
 
 def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: Connector) -> None:
