@@ -205,7 +205,7 @@ class Ledger:
 
     def find_unfinished_entries(self, base: Base, state: State) -> list[UnfinishedEntry]:
         """Return all entries of the base in this state (UNKNOWN, HELD or REJECTED) that have a body, whichever run sent
-        them."""
+        them. Leave out entries that a person has dropped."""
         rows = self.connection.execute(_FIND_UNFINISHED_ENTRIES, {"base": base.key, "state": state, **self._range})
         return [
             UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *other_values) for identity, field, *other_values in rows
@@ -646,7 +646,7 @@ _FIND_UNFINISHED_ENTRIES = text(
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
     "is_holding, subscriber_id, run_key FROM entry JOIN run USING (run_key) "
     f"WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL "
-    "ORDER BY identity"
+    "AND (entry.status IS NULL OR entry.status <> 0) ORDER BY identity"
 )
 _FIND_REFUSALS = text(
     "SELECT identity, status, message, run_key FROM entry WHERE base_key = :base AND state = :state AND "

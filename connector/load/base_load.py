@@ -428,8 +428,9 @@ def _build_problem(row: LoadRow, entry: Entry) -> Problem:
             message = describe_held_row(entry.message)
             return Problem(row.source, Outcome.UNKNOWN, "", "held", message, None, entry.attempt_count)
         case State.REJECTED:
+            code = "rejected" if entry.status else "dropped"  # status 0: a person has dropped the entry
             message, status = entry.message or "", entry.status or None
-            return Problem(row.source, Outcome.REJECTED, "", "rejected", message, status, entry.attempt_count)
+            return Problem(row.source, Outcome.REJECTED, "", code, message, status, entry.attempt_count)
         case State.NONE | State.SENDING | State.UNKNOWN | State.CONFIRMED:
             raise ValueError(f"the row of an entry in the state {entry.state.name} is not a problem")
     assert_never(entry.state)

@@ -56,6 +56,8 @@ def explain_missing_subscriber(entry: Entry | None, *, is_id_listed: bool) -> st
     if entry is None or state is State.NONE:
         return "never sent"
     match state:
+        case State.REJECTED if not entry.status:  # a person has dropped the entry
+            return entry.message or "no message"
         case State.REJECTED:
             return f"the service rejected the create ({entry.status}): {entry.message or 'no message'}"
         case State.CONFIRMED if is_id_listed:

@@ -5,7 +5,7 @@ import pytest
 from connector.listing.evidence import MAX_REQUESTS
 from tests.pipelines.bases_by_row import write_job_with_bases
 from tests.pipelines.conftest import Connector
-from tests.pipelines.leftovers import record_lag_of_list
+from tests.pipelines.leftovers import produce_three_held_creates, record_lag_of_list, retry
 from tests.pipelines.planned import count_requests, write_job
 from tests.pipelines.reconciled import (
     NO_DIFFERENCES,
@@ -154,6 +154,20 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
     assert "(400): Subscriber.FirstName is required" in ledger_states["refused@x.org"][1]
     assert ledger_states["lost0@x.org"][0] == "unknown"
     assert "connector retry" in ledger_states["lost0@x.org"][1]
+
+
+def test_a_missing_row_whose_create_was_dropped_names_the_decision(connector: Connector) -> None:
+    write_job(connector)
+    connector.write_people("email,name", "there@x.org,Ann")
+    connector.sync()
+    path = connector.write_people("email,name", *(f"lost{index}@x.org,L" for index in range(3)))
+    produce_three_held_creates(connector, path)
+    retry(connector, "--held", "drop")
+    result = reconcile(connector)
+    assert result.report["missing_by_ledger"] == {"rejected": 3}
+    for line in read_lines(connector.folder):
+        if line["difference"] == "missing":
+            assert line["message"].startswith("dropped by connector retry --held drop")
 
 
 def test_a_row_that_is_invalid_or_a_duplicate_or_suppressed_counts_as_present(connector: Connector) -> None:

@@ -132,12 +132,16 @@ def test_a_list_that_cannot_be_read_ends_the_retry(connector: Connector) -> None
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def test_held_entries_are_rejected_with_the_option_held_drop(connector: Connector) -> None:
-    sandbox, path = connector.sandbox, connector.write_addresses(3)
+def test_a_dropped_create_is_sent_only_after_a_change_of_its_row(connector: Connector) -> None:
+    path = connector.write_addresses(3)
     produce_three_held_creates(connector, path)
-    retry(connector, "--held", "drop").expect(1, read=3, rejected=3)
-    assert (sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.REJECTED] * 3)
-    assert connector.import_file(path).rows == {"read": 3, "rejected": 3}
+    retry(connector, "--held", "drop", "--rejected").expect(1, read=3, rejected=3)
+    for _ in range(2):
+        assert retry(connector, "--rejected").rows == {}
+        result = connector.import_file(path).expect(1, read=3, rejected=3)
+        assert [row["_code"] for row in read_rejects(result)] == ["dropped"] * 3
+        assert "--rejected" not in result.stderr  # the command does not send dropped creates
+    assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [])
     path.write_text(path.read_text(encoding="utf-8").replace("Ann 1,", "Ann B,"), encoding="utf-8")
     assert connector.import_file(path).rows == {"read": 3, "created": 1, "rejected": 2}
 
