@@ -51,7 +51,7 @@ from connector.texts import agree, count
 from connector.warehouse.columns import add_run_columns, narrow_table, select_columns
 from connector.warehouse.destination import DEFAULT_MAX_SHRINK, Destination
 from connector.warehouse.opening import open_writer
-from connector.warehouse.runs import INVALID, CommitUnknown, ExportRun, ExportStart, Mode, Writer
+from connector.warehouse.runs import INVALID, CommitUnknown, ExportRun, ExportStart, WriteMode, Writer
 
 if TYPE_CHECKING:
     from connector.ledger.entries import ConfirmedEntry, Ledger
@@ -130,7 +130,7 @@ def _explain_incomplete_list(
     if certificate.is_complete:
         return ""
     if is_incomplete_allowed:
-        if not has_target or destination.mode is not Mode.REPLACE:
+        if not has_target or destination.mode is not WriteMode.REPLACE:
             return ""
         return (
             f"The list is incomplete ({certificate.reason}), and an incomplete export replaces nothing: {destination} "

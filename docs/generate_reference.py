@@ -36,7 +36,7 @@ from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS, SCHEMA
 from connector.warehouse.database import ColumnKind
 from connector.warehouse.duckdb import DuckdbDatabase
 from connector.warehouse.receipts import RECEIPT_COLUMNS
-from connector.warehouse.runs import RUNS_TABLE, Mode
+from connector.warehouse.runs import RUNS_TABLE, WriteMode
 from connector.warehouse.servers import MysqlDatabase, PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.statements import MODE_COLUMNS, RUN_COLUMNS, Column, read_kinds
@@ -190,7 +190,7 @@ def _describe_tables() -> Iterator[str]:
             for name, kind in kind_by_run_column.items()
         ],
     )
-    for mode in (Mode.UPSERT, Mode.HISTORY):
+    for mode in (WriteMode.UPSERT, WriteMode.HISTORY):
         yield f"## Further columns with `--mode {mode}`\n"
         yield _describe_columns(column_titles, MODE_COLUMNS[mode], format_row)
     yield f"## {RUNS_TABLE}\n"

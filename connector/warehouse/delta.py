@@ -34,9 +34,9 @@ from connector.warehouse.runs import (
     ExportRun,
     ExportStart,
     FinishedRun,
-    Mode,
     RowChanges,
     TargetState,
+    WriteMode,
     check_filters,
     check_target,
     find_last_row_count,
@@ -61,7 +61,7 @@ class DeltaWriter:
         self,
         location: str,
         schema: pa.Schema,
-        mode: Mode,
+        mode: WriteMode,
         partition_by: tuple[str, ...],
         *,
         overwrite: bool,
@@ -70,7 +70,7 @@ class DeltaWriter:
         self._location, self._mode, self._partition_by = location, mode, partition_by
         self._overwrite, self._is_group_readable = overwrite, is_group_readable
         self._staged_schema = pa.schema([field for field in schema if field.name not in COLUMNS_OF_RUN])
-        deleted_at_fields = [pa.field(DELETED_AT, schema.field(EXPORTED_AT).type)] if mode is Mode.UPSERT else []
+        deleted_at_fields = [pa.field(DELETED_AT, schema.field(EXPORTED_AT).type)] if mode is WriteMode.UPSERT else []
         self._schema = pa.schema([*schema, *deleted_at_fields])
         self._staging_file: StagingFile | None = None
         self._target_state = TargetState()
@@ -156,13 +156,13 @@ class DeltaWriter:
         commit_properties = CommitProperties(
             custom_metadata={_COMMIT_KEY: json.dumps(self._describe_run(run), default=str)}
         )
-        if table is not None and self._mode is Mode.UPSERT:
+        if table is not None and self._mode is WriteMode.UPSERT:
             changes = self._merge_rows(table, row_reader, run, commit_properties)
         else:
             write_deltalake(
                 table or self._location,
                 row_reader,
-                mode="append" if self._mode is Mode.APPEND and table is not None else "overwrite",
+                mode="append" if self._mode is WriteMode.APPEND and table is not None else "overwrite",
                 partition_by=list(self._partition_by) or None,
                 description=_DESCRIPTION_PREFIX + self._mode,
                 commit_properties=commit_properties,

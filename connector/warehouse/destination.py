@@ -15,7 +15,7 @@ from connector.errors import ConfigurationError
 from connector.fields import FIELD_NAMES
 from connector.stores import is_store_url, parse_store_url
 from connector.texts import is_unicode
-from connector.warehouse.runs import Mode
+from connector.warehouse.runs import WriteMode
 
 if TYPE_CHECKING:
     from connector.databases import DatabaseUrl
@@ -51,7 +51,7 @@ class FormatTraits:
     - `can_hold_receipts`: a run can write its receipts in the format.
     """
 
-    modes: tuple[Mode, ...]
+    modes: tuple[WriteMode, ...]
     suffix: str
     is_compressed: bool
     can_hold_receipts: bool = True
@@ -61,19 +61,19 @@ def find_format_traits(destination_format: Format) -> FormatTraits:
     """Return the properties of a format."""
     match destination_format:
         case Format.PARQUET:
-            return FormatTraits((Mode.REPLACE,), ".parquet", is_compressed=True)
+            return FormatTraits((WriteMode.REPLACE,), ".parquet", is_compressed=True)
         case Format.CSV:
-            return FormatTraits((Mode.REPLACE,), ".csv", is_compressed=False)
+            return FormatTraits((WriteMode.REPLACE,), ".csv", is_compressed=False)
         case Format.JSON_LINES:
-            return FormatTraits((Mode.REPLACE,), ".jsonl", is_compressed=False)
+            return FormatTraits((WriteMode.REPLACE,), ".jsonl", is_compressed=False)
         case Format.EXCEL:
-            return FormatTraits((Mode.REPLACE,), ".xlsx", is_compressed=True, can_hold_receipts=False)
+            return FormatTraits((WriteMode.REPLACE,), ".xlsx", is_compressed=True, can_hold_receipts=False)
         case Format.SQL:
-            modes: tuple[Mode, ...] = (Mode.REPLACE, Mode.APPEND)
+            modes: tuple[WriteMode, ...] = (WriteMode.REPLACE, WriteMode.APPEND)
         case Format.DELTA:  # a Delta table itself keeps its earlier versions
-            modes = (Mode.REPLACE, Mode.APPEND, Mode.UPSERT)
+            modes = (WriteMode.REPLACE, WriteMode.APPEND, WriteMode.UPSERT)
         case Format.SQLITE | Format.DUCKDB | Format.POSTGRESQL | Format.MYSQL:
-            modes = tuple(Mode)
+            modes = tuple(WriteMode)
         case _:
             assert_never(destination_format)
     return FormatTraits(modes, "", is_compressed=False)
@@ -146,7 +146,7 @@ class Destination:
     path: Path
     table: str = "subscribers"
     schema: str | None = None
-    mode: Mode = Mode.REPLACE
+    mode: WriteMode = WriteMode.REPLACE
     url: "DatabaseUrl | None" = field(default=None, repr=False)
     columns: tuple[str, ...] | None = None
     overwrite: bool = False
@@ -243,7 +243,7 @@ def parse_destination(
         has_guarded_formulas=guard_formulas,
     )
     destination = Destination(
-        destination_format, path, table, schema, Mode(mode), url, check_columns(columns), overwrite,
+        destination_format, path, table, schema, WriteMode(mode), url, check_columns(columns), overwrite,
         group_readable, object_url, file_options, run_columns, check_partition(partition_by),
     )  # fmt: skip
     if url is None and object_url is None and str(path).startswith("~/"):
@@ -421,14 +421,14 @@ def _check_names(destination_format: Format, table: str, schema: str | None) -> 
 def _refuse_useless_options(destination: Destination, file_format: str | None, *, has_delimiter: bool) -> None:
     is_table, is_csv = destination.is_database, destination.format is Format.CSV
     is_delta, is_standard_output = destination.format is Format.DELTA, destination.is_standard_output
-    has_permissions = destination.object_url is None and not is_standard_output and (is_delta or not is_table)
+    has_file_permissions = destination.object_url is None and not is_standard_output and (is_delta or not is_table)
     refusal_by_key = {
         "guard_formulas": destination.file_options.has_guarded_formulas and not is_csv,
         "csv_dialect": destination.file_options.is_for_excel and not is_csv,
         "delimiter": has_delimiter and not is_csv,
         "run_columns": is_table and not destination.has_run_columns,
         "format": is_table and file_format is not None,
-        "group_readable": destination.is_group_readable and not has_permissions,
+        "group_readable": destination.is_group_readable and not has_file_permissions,
         "overwrite": destination.overwrite and is_standard_output,
         "partition_by": bool(destination.partition_by) and not is_delta,
         "table": is_delta and destination.table != "subscribers",

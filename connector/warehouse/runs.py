@@ -117,8 +117,8 @@ class Writer(Protocol):
         """Delete the staged rows and temporary files. May be called after `publish`, and more than once."""
 
 
-class Mode(StrEnum):
-    """The mode of a table, which decides which rows the table has.
+class WriteMode(StrEnum):
+    """How an export writes a table. The mode decides which rows the table has.
 
     - `replace`: only the rows of the last list.
     - `upsert`: one row for each subscriber, with `deleted_at` if the subscriber has left the list.
@@ -133,7 +133,7 @@ class Mode(StrEnum):
     @property
     def merges_by_id(self) -> bool:
         """Whether the rows of the list are merged into the table by their id."""
-        return self in (Mode.UPSERT, Mode.HISTORY)
+        return self in (WriteMode.UPSERT, WriteMode.HISTORY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +165,7 @@ class TargetState:
 
 
 def check_target(
-    target_state: TargetState, table: str, columns: Sequence[str], mode: Mode, target_name: str, *, overwrite: bool
+    target_state: TargetState, table: str, columns: Sequence[str], mode: WriteMode, target_name: str, *, overwrite: bool
 ) -> None:
     """Raise ConfigurationError if an export must not write to the table. `target_name` is the name of the table for
     messages. The reasons:
@@ -218,7 +218,7 @@ def check_target(
         )
 
 
-def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[str]) -> None:
+def check_filters(filters: Mapping[str, object], mode: WriteMode, columns: Sequence[str]) -> None:
     """Raise ConfigurationError if the export lacks a column of its filters and the mode needs the column to find
     subscribers who have left the list."""
     missing_column_names = [name for name in filters if name not in columns]
@@ -230,16 +230,16 @@ def check_filters(filters: Mapping[str, object], mode: Mode, columns: Sequence[s
 
 
 def refuse_if_superseded(
-    target_state: TargetState, own_run_number: int, run: ExportRun, mode: Mode, target_name: str
+    target_state: TargetState, own_run_number: int, run: ExportRun, mode: WriteMode, target_name: str
 ) -> None:
     """Raise RunAborted if this run must not overwrite what another export has written since this run began. An append
     never overwrites."""
-    if mode is Mode.REPLACE and not run.certificate.is_complete and target_state.has_rows:
+    if mode is WriteMode.REPLACE and not run.certificate.is_complete and target_state.has_rows:
         raise RunAborted(
             f"{target_name} has got rows while this export read the list. An incomplete export replaces no rows, so "
             f"{target_name} is unchanged."
         )
-    if mode is Mode.APPEND:
+    if mode is WriteMode.APPEND:
         return
     newer_run_numbers = [
         finished_run.number
@@ -253,9 +253,9 @@ def refuse_if_superseded(
         )
 
 
-def _may_share_subscribers(mode: Mode, filters_json: str, own_filters: Mapping[str, object]) -> bool:
+def _may_share_subscribers(mode: WriteMode, filters_json: str, own_filters: Mapping[str, object]) -> bool:
     """Return whether one subscriber can be in both exports. The base and the id of a subscriber never change."""
-    if mode is Mode.REPLACE:
+    if mode is WriteMode.REPLACE:
         return True
     other_filters = json.loads(filters_json)
     return not any(
@@ -275,7 +275,9 @@ def format_filters(filters: Mapping[str, Any]) -> str:
     return json.dumps(dict(filters), sort_keys=True, ensure_ascii=False)
 
 
-def build_start_values(table_name: str, run_number: int, export_start: ExportStart, mode: Mode) -> dict[str, object]:
+def build_start_values(
+    table_name: str, run_number: int, export_start: ExportStart, mode: WriteMode
+) -> dict[str, object]:
     """Return the values of a row of `_connector_runs` when its run begins. Times are aware."""
     return {
         "table_name": table_name,

@@ -25,7 +25,7 @@ from connector.warehouse.runs import (
     VALID_FROM,
     VALID_TO,
     ExportRun,
-    Mode,
+    WriteMode,
 )
 
 _STAGE_NAME, _CHANGED_ROWS_NAME = "_connector_stage", "_connector_changed"
@@ -33,11 +33,11 @@ _STAGE_NAME, _CHANGED_ROWS_NAME = "_connector_stage", "_connector_changed"
 _NO_ROW_CONDITION_SQL = "1 = 0"
 
 
-_PRIMARY_KEY_BY_MODE: Mapping[Mode, tuple[str, ...]] = {
-    Mode.REPLACE: (ID,),
-    Mode.UPSERT: (ID,),
-    Mode.APPEND: (RUN_ID, ID),
-    Mode.HISTORY: (ID, VALID_FROM),
+_PRIMARY_KEY_BY_MODE: Mapping[WriteMode, tuple[str, ...]] = {
+    WriteMode.REPLACE: (ID,),
+    WriteMode.UPSERT: (ID,),
+    WriteMode.APPEND: (RUN_ID, ID),
+    WriteMode.HISTORY: (ID, VALID_FROM),
 }
 """The columns of a table's primary key, by the mode of the table."""
 
@@ -49,16 +49,16 @@ class Column(NamedTuple):
     description: str
 
 
-MODE_COLUMNS: Mapping[Mode, Mapping[str, Column]] = {
-    Mode.REPLACE: {},
-    Mode.APPEND: {},
-    Mode.UPSERT: {
+MODE_COLUMNS: Mapping[WriteMode, Mapping[str, Column]] = {
+    WriteMode.REPLACE: {},
+    WriteMode.APPEND: {},
+    WriteMode.UPSERT: {
         DELETED_AT: Column(
             ColumnKind.TIME,
             "Time of the export that no longer found the subscriber on the list. NULL while the subscriber is listed.",
         ),
     },
-    Mode.HISTORY: {
+    WriteMode.HISTORY: {
         VALID_FROM: Column(ColumnKind.TIME, "Time of the export that first read this version of the subscriber."),
         VALID_TO: Column(
             ColumnKind.TIME,
@@ -132,7 +132,7 @@ MergeStep = tuple[Literal["inserted", "updated", "closed"] | None, Statement]
 class TableStatements:
     """The statements of exports to the table `name` in one mode. `schema` has the columns of an export."""
 
-    def __init__(self, dialect: Dialect, name: TableName, schema: pa.Schema, mode: Mode) -> None:
+    def __init__(self, dialect: Dialect, name: TableName, schema: pa.Schema, mode: WriteMode) -> None:
         self._dialect, self._name, self._mode = dialect, name, mode
         self._kind_by_column = kind_by_column = read_kinds(schema)
         self.columns = [*kind_by_column, *MODE_COLUMNS[mode]]
@@ -146,7 +146,7 @@ class TableStatements:
     @property
     def deletes_rows(self) -> bool:
         """Whether `publish` deletes rows of the table, either to replace or to update them."""
-        return self._mode is Mode.REPLACE or (self._mode is Mode.UPSERT and self._dialect.is_columnar)
+        return self._mode is WriteMode.REPLACE or (self._mode is WriteMode.UPSERT and self._dialect.is_columnar)
 
     def build_schema_creation(self, schema: str) -> Statement:
         """Return the statement that creates the schema."""
@@ -262,9 +262,12 @@ class TableStatements:
     def build_rehearsal_statements(self) -> list[Statement]:
         """Return each kind of statement that `publish` needs, but without rows. Executing these statements before the
         list is read shows missing rights, missing columns and wrong types."""
-        target, changed_column = self.target, {Mode.UPSERT: DELETED_AT, Mode.HISTORY: VALID_TO}.get(self._mode)
+        target, changed_column = (
+            self.target,
+            {WriteMode.UPSERT: DELETED_AT, WriteMode.HISTORY: VALID_TO}.get(self._mode),
+        )
         names_sql, sample_sql = self._dialect.format_names(list(self._kind_by_column)), self._format_sample_sql()
-        if self._mode is Mode.HISTORY:  # VALID_FROM is a column of the primary key
+        if self._mode is WriteMode.HISTORY:  # VALID_FROM is a column of the primary key
             names_sql, sample_sql = (
                 f"{self._dialect.quote(VALID_FROM)}, {names_sql}",
                 f"CURRENT_TIMESTAMP, {sample_sql}",
@@ -273,7 +276,7 @@ class TableStatements:
         statement_texts = [insert_sql]
         if changed_column is not None:
             statement_texts.append(self._format_update_without_change(target, changed_column, _NO_ROW_CONDITION_SQL))
-        elif self._mode is Mode.REPLACE:
+        elif self._mode is WriteMode.REPLACE:
             statement_texts.insert(0, f"DELETE FROM {target} WHERE {_NO_ROW_CONDITION_SQL}")
         statement_texts.append(self._format_update_without_change(self.runs, "job", _NO_ROW_CONDITION_SQL))
         return [Statement(statement_text) for statement_text in statement_texts]
@@ -298,7 +301,7 @@ class TableStatements:
         database. A subscriber has left the list if the stage lacks the row, the run proves absence, and the row
         matches the run's filters."""
         merge = _Merge(self._dialect, self.target, self.stage_table, self._kind_by_column, run, exported_at)
-        return merge.build_upsert_steps() if self._mode is Mode.UPSERT else merge.build_history_steps()
+        return merge.build_upsert_steps() if self._mode is WriteMode.UPSERT else merge.build_history_steps()
 
 
 class _Merge:

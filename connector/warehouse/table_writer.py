@@ -26,9 +26,9 @@ from connector.warehouse.runs import (
     ExportRun,
     ExportStart,
     FinishedRun,
-    Mode,
     RowChanges,
     TargetState,
+    WriteMode,
     build_end_values,
     build_start_values,
     check_filters,
@@ -55,7 +55,7 @@ class TableWriter:
         self,
         name: TableName,
         schema: pa.Schema,
-        mode: Mode,
+        mode: WriteMode,
         database: Database,
         *,
         overwrite: bool = False,
@@ -266,7 +266,9 @@ class TableWriter:
         database, statements = self._database, self._statements
         exported_at = database.convert_time(run.exported_at)
         if not self._mode.merges_by_id:
-            closed_row_count = database.run(statements.build_delete_of_all_rows()) if self._mode is Mode.REPLACE else 0
+            closed_row_count = (
+                database.run(statements.build_delete_of_all_rows()) if self._mode is WriteMode.REPLACE else 0
+            )
             shared_values = {RUN_ID: run.run_id, EXPORTED_AT: exported_at}
             return RowChanges(database.load(statements.target, rows, shared_values), 0, closed_row_count)
         database.run(statements.build_stage_creation())

@@ -22,7 +22,7 @@ from connector.warehouse.database import Database, ExportInterrupted, StagedRows
 from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.duckdb import DuckdbDatabase
 from connector.warehouse.opening import open_writer
-from connector.warehouse.runs import ExportStart, Mode, Writer
+from connector.warehouse.runs import ExportStart, WriteMode, Writer
 from connector.warehouse.servers import PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.table_writer import TableWriter
@@ -160,7 +160,9 @@ def test_a_locked_database_file_is_refused_and_written_later(
 ) -> None:
     table = parse_destination(f"{'sqlite' if database_class is SqliteDatabase else 'duckdb'}:///{tmp_path}/w.db")
     publish_people(table, [build_person(1)], 1)
-    writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database_class(table.path, max_lock_wait_s=0))
+    writer = TableWriter(
+        TableName("subscribers"), SCHEMA, WriteMode.REPLACE, database_class(table.path, max_lock_wait_s=0)
+    )
     with lock_file(table.path), pytest.raises(RunAborted, match=r"cannot be written now.*Run again"):
         writer.prepare(ExportStart("run-2", "nightly", {}, build_day_time(2)))
     writer.discard()

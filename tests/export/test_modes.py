@@ -17,7 +17,7 @@ from connector.paging.certificate import CertificateVerdict
 from connector.warehouse.columns import narrow_table, select_columns
 from connector.warehouse.destination import Destination, Format
 from connector.warehouse.opening import open_writer
-from connector.warehouse.runs import ExportStart, Mode, RowChanges
+from connector.warehouse.runs import ExportStart, RowChanges, WriteMode
 from tests.export.people import EXPORT_TIME, build_run, build_table
 from tests.export.warehouses import DATABASE_FORMATS, MERGING_FORMATS, parametrize_table, run_sql
 
@@ -190,7 +190,7 @@ def test_the_smallest_change_of_a_value_makes_a_new_version(table: Destination) 
 def test_an_incomplete_export_marks_no_subscriber_as_deleted(table: Destination) -> None:
     publish_people(table, [build_person(1), build_person(2)], 1)
     publish_people(table, [build_person(2, "Bo")], 2, verdict=CertificateVerdict.INCOMPLETE)
-    deletion_column = "deleted_at" if table.mode is Mode.UPSERT else "valid_to"
+    deletion_column = "deleted_at" if table.mode is WriteMode.UPSERT else "valid_to"
     assert (1, "Ann", 1, None) in read_rows(table, deletion_column)
     assert (2, "Bo", 2, None) in read_rows(table, deletion_column)
 
@@ -215,11 +215,11 @@ def test_a_filtered_export_marks_deleted_rows_within_its_filter_only(table: Dest
         build_person_of_base(7, 4, FirstName="Zoe", Gender=None),
     ]
     for index, (filters, deleted_person) in enumerate(FILTERS_AND_PEOPLE):
-        mode = Mode.UPSERT if index % 2 else Mode.HISTORY
+        mode = WriteMode.UPSERT if index % 2 else WriteMode.HISTORY
         target = replace(table, table=f"filtered_{index}", mode=mode)
         publish_people(target, [deleted_person, *other_people[: 2 if filters == {"base_id": 7} else 3]], 1)
         publish_people(target, [{**deleted_person, "Id": 5}], 2, filters=filters)
-        is_deleted_sql = "deleted_at is not null" if mode is Mode.UPSERT else "not is_current"
+        is_deleted_sql = "deleted_at is not null" if mode is WriteMode.UPSERT else "not is_current"
         assert run_sql(target, f"select id from {{}}{target.table} where {is_deleted_sql}") == [(1,)], filters
 
 
@@ -238,18 +238,18 @@ def test_each_run_has_a_row_in_the_table_of_runs(table: Destination) -> None:
 @parametrize_table([Format.SQLITE, Format.POSTGRESQL])
 def test_an_export_in_another_mode_is_refused(table: Destination) -> None:
     publish_people(table, [build_person(1)], 1)
-    for other_mode in (Mode.HISTORY, Mode.UPSERT, Mode.APPEND):
-        if table.format in MERGING_FORMATS or other_mode is Mode.APPEND:
+    for other_mode in (WriteMode.HISTORY, WriteMode.UPSERT, WriteMode.APPEND):
+        if table.format in MERGING_FORMATS or other_mode is WriteMode.APPEND:
             with pytest.raises(ConfigurationError, match=f"is kept in the mode replace, not {other_mode}"):
                 publish_people(replace(table, mode=other_mode), [build_person(1)], 2)
     assert read_rows(table) == [(1, "Ann", 1)]
 
 
 DUPLICATE_ROW_SQL_BY_MODE = {
-    Mode.REPLACE: "insert into {}subscribers (id) values (1)",
-    Mode.UPSERT: "insert into {}subscribers (id) values (1)",
-    Mode.APPEND: "insert into {}subscribers (_run_id, id) values ('run-1', 1)",
-    Mode.HISTORY: "insert into {}subscribers (id, valid_from) select id, valid_from from {}subscribers",
+    WriteMode.REPLACE: "insert into {}subscribers (id) values (1)",
+    WriteMode.UPSERT: "insert into {}subscribers (id) values (1)",
+    WriteMode.APPEND: "insert into {}subscribers (_run_id, id) values ('run-1', 1)",
+    WriteMode.HISTORY: "insert into {}subscribers (id, valid_from) select id, valid_from from {}subscribers",
 }
 
 

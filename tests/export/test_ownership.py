@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from connector.errors import ConfigurationError, RunAborted
 from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.opening import open_writer
-from connector.warehouse.runs import Mode
+from connector.warehouse.runs import WriteMode
 from tests.databases import Database
 from tests.export.people import build_run, build_start
 from tests.export.test_modes import build_person, publish_people, read_rows
@@ -222,8 +222,8 @@ def schema_on_server(request: pytest.FixtureRequest) -> Iterator[tuple[Database,
     database.run(f"drop schema {schema_name}" + (" cascade" if request.param == "postgresql" else ""))
 
 
-@pytest.mark.parametrize("mode", [Mode.REPLACE, Mode.HISTORY])
-def test_the_documented_permissions_are_enough(schema_on_server: tuple[Database, str], mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [WriteMode.REPLACE, WriteMode.HISTORY])
+def test_the_documented_permissions_are_enough(schema_on_server: tuple[Database, str], mode: WriteMode) -> None:
     database, schema_name = schema_on_server
     grants = [
         *DOCUMENTED_PERMISSIONS_BY_DATABASE[database.kind],

@@ -17,7 +17,7 @@ from connector.paging.certificate import TotalCountCheck
 from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
 from connector.warehouse.database import Interruption, StagedRows, Statement, TableName
 from connector.warehouse.destination import parse_destination
-from connector.warehouse.runs import CommitUnknown, Mode
+from connector.warehouse.runs import CommitUnknown, WriteMode
 from connector.warehouse.servers import PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.statements import TableStatements
@@ -54,7 +54,7 @@ class CommitLosingDatabase(SqliteDatabase):
 def publish_with_lost_commit(path: Path, *, is_committed: bool, is_reachable: bool = True) -> None:
     database = CommitLosingDatabase(path)
     database.is_committed, database.is_reachable = is_committed, is_reachable
-    writer = TableWriter(TableName("subscribers"), SCHEMA, Mode.REPLACE, database)
+    writer = TableWriter(TableName("subscribers"), SCHEMA, WriteMode.REPLACE, database)
     run = build_run(1, run_id="run-2", exported_at=build_day_time(2))
     try:
         writer.prepare(build_start(run))
@@ -96,7 +96,7 @@ def test_a_transaction_in_postgresql_sees_rows_that_were_committed_after_its_sta
 def test_the_error_of_a_connection_that_is_lost_during_a_copy_shows_the_loss(postgres: Database) -> None:
     """The rollback that follows fails, too. The error does not show this failure."""
     database = PostgresDatabase(parse_url(postgres.url))
-    statements = TableStatements(database.dialect, TableName("subscribers"), SCHEMA, Mode.UPSERT)
+    statements = TableStatements(database.dialect, TableName("subscribers"), SCHEMA, WriteMode.UPSERT)
 
     def lose_connection_during_copy() -> None:
         ((pid,),) = database.fetch(Statement("select pg_backend_pid()"), 1)

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from connector.databases import build_engine
 from connector.warehouse.destination import Destination, Format, find_format_traits, parse_destination
-from connector.warehouse.runs import Mode
+from connector.warehouse.runs import WriteMode
 from tests.databases import Database
 from tests.export.readers import build_target
 from tests.stores import Bucket, set_environ
@@ -20,7 +20,9 @@ from tests.stores import Bucket, set_environ
 SERVER_FORMATS = (Format.POSTGRESQL, Format.MYSQL, Format.SQL)
 DATABASE_FORMATS = (Format.SQLITE, Format.DUCKDB, *SERVER_FORMATS)
 MERGING_FORMATS = tuple(
-    database_format for database_format in DATABASE_FORMATS if Mode.HISTORY in find_format_traits(database_format).modes
+    database_format
+    for database_format in DATABASE_FORMATS
+    if WriteMode.HISTORY in find_format_traits(database_format).modes
 )
 DATABASE_FILE_FORMATS = (Format.SQLITE, Format.DUCKDB)
 FILE_FORMATS = tuple(file_format for file_format in Format if find_format_traits(file_format).suffix)
