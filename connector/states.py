@@ -66,7 +66,7 @@ class StateTraits:
 
     - `rank`: decides which entry stays if two entries of a subscriber are joined. The entry with the smaller rank
       stays.
-    - `may_exist`: the service may have the subscriber.
+    - `subscriber_may_exist`: the service may have the subscriber.
     - `is_unsettled`: the effect of the create is not known, or a person has not accepted the effect. So the entry keeps
       its body.
     - `waits_for_retry`: the entry stays unsettled between two runs, until a run or a person settles it.
@@ -75,7 +75,7 @@ class StateTraits:
     """
 
     rank: int
-    may_exist: bool = False
+    subscriber_may_exist: bool = False
     is_unsettled: bool = False
     waits_for_retry: bool = False
     is_confirmed_by_list: bool = False
@@ -85,14 +85,14 @@ def find_traits(state: State) -> StateTraits:
     """Return the properties of a state."""
     match state:
         case State.CONFIRMED:
-            return StateTraits(rank=0, may_exist=True)
+            return StateTraits(rank=0, subscriber_may_exist=True)
         case State.SENDING:
-            return StateTraits(rank=1, may_exist=True, is_unsettled=True)
+            return StateTraits(rank=1, subscriber_may_exist=True, is_unsettled=True)
         case State.UNKNOWN:
-            return StateTraits(rank=2, may_exist=True, is_unsettled=True, waits_for_retry=True)
+            return StateTraits(rank=2, subscriber_may_exist=True, is_unsettled=True, waits_for_retry=True)
         case State.HELD:
             return StateTraits(
-                rank=3, may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=True
+                rank=3, subscriber_may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=True
             )
         case State.REJECTED:
             return StateTraits(rank=4, is_confirmed_by_list=True)

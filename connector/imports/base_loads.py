@@ -339,7 +339,7 @@ def _find_entries_to_settle(ledger: Ledger, base: Base, state: State) -> list[Un
             return ledger.find_unfinished_entries(base, state)
         case State.REJECTED:
             entries = ledger.find_unfinished_entries(base, state)
-            return [entry for entry in entries if not entry.is_final or len(entries) >= SERIES_LENGTH]
+            return [entry for entry in entries if not entry.has_final_refusal or len(entries) >= SERIES_LENGTH]
         case State.HELD | State.SENDING | State.CONFIRMED | State.NONE:
             return []  # a person decides about HELD entries, and no entry in another state waits for a run
     assert_never(state)

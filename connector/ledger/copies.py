@@ -194,10 +194,10 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
     """Copy the ledger at `url`, a SQLite file, to the empty ledger at `target_url` in PostgreSQL. Return the number of
     entries and of emails. `copied_at` is a time with a time zone.
 
-    All rows are copied in one transaction. After the transaction, the copied ledger is closed. If the process is killed
-    before the ledger is closed, a person can delete the copy and make it again. Raises ConfigurationError if `url` is
-    not a file, if `target_url` is not in PostgreSQL, or if the target is not empty. Raises LockedError if a run holds
-    one of the ledgers, and LedgerError if one of the ledgers cannot be used.
+    All rows are copied in one transaction. Then the ledger at `url` is closed, so that no run can use it. If the
+    process is killed before the ledger at `url` is closed, a person can delete the copy and make it again. Raises
+    ConfigurationError if `url` is not a file, if `target_url` is not in PostgreSQL, or if the target is not empty.
+    Raises LockedError if a run holds one of the ledgers, and LedgerError if one of the ledgers cannot be used.
     """
     source_location, target_location = parse_ledger_location(url), parse_ledger_location(target_url)
     if not isinstance(source_location, Path):

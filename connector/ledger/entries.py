@@ -69,9 +69,9 @@ class Transition:
     """The state transition of an entry that is SENDING: the event, and its values.
 
     `answered_base` has the id and the name of the base in the answer, if this is not the base of the request.
-    `is_stale` means that the create was not sent, because the subscriber must be looked up again first.
-    `has_existed_before` means that the subscriber in the answer existed before the create. `may_be_temporary` means
-    that the refusal is about the service, and not about the row.
+    `has_expired_look_up` means that the create was not sent, because its look-up had expired. The subscriber is looked
+    up again. `has_older_subscriber` means that the subscriber in the answer existed before the create.
+    `is_refusal_possibly_temporary` means that the refusal may be about the service instead of the row.
     """
 
     event: CreateEvent
@@ -80,15 +80,15 @@ class Transition:
     message: str = ""
     altered_fields: tuple[str, ...] = ()  # fields whose values differ in the answer
     answered_base: tuple[int | None, str | None] | None = None
-    is_stale: bool = False
-    has_existed_before: bool = False
-    may_be_temporary: bool = False
+    has_expired_look_up: bool = False
+    has_older_subscriber: bool = False
+    is_refusal_possibly_temporary: bool = False
 
     @property
     def is_retryable_refusal(self) -> bool:
         """Whether the service refused the create with 429 (too many requests), or with a refusal that may be
         temporary."""
-        return self.event is Event.REFUSED and (self.status == 429 or self.may_be_temporary)
+        return self.event is Event.REFUSED and (self.status == 429 or self.is_refusal_possibly_temporary)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ class UnfinishedEntry:
     run_key: int = 0
 
     @property
-    def is_final(self) -> bool:
-        """Whether the refusal is final, so that the create is sent again only if a person decides so."""
+    def has_final_refusal(self) -> bool:
+        """Whether the service refused the create, and only a person can decide that the create is sent again."""
         return self.status is not None and self.status not in NOT_FINAL_STATUSES
 
 

@@ -21,7 +21,7 @@ from connector.fields import fold_base_name
 from connector.ledger import schema
 from connector.ledger.entries import MAX_RUN_KEY, ConfirmedEntry, Entry, EntryValues, Ledger
 from connector.ledger.opening import connect_file, read_ledger, wrap_connection
-from connector.ledger.records import SUPPRESSION_SIZE_PREFIX, list_bases
+from connector.ledger.records import SUPPRESSION_SIZE_KEY_PREFIX, list_bases
 from connector.ledger.store import Base, BatchStatement, Store, build_missing_ledger_error, make_storable
 from connector.states import ENTRY_STATE_MACHINE, Event, State
 
@@ -167,7 +167,7 @@ class PlannedLedger(Ledger):
 
     def _read_real_ledger(self, method: Callable[Concatenate[Ledger, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         result = read_ledger(self._url, lambda ledger: method(ledger, *args, **kwargs))
-        if result is None:  # the ledger existed at the start of the plan
+        if result is None:  # the ledger was deleted after the start of the plan
             raise build_missing_ledger_error(format_ledger_location(parse_ledger_location(self._url)))
         return result
 
@@ -200,7 +200,7 @@ def _read_rows_to_copy(ledger: Ledger, account: str) -> dict[Table, list[dict[st
         schema.run: select(schema.run),
         schema.account: select(schema.account),
         schema.source_cursor: select(schema.source_cursor),
-        schema.meta: select(schema.meta).where(schema.meta.c.name.startswith(SUPPRESSION_SIZE_PREFIX)),
+        schema.meta: select(schema.meta).where(schema.meta.c.name.startswith(SUPPRESSION_SIZE_KEY_PREFIX)),
         schema.problem: select(schema.problem).where(schema.problem.c.account == account),
         base: select(base).where(base.c.account == account),
         entry: select(entry).where(text(schema.IS_UNFINISHED_SQL), entry.c.base_key.in_(base_keys)),

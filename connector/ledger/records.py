@@ -17,7 +17,7 @@ from connector.pace.rate import FoundLimit
 from connector.states import State, find_traits, list_states_sql
 from connector.subscribers.identity import Suppression
 
-SUPPRESSION_SIZE_PREFIX = "list "
+SUPPRESSION_SIZE_KEY_PREFIX = "list "
 """The prefix of the keys under which the tables `meta` and `email_meta` have the sizes of suppression lists."""
 
 # Bases. A base may be known only by its name. As soon as the service shows the Id of the base, the ledger records it
@@ -204,7 +204,7 @@ def _format_suppression_size_key(account: str, suppression: Suppression) -> str:
     """Return the key under which the size of this suppression list is stored. Each account, job and identity field has
     its own key."""
     key = "\0".join((account, suppression.job, suppression.field)).encode("utf-8", "backslashreplace")
-    return SUPPRESSION_SIZE_PREFIX + blake2b(key, digest_size=16).hexdigest()
+    return SUPPRESSION_SIZE_KEY_PREFIX + blake2b(key, digest_size=16).hexdigest()
 
 
 def find_job_of_run(connection: Connection, run_id: str) -> str | None:

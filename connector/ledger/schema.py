@@ -1,5 +1,5 @@
-"""The ledger's tables, with CHECK constraints for every entry. A run upgrades a ledger of version 1, 2 or 3. The
-connector refuses a ledger of any other version."""
+"""The ledger's tables, with CHECK constraints for every entry. A run upgrades a ledger of an older version (1 to 3) to
+SCHEMA_VERSION. The connector refuses a ledger of a newer version."""
 
 from collections.abc import Mapping
 
@@ -235,8 +235,8 @@ email = Table(
     "email",
     emails_metadata,
     Column("email_key", BigInteger().with_variant(Integer, "sqlite"), primary_key=True),
-    Column("campaign_key", Integer, ForeignKey(campaign.c.campaign_key)),  # null: a single email, which 0.2.0 recorded
-    Column("account", Text),  # account of a single email of 0.2.0; null: the account of the campaign
+    Column("campaign_key", Integer, ForeignKey(campaign.c.campaign_key)),  # null: a single email (release 0.2.0)
+    Column("account", Text),  # only for a single email; a campaign has its own account
     Column("recipient", LargeBinary(IDENTITY_BYTES)),  # the digest of the normalised address
     Column("state", SmallInteger, nullable=False),
     Column("address", Text),  # the address as a text, while a person may need it
@@ -333,7 +333,7 @@ def read_version(connection: Connection, meta: Table = meta) -> dict[str, str]:
 
 
 MOVED_TO_KEY = "moved_to"
-"""The name of the row in `meta` that has the location of the ledger's copy. A ledger with this row is closed."""
+"""The name of the row in `meta` that has the location of the ledger's copy. No run can use a ledger with this row."""
 
 
 def is_upgradable_version(stored_version: Mapping[str, str]) -> bool:

@@ -26,7 +26,10 @@ def classify_answer(
     """
     if isinstance(answer, Refused):
         return Transition(
-            Event.REFUSED, status=answer.status, message=answer.message, may_be_temporary=answer.may_be_temporary
+            Event.REFUSED,
+            status=answer.status,
+            message=answer.message,
+            is_refusal_possibly_temporary=answer.may_be_temporary,
         )
     if isinstance(answer, AmbiguousResult):
         return Transition(Event.LOST, status=answer.status, message=answer.message)

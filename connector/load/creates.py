@@ -45,7 +45,7 @@ _PLAN_BATCH_SIZE = 1024  # candidates of a plan between two checks for signals
 _MAX_LOST_CREATES_IN_A_ROW = 100  # creates in a row without a readable answer; a short fault of a server causes fewer
 _TRANSITION_BY_REASON = {
     GiveUpReason.STOPPED: Transition(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
-    GiveUpReason.STALE: Transition(Event.NOT_SENT, message=GiveUpReason.STALE.value, is_stale=True),
+    GiveUpReason.STALE: Transition(Event.NOT_SENT, message=GiveUpReason.STALE.value, has_expired_look_up=True),
     GiveUpReason.CUT_OFF: Transition(Event.LOST, message=GiveUpReason.CUT_OFF.value),
 }
 
@@ -197,7 +197,7 @@ class Creator:
             transition = await self._check_answered_subscriber(answer, transition)
         if transition.event is Event.NOT_SENT:
             return None
-        if transition.may_be_temporary:
+        if transition.is_refusal_possibly_temporary:
             self._stop_if_refusals_continue(transition)
             if not self.has_accepted_item:  # the base may be the cause of all refusals
                 self._stop_on_first_failures(candidate, answer, transition)
@@ -207,7 +207,7 @@ class Creator:
         if transition.status == TOO_MANY_REQUESTS and transition.is_retryable_refusal:
             self._limited_transitions[candidate.intent.identity] = transition
             return None
-        transition.may_be_temporary = False
+        transition.is_refusal_possibly_temporary = False
         self._stop_on_faults(transition)
         if not self.has_accepted_item:
             self._stop_on_first_failures(candidate, answer, transition)
@@ -225,7 +225,9 @@ class Creator:
             session.access.sentinels.append(sentinel)
             session.canaries.first_sentinel = session.canaries.first_sentinel or sentinel
         session.ledger_writer.record(candidate.intent.identity, choose_recorded_transition(candidate, transition))
-        self._ended_count_since_existing = 0 if transition.has_existed_before else self._ended_count_since_existing + 1
+        self._ended_count_since_existing = (
+            0 if transition.has_older_subscriber else self._ended_count_since_existing + 1
+        )
         self._open_create_count -= 1
         if not self._open_create_count:
             self._all_ended_event.set()
@@ -239,7 +241,7 @@ class Creator:
         """
         transition, refusal = _TRANSITION_BY_REASON[reason], self._limited_transitions.get(candidate.intent.identity)
         if refusal is not None and transition.event is Event.NOT_SENT:
-            transition = replace(refusal, event=Event.LOST) if transition.is_stale else refusal
+            transition = replace(refusal, event=Event.LOST) if transition.has_expired_look_up else refusal
         self.finish(candidate, transition)
 
     async def commit_results(self) -> None:
@@ -264,7 +266,7 @@ class Creator:
         message = f"the service answered with subscriber {subscriber_id}, which existed before"
         message += "" if text is None else f" as {text!r}"  # the text may be an email address
         message += "" if base == (None, None) else f" in the base {describe_base(*base)}"
-        return Transition(Event.MISANSWERED, subscriber_id, answer.status, message, has_existed_before=True)
+        return Transition(Event.MISANSWERED, subscriber_id, answer.status, message, has_older_subscriber=True)
 
     async def _stop_if_list_lacks_identity_field(self, subscriber_id: int) -> None:
         """End the run if no row of the list has shown the identity field, not even the row of this new subscriber.
@@ -305,7 +307,7 @@ class Creator:
         answer has another base, or if too many answers have existing subscribers.
         """
         stop, canaries = self._session.stop, self._session.canaries
-        if transition.has_existed_before:
+        if transition.has_older_subscriber:
             self._stop_on_existing_subscribers(transition)
         if transition.answered_base is not None:
             stop.request_stop(f"{transition.message}. {_NEXT_STEP_TEXT}")

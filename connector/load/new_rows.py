@@ -194,7 +194,7 @@ class MistakenIds:
         return {
             client_user_id_by_identity[identity]
             for identity, entry in entries.items()
-            if find_traits(entry.state).may_exist and entry.run_key != run_key
+            if find_traits(entry.state).subscriber_may_exist and entry.run_key != run_key
         }
 
     async def _find_on_list(self, client_user_ids: set[str]) -> set[str]:

@@ -170,7 +170,7 @@ class Outcomes:
                 self._leave_unresolved(candidate, transition)
             case Event.NOT_SENT:
                 tally.remove_started_rows()
-                if transition.is_stale:
+                if transition.has_expired_look_up:
                     self._stale_identities.add(candidate.intent.identity)
                     session.limits.sent_count -= 1
             case _:
@@ -218,7 +218,7 @@ class Outcomes:
             _PostponedRow(
                 problem,
                 build_row(candidate, source),
-                is_of_this_run=session.policy.looks_up_first and not transition.has_existed_before,
+                is_of_this_run=session.policy.looks_up_first and not transition.has_older_subscriber,
                 is_unchecked=is_refused,
                 refused_at=session.clock.monotonic() if is_refused else None,
                 valid_until=candidate.valid_until,
@@ -441,7 +441,7 @@ class Outcomes:
         """Report the row of an unresolved create whose subscriber was found. After a 429 the row is compared with the
         service, because a create with a 429 rarely takes effect. If the subscriber existed before the create, the row
         counts as existing or changed."""
-        if unresolved_create.has_existed_before:
+        if unresolved_create.has_older_subscriber:
             self._session.ledger_writer.record_receipt(row.identity, row.identity_text, ReceiptKind.EXISTED)
             self._report_found_row(row, CompareReason.NEVER_COMPARED, is_of_this_run=False)
         elif unresolved_create.has_retryable_refusal:

@@ -23,8 +23,7 @@ class UnresolvedCreate:
     message: str = ""  # the message of the last answer
     is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
     valid_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
-    # Whether the last attempt was refused. If this run sent the attempt: refused with a 429, or with a refusal that may
-    # be temporary.
+    # Whether the last attempt was refused. A refused attempt of this run got a 429, or a refusal that may be temporary.
     is_refused: bool = False
     is_rejected_in_ledger: bool = False
     """Whether the entry is REJECTED in the ledger. The next look-up makes the entry UNKNOWN."""
@@ -38,7 +37,7 @@ class UnresolvedCreate:
     attempt_count: int | None = None
     """The ledger's number of attempts at the last look-up. A larger number means that another load of the run has sent
     the create again."""
-    has_existed_before: bool = False  # whether the found subscriber existed before the create
+    has_older_subscriber: bool = False  # whether the found subscriber existed before the create
     unprovable_reason: str = ""  # the reason why no look-up can prove the subscriber absent
     owner_job: str | None = None
     """The only job that may send the create again, because this run lacks the job's suppression list."""
@@ -51,7 +50,7 @@ class UnresolvedCreate:
     @property
     def may_be_foreign(self) -> bool:
         """Whether the found subscriber may come from another create than the create of this entry."""
-        return self.has_existed_before or self.has_retryable_refusal
+        return self.has_older_subscriber or self.has_retryable_refusal
 
     @property
     def refusal_kind(self) -> str:
@@ -76,7 +75,7 @@ class UnresolvedCreate:
         self.is_of_this_run = was_looked_up_first
         # After a lost attempt, both values are False.
         self.is_refused = self.is_rejected_in_ledger = transition.is_retryable_refusal
-        self.exempt_attempt_count += transition.is_retryable_refusal and not transition.may_be_temporary
+        self.exempt_attempt_count += transition.is_retryable_refusal and not transition.is_refusal_possibly_temporary
         self.valid_until = valid_until
         self.attempt_ended_at, self.first_missed_at = ended_at, None
         self.status, self.message = transition.status, transition.message

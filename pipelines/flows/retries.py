@@ -109,7 +109,7 @@ class _Retry:
             entries = [
                 entry
                 for entry in unfinished_entries
-                if plan.selection.is_selected(entry) and (plan.selection.is_rejected or not entry.is_final)
+                if plan.selection.is_selected(entry) and (plan.selection.is_rejected or not entry.has_final_refusal)
             ]
             self._entry_count_by_owner_job.update(
                 entry.suppressing_job for entry in entries if entry.suppressing_job not in (None, plan.owner_job)

@@ -100,4 +100,4 @@ def test_a_create_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, i
     ]
     email = f"person{index}@x.org"
     transitions = create_all(tmp_path, candidates, {email: NotSent("connection refused")})
-    assert (transitions[email].event, transitions[email].is_stale) == (Event.NOT_SENT, True)
+    assert (transitions[email].event, transitions[email].has_expired_look_up) == (Event.NOT_SENT, True)
