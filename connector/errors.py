@@ -46,6 +46,11 @@ class MissingLedgerError(LedgerError, ConfigurationError):
     """The ledger does not exist. Correct its address, or restore a backup. Running again does not help."""
 
 
+class ForeignLedgerError(LedgerError, ConfigurationError):
+    """The file or the database at the address of the ledger is not a ledger. Correct the address, or restore a backup.
+    Running again does not help."""
+
+
 class RunAborted(ConnectorError):  # noqa: N818 - the end of a run, not a fault of the program
     """The run ended early. Its results so far are recorded, and the command can be run again."""
 

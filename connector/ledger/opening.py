@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from sqlalchemy import URL, Connection, case, create_engine, event, func, inspect, select, text
+from sqlalchemy import URL, Connection, case, create_engine, event, func, select, text
 from sqlalchemy.pool import StaticPool
 
 from connector.clock import Clock
@@ -42,7 +42,14 @@ from connector.ledger.schema import (
     has_email_tables,
     meta,
 )
-from connector.ledger.sqlite import find_emails_file, hold_campaign_file, open_emails_file, open_file, resolve_file
+from connector.ledger.sqlite import (
+    find_emails_file,
+    hold_campaign_file,
+    open_emails_file,
+    open_file,
+    refuse_foreign_file,
+    resolve_file,
+)
 from connector.ledger.store import Store, build_missing_ledger_error, translate_errors
 from connector.pace.pace import Pace
 from connector.settings import Settings
@@ -287,6 +294,7 @@ def read_ledger(url: str, read_function: Callable[[Ledger], T]) -> T | None:
             file_url = f"{location.resolve().as_uri()}?{open_mode}"
             with (
                 translate_errors(str(location)),
+                refuse_foreign_file(location),
                 closing(sqlite3.connect(file_url, uri=True, timeout=READ_BUSY_TIMEOUT_S)) as file_connection,
                 closing(connect_file(file_connection)) as connection,
             ):
@@ -313,8 +321,9 @@ def _describe_file_state(path: Path) -> tuple[int, int, int] | None:
 
 
 def _read_existing_ledger(connection: Connection, name: str, read_function: Callable[[Ledger], T]) -> T | None:
-    if not inspect(connection).has_table("meta"):
+    if not schema.is_ledger(connection):
         # A run is creating the tables now, or was killed while it created them.
+        schema.refuse_foreign_tables(connection, name)
         return None
     schema.check_version(connection, name)
     return read_function(Ledger(Store(connection, name)))

@@ -27,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from connector.errors import ConfigurationError, LedgerError
+from connector.errors import ConfigurationError, ForeignLedgerError
 from connector.fields import IDENTITY_RULE_VERSION
 from connector.states import EmailState, State, list_states_sql
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
@@ -291,10 +291,10 @@ def create_or_check_tables(connection: Connection, name: str, *, may_create: boo
     exists now. Call this function inside a transaction.
 
     The function always writes to the ledger. So the run fails before it sends anything if the ledger cannot be written.
-    Raises ConfigurationError if the ledger has another version or identity rule, and LedgerError if the database
-    belongs to another application.
+    Raises ConfigurationError if the ledger has another version or identity rule, and ForeignLedgerError if the
+    database belongs to another application.
     """
-    if not inspect(connection).has_table(meta.name):
+    if not is_ledger(connection):
         if may_create:
             create_tables(connection, name, metadata, meta)
             _create_indexes(connection)
@@ -324,6 +324,15 @@ def has_email_tables(connection: Connection, ledger_name: str) -> bool:
         return False
     check_version(connection, ledger_name, email_meta)
     return True
+
+
+def is_ledger(connection: Connection) -> bool:
+    """Return whether the database has the table `meta` with the columns of a ledger. Call this function inside a
+    transaction."""
+    inspector = inspect(connection)
+    return inspector.has_table(meta.name) and {column["name"] for column in inspector.get_columns(meta.name)} == set(
+        meta.columns.keys()
+    )
 
 
 def read_version(connection: Connection, meta: Table = meta) -> dict[str, str]:
@@ -385,19 +394,27 @@ def check_version(connection: Connection, ledger_name: str, meta: Table = meta) 
 def create_tables(connection: Connection, name: str, metadata: MetaData, meta: Table) -> None:
     """Create all tables, and write the version into the table `meta`. Call this function inside a transaction.
 
-    Raises LedgerError if there are tables of another application. In a file, every existing table belongs to another
-    application. On a server, other applications may share the schema, so only tables with the names of the ledger's
-    tables are refused.
+    Raises ForeignLedgerError if there are tables of another application.
+    """
+    refuse_foreign_tables(connection, name, metadata)
+    metadata.create_all(connection, checkfirst=False)
+    version_rows = [{"name": key, "value": value} for key, value in _VERSION_BY_TABLE[meta.name].items()]
+    connection.execute(insert(meta), version_rows)
+
+
+def refuse_foreign_tables(connection: Connection, name: str, metadata: MetaData = metadata) -> None:
+    """Raise ForeignLedgerError if a database without a ledger has tables of another application. Call this function
+    inside a transaction.
+
+    In a file, every existing table belongs to another application. On a server, other applications may share the
+    schema, so only tables with the names of the ledger's tables are refused.
     """
     existing_table_names = set(inspect(connection).get_table_names())
     is_file = connection.dialect.name == "sqlite"
     conflicting_table_names = existing_table_names if is_file else existing_table_names & set(metadata.tables)
     if conflicting_table_names:
-        raise LedgerError(
+        raise ForeignLedgerError(
             f"{name}: there is no ledger, but there are tables of another program "
             f"({', '.join(sorted(conflicting_table_names)[:3])}): use a separate file, database or schema for the "
             "ledger"
         )
-    metadata.create_all(connection, checkfirst=False)
-    version_rows = [{"name": key, "value": value} for key, value in _VERSION_BY_TABLE[meta.name].items()]
-    connection.execute(insert(meta), version_rows)

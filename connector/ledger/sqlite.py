@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
-from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, inspect
+from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
 from connector.atomic_file import create_private_file
 from connector.driver_errors import describe_error
-from connector.errors import LedgerError
+from connector.errors import ForeignLedgerError, LedgerError
+from connector.ledger.schema import is_ledger
 from connector.ledger.store import (
     build_error,
     describe_holder,
@@ -72,12 +73,27 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
 def _connect_to_file(path: Path, pragmas: Sequence[str], busy_timeout_s: float) -> Iterator[Connection]:
     engine = build_engine(path, pragmas, busy_timeout_s)
     try:
-        with translate_errors(str(path)):
+        with translate_errors(str(path)), refuse_foreign_file(path):
             connection = engine.connect()
         with closing(connection):
             yield connection
     finally:
         engine.dispose()
+
+
+@contextmanager
+def refuse_foreign_file(path: Path) -> Iterator[None]:
+    """Raise ForeignLedgerError if the first access to the file shows that the file is not a database."""
+    try:
+        yield
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlite_errorname", "") != "SQLITE_NOTADB":
+            raise
+        raise ForeignLedgerError(
+            f"the ledger {path} cannot be used: the file is not a database. Nothing was sent. Name another file "
+            "(CONNECTOR_STATE_DIR or CONNECTOR_LEDGER). If this file was a ledger, move the file away, and restore a "
+            "backup: connector ledger restore FILE"
+        ) from None
 
 
 def find_lock_path(path: Path) -> Path:
@@ -169,7 +185,7 @@ def _refuse_damaged_file(connection: Connection, path: Path, has_old_wal: bool) 
     damaged between two good runs, the run that reads the page ends with an error.
     """
     with translate_errors(str(path)), connection.begin():
-        has_runs = inspect(connection).has_table("run")
+        has_runs = is_ledger(connection)
         has_open_run = has_runs and connection.exec_driver_sql(_FIND_LAST_RUN_END_SQL).all() == [(None,)]
         if not has_old_wal and not has_open_run:
             return

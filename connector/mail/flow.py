@@ -20,7 +20,6 @@ from connector.errors import (
     ContentError,
     LedgerError,
     LockedError,
-    MissingLedgerError,
     RunAborted,
     SourceError,
 )
@@ -135,7 +134,7 @@ async def run_mail(plan: MailPlan, stop: Stop, progress: Progress) -> Report:
             report.signal = stop.signal
             end_report(report, "locked" if stop.signal is None else "stopped", clock.now(), str(error))
         except LedgerError as error:
-            status: Status = "usage" if isinstance(error, MissingLedgerError) else "aborted"
+            status: Status = "usage" if isinstance(error, ConfigurationError) else "aborted"
             end_report(report, status, clock.now(), str(error))
     return report
 

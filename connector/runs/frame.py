@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from connector.clock import Clock
 from connector.control import Stop, enter_in_thread, ignore_cancellation, run_in_background
-from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError, MissingLedgerError
+from connector.errors import ConfigurationError, ConnectorError, LedgerError, LockedError
 from connector.ledger.commits import LedgerQueue, LedgerWriter, open_ledger_queue
 from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
@@ -343,7 +343,7 @@ async def run_with_setup(setup: RunSetup, work: Work, stop: Stop, progress: Prog
         except LedgerError as error:
             if report.finished_at is None or report.exit_code in (0, 1):
                 # If the exit code is above 1, the report already has the error that ended the run.
-                status: Status = "usage" if isinstance(error, MissingLedgerError) else "aborted"
+                status: Status = "usage" if isinstance(error, ConfigurationError) else "aborted"
                 end_report(report, status, stop.clock.now(), str(error))
     return report
 

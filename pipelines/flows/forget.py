@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypedDict
 
-from connector.errors import LedgerError, LockedError, MissingLedgerError
+from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.imports.base_loads import choose_bases, describe_bases
 from connector.ledger.opening import open_ledger
 from connector.ledger.problems import end_identity_problems
@@ -71,7 +71,7 @@ def run_forget(
                     "that reads a row of this subscriber creates the subscriber again, unless the service's list shows "
                     "the subscriber. A job with a cursor needs sync --full"
                 )
-    except MissingLedgerError:
+    except ConfigurationError:
         raise
     except (LockedError, LedgerError) as error:
         status: Literal["aborted", "locked"] = "locked" if isinstance(error, LockedError) else "aborted"

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from connector.errors import LedgerError
-from connector.ledger.opening import open_ledger
+from connector.errors import ForeignLedgerError, LedgerError
+from connector.ledger.opening import open_ledger, read_ledger
 from connector.ledger.records import finish_run, start_run
 from tests.ledger.places import build_file_url, check_opening_fails
 from tests.ledger.transitions import add_base
@@ -108,7 +108,9 @@ def test_a_file_that_is_not_a_database_is_refused_and_stays_unchanged(tmp_path: 
     path = tmp_path / "ledger.db"
     for content in (b"email,first_name\n" * 1000, b"SQLite format 3\0" + b"\xa5" * 9000):
         path.write_bytes(content)
-        check_opening_fails(open_ledger(build_file_url(path)), LedgerError, "not a database")
+        check_opening_fails(open_ledger(build_file_url(path)), ForeignLedgerError, "not a database")
+        with pytest.raises(ForeignLedgerError, match="not a database"):
+            read_ledger(build_file_url(path), lambda _ledger: None)
         assert path.read_bytes() == content
 
 

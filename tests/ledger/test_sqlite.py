@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from connector.errors import LedgerError, LockedError
+from connector.errors import ForeignLedgerError, LedgerError, LockedError
 from connector.ledger.entries import Intent
-from connector.ledger.opening import open_ledger
+from connector.ledger.opening import open_ledger, read_ledger
 from connector.states import State
 from tests.ledger.places import build_file_url, check_opening_fails
 from tests.ledger.transitions import IDENTITY, RUN_KEY, add_base, begin_run
@@ -71,15 +71,19 @@ def test_a_ledger_and_a_link_to_it_have_the_same_lock(tmp_path: Path) -> None:
         pass
 
 
-def test_a_database_of_another_program_is_refused_and_stays_unchanged(tmp_path: Path) -> None:
+@pytest.mark.parametrize("table_name", ["people", "meta", "run"])
+def test_a_database_of_another_program_is_refused_and_stays_unchanged(tmp_path: Path, table_name: str) -> None:
     path = tmp_path / "crm.db"
     connection = sqlite3.connect(path)
-    connection.execute("CREATE TABLE people (email)")
+    connection.execute(f"CREATE TABLE {table_name} (email)")
     connection.commit()
     connection.close()
-    check_opening_fails(open_ledger(build_file_url(path)), LedgerError, r"tables of another program \(people\)")
+    expected_text = rf"tables of another program \({table_name}\)"
+    check_opening_fails(open_ledger(build_file_url(path)), ForeignLedgerError, expected_text)
+    with pytest.raises(ForeignLedgerError, match=expected_text):
+        read_ledger(build_file_url(path), lambda _ledger: None)
     connection = sqlite3.connect(path)
-    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("people",)]
+    assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [(table_name,)]
     connection.close()
 
 

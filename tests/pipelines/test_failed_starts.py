@@ -35,6 +35,14 @@ def list_status_runs(connector: Connector) -> list[dict[str, Any]]:
     return runs[::-1]
 
 
+def test_a_run_whose_ledger_is_another_file_is_refused(jobs_connector: Connector, tmp_path: Path) -> None:
+    environ = {"CONNECTOR_LEDGER": f"sqlite:///{tmp_path}/people.csv"}
+    result = jobs_connector.run_json("sync", "good.yaml", environ=environ)
+    assert (result.exit_code, result.report["status"]) == (2, "usage")
+    assert "the file is not a database" in result.report["messages"][0]
+    assert jobs_connector.run("check", "good.yaml", environ=environ).exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("command", "environ", "expected_run", "message"),
     [
