@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
+from connector.arrow import INVALID
 from connector.clock import Clock
 from connector.control import Stop, ignore_cancellation
 from connector.errors import ConfigurationError, ConnectorError, LockedError
@@ -51,7 +52,7 @@ from connector.texts import agree, count
 from connector.warehouse.columns import add_run_columns, narrow_table, select_columns
 from connector.warehouse.destination import DEFAULT_MAX_SHRINK, Destination
 from connector.warehouse.opening import open_writer
-from connector.warehouse.runs import INVALID, CommitUnknown, ExportRun, ExportStart, WriteMode, Writer
+from connector.warehouse.runs import CommitUnknown, ExportRun, ExportStart, WriteMode, Writer
 
 if TYPE_CHECKING:
     from connector.ledger.entries import ConfirmedEntry, Ledger

@@ -11,19 +11,15 @@ ROOT = Path(__file__).parent.parent
 # Packages and modules by layer. The first layer is the lowest. A package may import from any lower layer, but not from
 # another package of its own layer.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("connector.fields", "connector.units", "connector.choices", "connector.outcomes", "connector.errors",
-     "connector.clock", "connector.texts", "connector.progress", "connector.driver_errors",
-     "connector.rows", "connector.shards"),
-    ("connector.settings", "connector.templates", "connector.control", "connector.pace", "connector.tally"),
-    (
-        "connector.subscribers", "connector.states",
-        "connector.service", "connector.paging", "connector.databases", "connector.stores", "connector.spool",
-        "connector.atomic_file", "connector.sheet_file",
-    ),
+    ("connector.fields", "connector.states", "connector.units", "connector.choices", "connector.outcomes",
+     "connector.errors", "connector.clock", "connector.texts", "connector.progress", "connector.driver_errors",
+     "connector.rows", "connector.shards", "connector.sheet_file"),
+    ("connector.arrow", "connector.templates", "connector.control", "connector.tally", "connector.databases",
+     "connector.stores", "connector.spool", "connector.atomic_file", "connector.pace"),
+    ("connector.subscribers", "connector.service", "connector.paging"),
     ("connector.settings", "connector.spooled_rows"),
-    ("connector.warehouse",),
     ("connector.sources", "connector.ledger", "connector.limiter"),
-    ("connector.listing", "connector.sender"),
+    ("connector.listing", "connector.sender", "connector.warehouse"),
     ("connector.load", "connector.reconcile"),
     ("connector.runs",),
     ("connector.imports", "connector.export"),

@@ -21,12 +21,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
+from connector.arrow import EMPTY_TEXT, INVALID, PAGE_SCHEMA, build_null_scalar, find_arrow_type
 from connector.fields import FIELDS, LARGEST_ID, Field, FieldKind
 from connector.paging.overlap import IdArray, Mask
 from connector.service.answers import NUMBER_KEYS_OF_PAGE, parse_list_answer, read_whole_number
 from connector.service.wire import AmbiguousResult, ListPage, MaskMessage, Refused
-from connector.warehouse.columns import EMPTY_TEXT, PAGE_SCHEMA, build_null_scalar, find_arrow_type
-from connector.warehouse.runs import INVALID
 
 _DECODER_COUNT = 2  # number of threads; more threads would only wait for the service, or for each other
 

@@ -1,57 +1,33 @@
-"""The columns of every export: their names, their Arrow types, and the forms of their values in other formats.
-
-If `pa.scalar`, `pa.array` and Arrow's functions get a plain Python value, they import pandas, which costs half a second
-and 40 MB. So this module builds values from bytes.
-"""
+"""The columns of every export: their names, their Arrow types, and the forms of their values in other formats."""
 
 import json
-import struct
 from collections.abc import Callable, Collection
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
-from typing import Final, assert_never
+from typing import Final
 
 import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connector.fields import FIELDS, FieldKind
-from connector.warehouse.runs import COLUMNS_OF_RUN, EXPORTED_AT, INVALID, RUN_ID
+from connector.arrow import (
+    EMPTY_TEXT,
+    INVALID,
+    PAGE_SCHEMA,
+    build_null_scalar,
+    build_number_array,
+    build_text_scalar,
+    build_time_scalar,
+)
+from connector.fields import FIELDS
+from connector.warehouse.runs import COLUMNS_OF_RUN, EXPORTED_AT, RUN_ID
 
 TAG_SEPARATOR: Final = "|"
 """The separator of tags in files for people: in a workbook, and in CSV for Excel."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def find_arrow_type(field_kind: FieldKind) -> pa.DataType:
-    """Return the type of a column of this kind. The service returns a zip as a string (service-api.md 2.1)."""
-    match field_kind:
-        case FieldKind.NUMBER:
-            return pa.int64()
-        case FieldKind.FLAG:
-            return pa.bool_()
-        case FieldKind.TAGS:
-            return pa.list_(pa.string())
-        case FieldKind.DATE:
-            return pa.date32()
-        case (
-            FieldKind.TEXT
-            | FieldKind.NULLABLE_TEXT
-            | FieldKind.EMAIL
-            | FieldKind.GENDER
-            | FieldKind.COUNTRY
-            | FieldKind.ZIP
-        ):
-            return pa.string()
-        case _:
-            assert_never(field_kind)
-
-
-SCHEMA = pa.schema(
-    [pa.field(field.name, find_arrow_type(field.kind)) for field in FIELDS]
-    + [pa.field(RUN_ID, pa.string()), pa.field(EXPORTED_AT, pa.timestamp("us", "UTC")), pa.field(INVALID, pa.string())]
+SCHEMA = PAGE_SCHEMA.insert(len(FIELDS), pa.field(RUN_ID, pa.string())).insert(
+    len(FIELDS) + 1, pa.field(EXPORTED_AT, pa.timestamp("us", "UTC"))
 )
 """The columns of every export: all fields, the id of the run, the time of the run (UTC), and a JSON object. The JSON
 object has the values that do not fit their column's type."""
@@ -64,9 +40,6 @@ RUN_COLUMN_DESCRIPTIONS: Final = {
     "NULL.",
 }
 """A description of each column that is not a field, for the reference."""
-
-PAGE_SCHEMA = pa.schema([field for field in SCHEMA if field.name not in COLUMNS_OF_RUN])
-"""The columns of a page: the columns of an export without the columns of the run."""
 
 
 def select_columns(names: Collection[str] | None, *, has_run_columns: bool = True) -> pa.Schema:
@@ -111,35 +84,6 @@ def _build_run_columns(run_id: str, exported_at: datetime, row_count: int) -> di
     scalar_by_column = {RUN_ID: build_text_scalar(run_id), EXPORTED_AT: build_time_scalar(exported_at)}
     return {name: pa.repeat(value, row_count) for name, value in scalar_by_column.items()}
 
-
-def build_text_scalar(text: str) -> pa.StringScalar:
-    """Return a text as an Arrow scalar."""
-    encoded_text = text.encode()
-    return _build_scalar(pa.string(), struct.pack("=ii", 0, len(encoded_text)), encoded_text)
-
-
-def build_time_scalar(moment: datetime) -> pa.TimestampScalar:
-    """Return an aware time as an Arrow scalar, in UTC and rounded down to the microsecond."""
-    return _build_scalar(pa.timestamp("us", "UTC"), struct.pack("=q", (moment - _EPOCH) // timedelta(microseconds=1)))
-
-
-def build_null_scalar(arrow_type: pa.DataType) -> pa.Scalar:
-    """Return the null of this Arrow type."""
-    return pa.nulls(1, arrow_type)[0]
-
-
-def build_number_array(*values: int) -> pa.Int32Array:
-    """Return an Arrow array of whole numbers of up to 32 bits."""
-    packed_numbers = struct.pack(f"={len(values)}i", *values)
-    return pa.Array.from_buffers(pa.int32(), len(values), [None, pa.py_buffer(packed_numbers)])
-
-
-def _build_scalar(arrow_type: pa.DataType, *buffers: bytes) -> pa.Scalar:
-    return pa.Array.from_buffers(arrow_type, 1, [None, *map(pa.py_buffer, buffers)])[0]
-
-
-EMPTY_TEXT: Final = build_text_scalar("")
-"""The empty text. Functions that join texts need the empty text as the separator."""
 
 _QUOTE, _COMMA = build_text_scalar('"'), build_text_scalar(",")
 _NULL_TEXT, _ZERO_NUMBER = build_null_scalar(pa.string()), build_number_array(0)[0]

@@ -17,12 +17,12 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from connector.arrow import build_null_scalar, build_text_scalar, build_time_scalar
 from connector.atomic_file import build_write_error
 from connector.driver_errors import describe_error
 from connector.errors import ConfigurationError, RunAborted
 from connector.service.settings import is_loopback
 from connector.stores import is_url
-from connector.warehouse.columns import build_null_scalar, build_text_scalar, build_time_scalar
 from connector.warehouse.database import StagedRows, StagingFile
 from connector.warehouse.runs import (
     COLUMNS_OF_RUN,

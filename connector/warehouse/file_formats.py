@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
+from connector.arrow import INVALID
 from connector.errors import ConfigurationError
 from connector.sheet_file import Cell, CellError, SheetFile, read_properties
 from connector.texts import FORMULA_PATTERN
 from connector.warehouse.columns import flatten_table, format_lists_as_json, join_lists, join_tags
 from connector.warehouse.destination import FileOptions
-from connector.warehouse.runs import ID, INVALID, ExportRun
+from connector.warehouse.runs import ID, ExportRun
 
 _COLUMNS_OF_EVERY_EXPORT = {ID, INVALID}
 """Columns that every export has. A file with these columns counts as a file of an earlier export."""

@@ -18,7 +18,7 @@ from connector.paging.certificate import Certificate, TotalCountCheck
 if TYPE_CHECKING:
     import pyarrow as pa
 
-RUN_ID, EXPORTED_AT, INVALID = "_run_id", "_exported_at", "_invalid"
+RUN_ID, EXPORTED_AT = "_run_id", "_exported_at"
 
 COLUMNS_OF_RUN = (RUN_ID, EXPORTED_AT)
 """The columns that have one value in all rows of an export."""

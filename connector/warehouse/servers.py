@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 import sqlalchemy as sa
 
+from connector.arrow import EMPTY_TEXT, build_text_scalar
 from connector.databases import DatabaseUrl, build_engine, explain, format_url
-from connector.warehouse.columns import EMPTY_TEXT, build_text_scalar, format_lists_as_json, quote_lists
+from connector.warehouse.columns import format_lists_as_json, quote_lists
 from connector.warehouse.database import ColumnKind, Dialect, Interruption, StagedRows, Statement, TableName
 from connector.warehouse.statements import read_kinds
 

@@ -10,11 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from connector.arrow import PAGE_SCHEMA
 from connector.databases import parse_url
 from connector.errors import RunAborted
 from connector.listing.columns import build_columns
 from connector.paging.certificate import TotalCountCheck
-from connector.warehouse.columns import PAGE_SCHEMA, SCHEMA
+from connector.warehouse.columns import SCHEMA
 from connector.warehouse.database import Interruption, StagedRows, Statement, TableName
 from connector.warehouse.destination import parse_destination
 from connector.warehouse.runs import CommitUnknown, WriteMode
