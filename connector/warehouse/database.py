@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 from threading import Lock
-from typing import Any, BinaryIO, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, NamedTuple, Protocol, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.ipc as ipc
@@ -22,16 +22,31 @@ from connector.errors import ConfigurationError
 T = TypeVar("T")
 
 
-class ColumnKind(StrEnum):
-    """The kind of a column's values. NAME is a text that is short enough for a key."""
+class ColumnTypes(NamedTuple):
+    """The types of a column: the type in Arrow, and the SQL type in each database that has its own dialect."""
 
-    TEXT = "text"
-    NAME = "name"
-    WHOLE_NUMBER = "whole number"
-    FLAG = "flag"
-    DATE = "date"
-    TIME = "time"
-    TAGS = "list of texts"
+    arrow: pa.DataType
+    postgresql: str
+    mysql: str
+    sqlite: str
+    duckdb: str
+
+
+_UTF8_SQL = "CHARACTER SET utf8mb4"
+
+
+class ColumnKind(Enum):
+    """The kind of a column's values, with the types of the column. NAME is a text that is short enough for a key."""
+
+    TEXT = ColumnTypes(pa.string(), "TEXT", f"LONGTEXT {_UTF8_SQL}", "TEXT", "VARCHAR")
+    NAME = ColumnTypes(pa.string(), "TEXT", f"VARCHAR(64) {_UTF8_SQL} COLLATE utf8mb4_bin", "TEXT", "VARCHAR")
+    WHOLE_NUMBER = ColumnTypes(pa.int64(), "BIGINT", "BIGINT", "INTEGER", "BIGINT")
+    FLAG = ColumnTypes(pa.bool_(), "BOOLEAN", "BOOL", "BOOLEAN", "BOOLEAN")
+    DATE = ColumnTypes(pa.date32(), "DATE", "DATE", "DATE", "DATE")
+    TIME = ColumnTypes(
+        pa.timestamp("us", "UTC"), "TIMESTAMP WITH TIME ZONE", "DATETIME(6)", "TEXT", "TIMESTAMP WITH TIME ZONE"
+    )
+    TAGS = ColumnTypes(pa.list_(pa.string()), "TEXT[]", "JSON", "TEXT", "VARCHAR[]")
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,15 +42,7 @@ _ROWS_NAME = "_connector_rows"
 """The name by which a statement reads the rows to load."""
 
 _DIALECT = Dialect(
-    type_by_kind={
-        ColumnKind.TEXT: "VARCHAR",
-        ColumnKind.NAME: "VARCHAR",
-        ColumnKind.WHOLE_NUMBER: "BIGINT",
-        ColumnKind.FLAG: "BOOLEAN",
-        ColumnKind.DATE: "DATE",
-        ColumnKind.TIME: "TIMESTAMP WITH TIME ZONE",
-        ColumnKind.TAGS: "VARCHAR[]",
-    },
+    type_by_kind={kind: kind.value.duckdb for kind in ColumnKind},
     parameter_prefix="$",
     catalog=_CATALOG_NAME,
     default_schema="main",

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import BytesIO
-from typing import Any
+from typing import Any, assert_never
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,16 +29,6 @@ from connector.warehouse.statements import read_kinds
 
 _BATCH_ROWS = 1000
 """The number of rows in one call of `executemany`."""
-
-_TYPE_BY_KIND: Mapping[ColumnKind, sa.types.TypeEngine[Any]] = {
-    ColumnKind.TEXT: sa.Text(),
-    ColumnKind.NAME: sa.String(255),
-    ColumnKind.WHOLE_NUMBER: sa.BigInteger(),
-    ColumnKind.FLAG: sa.Boolean(),
-    ColumnKind.DATE: sa.Date(),
-    ColumnKind.TIME: sa.DateTime(timezone=True),
-    ColumnKind.TAGS: sa.Text(),
-}
 
 _SQL_TYPE_BY_PYTHON_TYPE: Mapping[type, sa.types.TypeEngine[Any]] = {
     bool: sa.Boolean(), int: sa.BigInteger(), str: sa.String(), datetime: sa.DateTime(timezone=True)
@@ -101,7 +91,7 @@ class SqlalchemyDatabase:
             return cursor_result.fetchmany(max_rows)
 
     def load(self, table: str, rows: StagedRows, shared_values: Mapping[str, object]) -> int:
-        type_by_column = {name: _TYPE_BY_KIND[column_type] for name, column_type in read_kinds(rows.schema).items()}
+        type_by_column = {name: _find_generic_type(kind) for name, kind in read_kinds(rows.schema).items()}
         type_by_column |= {name: _SQL_TYPE_BY_PYTHON_TYPE[type(value)] for name, value in shared_values.items()}
         placeholders_sql = ", ".join(f":{name}" for name in type_by_column)
         insert_sql = (
@@ -207,11 +197,29 @@ def _read_sql_state(error: Exception) -> Any:
     return getattr(getattr(error, "orig", error), "sqlstate", None)
 
 
+def _find_generic_type(kind: ColumnKind) -> sa.types.TypeEngine[Any]:
+    """Return the type that SQLAlchemy translates for any other database."""
+    match kind:
+        case ColumnKind.TEXT | ColumnKind.TAGS:
+            return sa.Text()
+        case ColumnKind.NAME:
+            return sa.String(255)
+        case ColumnKind.WHOLE_NUMBER:
+            return sa.BigInteger()
+        case ColumnKind.FLAG:
+            return sa.Boolean()
+        case ColumnKind.DATE:
+            return sa.Date()
+        case ColumnKind.TIME:
+            return sa.DateTime(timezone=True)
+    assert_never(kind)
+
+
 def _build_dialect(dialect: sa.Dialect) -> Dialect:
     preparer = dialect.identifier_preparer
     first_row_template: sa.Select[Any] = sa.select(sa.literal_column("1")).select_from(sa.text("{}")).limit(1)
     return Dialect(
-        type_by_kind={kind: str(column_type.compile(dialect)) for kind, column_type in _TYPE_BY_KIND.items()},
+        type_by_kind={kind: str(_find_generic_type(kind).compile(dialect)) for kind in ColumnKind},
         quotes=(preparer.initial_quote, preparer.final_quote),
         first_row_template=str(first_row_template.compile(dialect=dialect, compile_kwargs={"literal_binds": True})),
         can_roll_back_tables=False,
@@ -259,15 +267,7 @@ class PostgresDatabase(SqlalchemyDatabase):
     _CSV_OPTIONS = arrow_csv.WriteOptions(include_header=False, quoting_style="needed")
 
     dialect = Dialect(
-        type_by_kind={
-            ColumnKind.TEXT: "TEXT",
-            ColumnKind.NAME: "TEXT",
-            ColumnKind.WHOLE_NUMBER: "BIGINT",
-            ColumnKind.FLAG: "BOOLEAN",
-            ColumnKind.DATE: "DATE",
-            ColumnKind.TIME: "TIMESTAMP WITH TIME ZONE",
-            ColumnKind.TAGS: "TEXT[]",
-        },
+        type_by_kind={kind: kind.value.postgresql for kind in ColumnKind},
         temporary_prefix="pg_temp.",  # the search path may have another table with the name of the stage
         stage_table_options="ON COMMIT DROP",  # with a connection pooler, the connection does not end with the export
         can_store_nul=False,
@@ -341,7 +341,6 @@ class PostgresDatabase(SqlalchemyDatabase):
 
 
 _APOSTROPHE, _COMMA = build_text_scalar("'"), build_text_scalar(",")
-_UTF8_SQL = "CHARACTER SET utf8mb4"
 
 
 class MysqlDatabase(SqlalchemyDatabase):
@@ -373,15 +372,7 @@ class MysqlDatabase(SqlalchemyDatabase):
     )
 
     dialect = Dialect(
-        type_by_kind={
-            ColumnKind.TEXT: f"LONGTEXT {_UTF8_SQL}",
-            ColumnKind.NAME: f"VARCHAR(64) {_UTF8_SQL} COLLATE utf8mb4_bin",
-            ColumnKind.WHOLE_NUMBER: "BIGINT",
-            ColumnKind.FLAG: "BOOL",
-            ColumnKind.DATE: "DATE",
-            ColumnKind.TIME: "DATETIME(6)",
-            ColumnKind.TAGS: "JSON",
-        },
+        type_by_kind={kind: kind.value.mysql for kind in ColumnKind},
         quotes=("`", "`"),
         table_options="ENGINE=InnoDB DEFAULT CHARSET=utf8mb4",
         difference_template="NOT ({} <=> {})",

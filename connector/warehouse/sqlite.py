@@ -47,15 +47,7 @@ _COLUMNS_SQL = (
 )
 
 _DIALECT = Dialect(
-    type_by_kind={
-        ColumnKind.TEXT: "TEXT",
-        ColumnKind.NAME: "TEXT",
-        ColumnKind.WHOLE_NUMBER: "INTEGER",
-        ColumnKind.FLAG: "BOOLEAN",
-        ColumnKind.DATE: "DATE",
-        ColumnKind.TIME: "TEXT",
-        ColumnKind.TAGS: "TEXT",
-    },
+    type_by_kind={kind: kind.value.sqlite for kind in ColumnKind},
     temporary_prefix="temp.",
     difference_template="{} IS NOT {}",
     can_cast_null=False,

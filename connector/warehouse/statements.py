@@ -108,18 +108,13 @@ RUN_COLUMNS: Mapping[str, Column] = {
 }
 """The columns of `_connector_runs`, which has one row for each export to a table."""
 
-_KIND_BY_ARROW_TYPE: Mapping[pa.DataType, ColumnKind] = {
-    pa.string(): ColumnKind.TEXT,
-    pa.int64(): ColumnKind.WHOLE_NUMBER,
-    pa.bool_(): ColumnKind.FLAG,
-    pa.date32(): ColumnKind.DATE,
-    pa.timestamp("us", "UTC"): ColumnKind.TIME,
-    pa.list_(pa.string()): ColumnKind.TAGS,
-}
+_KIND_BY_ARROW_TYPE = {kind.value.arrow: kind for kind in ColumnKind if kind is not ColumnKind.NAME}
 
 
 def read_kinds(schema: pa.Schema) -> dict[str, ColumnKind]:
     """Return the kind of each column of an export."""
+    if unknown_types := set(schema.types) - _KIND_BY_ARROW_TYPE.keys():
+        raise TypeError(f"ColumnKind has no member with the Arrow type {unknown_types.pop()}.")
     return {
         field.name: ColumnKind.NAME if field.name == RUN_ID else _KIND_BY_ARROW_TYPE[field.type] for field in schema
     }
