@@ -11,9 +11,10 @@ from typing import Any, ClassVar, assert_never
 from singer_sdk import BatchSink, Stream, Tap, Target, typing as singer
 
 from connector import Connector
-from connector.fields import FIELDS, FieldKind
 from connector.records import load_records
-from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS
+from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS, SCHEMA
+from connector.warehouse.database import ColumnKind
+from connector.warehouse.statements import read_kinds
 
 _STREAM = "subscribers"
 
@@ -28,13 +29,10 @@ class SubscriberStream(Stream):
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of a record: the fields of a subscriber, and the columns of the run."""
         properties = [
-            singer.Property(field.name, _find_singer_type(field.kind), required=field.name == "id") for field in FIELDS
-        ]
-        properties += [
             singer.Property(
-                name, singer.DateTimeType if name == "_exported_at" else singer.StringType, description=text
+                name, _find_singer_type(kind), required=name == "id", description=RUN_COLUMN_DESCRIPTIONS.get(name)
             )
-            for name, text in RUN_COLUMN_DESCRIPTIONS.items()
+            for name, kind in read_kinds(SCHEMA).items()
         ]
         schema: dict[str, Any] = singer.PropertiesList(*properties).to_dict()
         return schema
@@ -121,24 +119,18 @@ class TargetSubscribers(Target):
         return SubscriberSink
 
 
-def _find_singer_type(kind: FieldKind) -> Any:
+def _find_singer_type(kind: ColumnKind) -> Any:
     match kind:
-        case FieldKind.NUMBER:
-            return singer.IntegerType
-        case FieldKind.FLAG:
-            return singer.BooleanType
-        case FieldKind.TAGS:
-            return singer.ArrayType(singer.StringType)
-        case FieldKind.DATE:
-            return singer.DateType
-        case (
-            FieldKind.TEXT
-            | FieldKind.NULLABLE_TEXT
-            | FieldKind.EMAIL
-            | FieldKind.GENDER
-            | FieldKind.COUNTRY
-            | FieldKind.ZIP
-        ):
+        case ColumnKind.TEXT | ColumnKind.NAME:
             return singer.StringType
-        case _:
-            assert_never(kind)
+        case ColumnKind.WHOLE_NUMBER:
+            return singer.IntegerType
+        case ColumnKind.FLAG:
+            return singer.BooleanType
+        case ColumnKind.DATE:
+            return singer.DateType
+        case ColumnKind.TIME:
+            return singer.DateTimeType
+        case ColumnKind.TAGS:
+            return singer.ArrayType(singer.StringType)
+    assert_never(kind)
