@@ -251,7 +251,8 @@ def is_rate_limited(answer: object) -> TypeGuard[Refused | AmbiguousResult]:
 # A subscriber as JSON
 
 
-def _find_sent_type(kind: FieldKind) -> type:
+def find_sent_type(kind: FieldKind) -> type:
+    """Return the Python type of a value of this kind in a create. The list has the same type, except for a zip."""
     match kind:
         case FieldKind.NUMBER | FieldKind.ZIP:
             return int
@@ -278,7 +279,7 @@ in this object, and its type."""
 
 _PATH_BY_NAME: Final = {field.name: (field.path[0] if len(field.path) > 1 else "", field.path[-1]) for field in FIELDS}
 _FULL_ENCODING_PLAN: Final[EncodingPlan] = tuple(
-    (field.name, *_PATH_BY_NAME[field.name], _find_sent_type(field.kind)) for field in FIELDS if field.is_sent
+    (field.name, *_PATH_BY_NAME[field.name], find_sent_type(field.kind)) for field in FIELDS if field.is_sent
 )
 
 
