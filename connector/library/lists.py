@@ -12,13 +12,12 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, assert_never, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 from uuid import uuid4
 
 import pyarrow as pa
 
 from connector.errors import ConfigurationError, RunAborted
-from connector.fields import FIELDS, FieldKind
 from connector.library.threads import (
     ServiceOptions,
     make_token,
@@ -146,35 +145,20 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
     """Return a table of an export as a DataFrame. The type of a column does not depend on its values."""
     import pandas as pd
 
+    from connector.subscribers.checks import find_pandas_type
     from connector.subscribers.validation import build_listed_schema
 
-    dtype_by_arrow_type = {
-        pa.int64(): pd.Int64Dtype(),
-        pa.bool_(): pd.BooleanDtype(),
-        pa.string(): pd.StringDtype(na_value=float("nan")),
-    }
-    frame = table.to_pandas(
-        types_mapper=lambda arrow_type: dtype_by_arrow_type.get(arrow_type, pd.ArrowDtype(arrow_type))
-    )
+    frame = table.to_pandas(types_mapper=find_pandas_type)
     schema = build_listed_schema()
     checked_frame: pd.DataFrame = schema.remove_columns(
         [name for name in schema.columns if name not in frame]
     ).validate(frame)
-    for field in FIELDS:
-        if field.name not in checked_frame:
-            continue
-        match field.kind:  # pandas cannot write the Arrow types of tags and dates as JSON or to Excel
-            case FieldKind.TAGS:
-                tags = [None if texts is None else tuple(texts) for texts in table[field.name].to_pylist()]
-                checked_frame[field.name] = pd.Series(tags, index=checked_frame.index, dtype=object)
-            case FieldKind.DATE:
-                checked_frame[field.name] = checked_frame[field.name].astype("datetime64[s]")
-            case FieldKind.NUMBER | FieldKind.FLAG | FieldKind.TEXT | FieldKind.NULLABLE_TEXT | FieldKind.EMAIL:
-                pass
-            case FieldKind.GENDER | FieldKind.COUNTRY | FieldKind.ZIP:
-                pass
-            case _:
-                assert_never(field.kind)
+    for column in table.schema:  # pandas cannot write the Arrow types of tags and dates as JSON or to Excel
+        if pa.types.is_list(column.type):
+            tags = [None if texts is None else tuple(texts) for texts in table[column.name].to_pylist()]
+            checked_frame[column.name] = pd.Series(tags, index=checked_frame.index, dtype=object)
+        elif pa.types.is_date(column.type):
+            checked_frame[column.name] = checked_frame[column.name].astype("datetime64[s]")
     checked_frame["_exported_at"] = checked_frame["_exported_at"].astype("datetime64[us, UTC]").dt.tz_localize(None)
     return checked_frame
 

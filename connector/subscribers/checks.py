@@ -28,6 +28,15 @@ TAGS = pd.ArrowDtype(pa.list_(pa.string()))
 """The type of a column of tags: a list of texts in each cell."""
 
 
+def find_pandas_type(arrow_type: pa.DataType) -> pd.api.extensions.ExtensionDtype:
+    """Return the type of a pandas column with the values of an Arrow column."""
+    if pa.types.is_string(arrow_type) or pa.types.is_large_string(arrow_type):
+        return TEXT
+    if pa.types.is_int64(arrow_type):
+        return pd.Int64Dtype()
+    return pd.BooleanDtype() if pa.types.is_boolean(arrow_type) else pd.ArrowDtype(arrow_type)
+
+
 def normalize_texts(cells: pa.Array, normal_form: Literal["NFC", "NFKC"]) -> pa.Array:
     """Return the texts in a normal form of Unicode. Arrow's own `utf8_normalize` does not compose letters before
     version 26."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pandera.errors import SchemaErrors
 
+from connector.arrow import find_arrow_type
 from connector.fields import (
     FIELD_BY_NAME,
     FIELD_NAMES,
@@ -29,7 +30,7 @@ from connector.fields import (
 )
 from connector.outcomes import Fault
 from connector.subscribers import checks
-from connector.subscribers.checks import TAGS, TEXT, read_cells
+from connector.subscribers.checks import TAGS, TEXT, find_pandas_type, read_cells
 from connector.subscribers.countries import find_country
 from connector.subscribers.identity import Positions
 from connector.subscribers.rules import ValidationRules, format_phone
@@ -153,22 +154,17 @@ _PHONE_MESSAGE = "cannot be written as E.164 (+, country, number): the number is
 
 # The schemas
 
-_WHOLE_NUMBER_DTYPE, _BOOLEAN_DTYPE = pd.Int64Dtype(), pd.BooleanDtype()
-
 
 @dataclass(frozen=True, slots=True)
 class KindRules:
     """The rules of one kind of field.
 
     `checks` are the checks of the texts. `reader` returns the values of valid texts. If `reader` is None, the text
-    itself is sent. `sent_type` is the type of a column with values to send, and `received_type` the type of a column of
-    listed subscribers.
+    itself is sent.
     """
 
     checks: tuple[pandera.Check, ...] = (CONTROL_CHARACTER_CHECK, LENGTH_CHECK, DECODING_CHECK, SPREADSHEET_ERROR_CHECK)
     reader: Callable[[pa.Array], pa.Array] | None = None
-    sent_type: object = TEXT
-    received_type: object = TEXT
 
 
 _COMMON_CHECKS = KindRules().checks
@@ -177,24 +173,22 @@ _COMMON_CHECKS = KindRules().checks
 def find_kind_rules(kind: FieldKind) -> KindRules:
     """Return the rules of a kind of field."""
     match kind:
-        case FieldKind.NUMBER:
-            return KindRules(received_type=_WHOLE_NUMBER_DTYPE)
         case FieldKind.FLAG:
-            return KindRules((*_COMMON_CHECKS, FLAG_CHECK), _read_flags, _BOOLEAN_DTYPE, _BOOLEAN_DTYPE)
-        case FieldKind.TEXT | FieldKind.NULLABLE_TEXT:
+            return KindRules((*_COMMON_CHECKS, FLAG_CHECK), _read_flags)
+        case FieldKind.NUMBER | FieldKind.TEXT | FieldKind.NULLABLE_TEXT:
             return KindRules()
         case FieldKind.EMAIL:
             return KindRules((*_COMMON_CHECKS, PROGRAM_CODE_CHECK, EMAIL_CHECK))
         case FieldKind.GENDER:
             return KindRules((*_COMMON_CHECKS, GENDER_CHECK), _read_genders)
         case FieldKind.TAGS:
-            return KindRules((*_COMMON_CHECKS, PROGRAM_CODE_CHECK), sent_type=TAGS, received_type=TAGS)
+            return KindRules((*_COMMON_CHECKS, PROGRAM_CODE_CHECK))
         case FieldKind.COUNTRY:
             return KindRules((*_COMMON_CHECKS, COUNTRY_CHECK), _read_countries)
         case FieldKind.ZIP:
-            return KindRules((*_COMMON_CHECKS, SPOILED_NUMBER_CHECK), checks.read_zips, sent_type=_WHOLE_NUMBER_DTYPE)
+            return KindRules((*_COMMON_CHECKS, SPOILED_NUMBER_CHECK), checks.read_zips)
         case FieldKind.DATE:
-            return KindRules((*_COMMON_CHECKS, DATE_CHECK), received_type=pd.ArrowDtype(pa.date32()))
+            return KindRules((*_COMMON_CHECKS, DATE_CHECK))
     assert_never(kind)
 
 
@@ -202,20 +196,13 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
     """Return the checks of a field: the checks of its kind, and the checks that depend on its content, on the job or on
     the date of today."""
     field_checks = list(find_kind_rules(field.kind).checks)
-    match field.kind:
-        case FieldKind.TEXT | FieldKind.NULLABLE_TEXT:
-            field_checks += _list_text_checks(field.content, rules)
-        case FieldKind.DATE:
-            mark_valid_texts = partial(checks.mark_plausible_birthdays, today=today)
-            field_checks.append(_build_text_check("lifetime", mark_valid_texts, _LIFETIME_MESSAGE))
-        case FieldKind.ZIP:
-            field_checks += [ZIP_CHECK] if rules.zip == "reject" else []
-        case (
-            FieldKind.NUMBER | FieldKind.FLAG | FieldKind.EMAIL | FieldKind.GENDER | FieldKind.TAGS | FieldKind.COUNTRY
-        ):
-            pass
-        case _:
-            assert_never(field.kind)
+    if field.kind in (FieldKind.TEXT, FieldKind.NULLABLE_TEXT):
+        field_checks += _list_text_checks(field.content, rules)
+    if field.kind is FieldKind.DATE:
+        mark_valid_texts = partial(checks.mark_plausible_birthdays, today=today)
+        field_checks.append(_build_text_check("lifetime", mark_valid_texts, _LIFETIME_MESSAGE))
+    if field.kind is FieldKind.ZIP and rules.zip == "reject":
+        field_checks.append(ZIP_CHECK)
     if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
         field_checks.append(
             _build_reader_check("phone", partial(read_phones, region=rules.e164.region), _PHONE_MESSAGE)
@@ -266,7 +253,7 @@ def build_listed_schema() -> pandera.DataFrameSchema:
     A value of another type is converted if its meaning stays the same. Other columns are allowed.
     """
     columns = {
-        field.name: pandera.Column(find_kind_rules(field.kind).received_type, nullable=True, coerce=True)
+        field.name: pandera.Column(find_pandas_type(find_arrow_type(field.kind)), nullable=True, coerce=True)
         for field in FIELDS
     }
     return pandera.DataFrameSchema(columns, name="subscribers as listed")
@@ -279,10 +266,11 @@ def build_listed_schema() -> pandera.DataFrameSchema:
 class ValidRows:
     """The valid rows of a chunk, and the faults of the invalid rows.
 
-    The index of `subscribers` has the positions (from 0) of the rows in the chunk. Its column types are
-    `KindRules.sent_type`. A missing value is not sent. `faults` are in the order of positions, and then of the field
-    table. `omitted_zip_positions` are the positions of valid rows whose zip code is not sent. `yearless_positions` are
-    the positions of valid rows whose birthday is not sent, because the birthday has no year.
+    The index of `subscribers` has the positions (from 0) of the rows in the chunk. A column that a `KindRules.reader`
+    has read has the type of the reader's values. Tags are lists of texts, and all other columns are texts. A missing
+    value is not sent. `faults` are in the order of positions, and then of the field table. `omitted_zip_positions` are
+    the positions of valid rows whose zip code is not sent. `yearless_positions` are the positions of valid rows whose
+    birthday is not sent, because the birthday has no year.
     """
 
     subscribers: pd.DataFrame
@@ -354,9 +342,7 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
         kind_rules = find_kind_rules(FIELD_BY_NAME[name].kind)
         column_by_field[name] = rows[name]
         if kind_rules.reader is not None:
-            typed_values = kind_rules.reader(read_cells(rows[name])).to_pandas(
-                types_mapper=lambda _, dtype=kind_rules.sent_type: dtype
-            )
+            typed_values = kind_rules.reader(read_cells(rows[name])).to_pandas(types_mapper=find_pandas_type)
             column_by_field[name] = pd.Series(typed_values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
         # A text without an E.164 form is sent unchanged. If the rule rejects these texts, a check has removed the row.
