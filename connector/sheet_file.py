@@ -7,11 +7,12 @@ names.
 """
 
 import re
+import weakref
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, timedelta
-from typing import BinaryIO
+from typing import IO, BinaryIO
 from xml.sax.saxutils import escape, quoteattr
 
 MAX_ROWS = 1_048_576  # including the header
@@ -76,16 +77,20 @@ class CellError(ValueError):
 
 
 class SheetFile:
-    """A workbook that is written into `file`. `close` ends the workbook, but does not close `file`."""
+    """A workbook that is written into `file`. `close` ends the workbook, but does not close `file`. `discard`, or the
+    end of this object, stops the writing."""
 
     def __init__(self, file: BinaryIO, header: Sequence[str]) -> None:
         """Write the names of the columns. Raises CellError, and OSError."""
         self._header = header
         self._column_letters = [name_column(index) for index in range(len(header))]
         self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=4)
+        open_files: list[IO[bytes] | zipfile.ZipFile] = [self._archive]
+        self._close_open_files = weakref.finalize(self, _close_files, open_files)
         for name, content in _FIXED_PARTS.items():
             self._archive.writestr(name, _XML_HEAD + content)
         self._sheet = self._archive.open(_SHEET_PART, "w", force_zip64=True)
+        open_files.insert(0, self._sheet)  # an archive cannot be closed before its open part
         self._sheet.write(
             f'{_XML_HEAD}<worksheet xmlns="{_MAIN_NS}"><sheetViews><sheetView workbookViewId="0"><pane ySplit="1" '
             'topLeftCell="A2" activePane="bottomLeft" state="frozen"/></sheetView></sheetViews><sheetData>'.encode()
@@ -126,15 +131,18 @@ class SheetFile:
 
     def discard(self) -> None:
         """Stop writing. The file is a valid workbook only if `close` was called before."""
-        self._pending_rows.clear()
-        for open_file in (self._sheet, self._archive):
-            with suppress(OSError, ValueError):  # for example a full disk or a closed file
-                open_file.close()
+        self._close_open_files()
 
     def _flush_rows(self) -> None:
         self._sheet.write("".join(self._pending_rows).encode())
         self._pending_rows.clear()
         self._pending_length = 0
+
+
+def _close_files(open_files: Iterable[IO[bytes] | zipfile.ZipFile]) -> None:
+    for open_file in open_files:
+        with suppress(OSError, ValueError):  # for example a full disk or a closed file
+            open_file.close()
 
 
 def read_properties(file: BinaryIO) -> dict[str, str]:

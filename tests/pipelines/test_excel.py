@@ -1,5 +1,6 @@
 """Exports as .xlsx workbooks and as CSV for Excel: programs and an import read the values of the service."""
 
+import gc
 import io
 import json
 import stat
@@ -167,6 +168,14 @@ def test_a_workbook_refuses_a_character_that_excel_cannot_hold() -> None:
         with pytest.raises(CellError, match="which a workbook cannot hold"):
             sheet.write_row([text])
     sheet.discard()
+
+
+def test_a_workbook_that_is_not_finished_closes_its_archive() -> None:
+    """If the garbage collector deleted an open archive, the archive would raise an error, and pytest would fail."""
+    cycle: list[object] = [SheetFile(io.BytesIO(), ["email"])]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
 
 
 def test_a_workbook_refuses_more_rows_than_excel_can_hold() -> None:
