@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, assert_never
 
 import orjson
 import pyarrow as pa
@@ -23,8 +23,10 @@ from connector.errors import ConfigurationError
 from connector.sheet_file import Cell, CellError, SheetFile, read_properties
 from connector.texts import FORMULA_PATTERN
 from connector.warehouse.columns import flatten_table, format_lists_as_json, join_lists, join_tags
+from connector.warehouse.database import ColumnKind
 from connector.warehouse.destination import FileOptions
 from connector.warehouse.runs import ID, ExportRun
+from connector.warehouse.statements import read_kinds
 
 _COLUMNS_OF_EVERY_EXPORT = {ID, INVALID}
 """Columns that every export has. A file with these columns counts as a file of an earlier export."""
@@ -200,7 +202,8 @@ class ExcelFormat:
         self._sheet = SheetFile(file, schema.names)
 
     def write(self, table: pa.Table) -> None:
-        columns = [_list_cells(column) for column in table.columns]
+        kinds = read_kinds(table.schema).values()
+        columns = [_list_cells(column, kind) for column, kind in zip(table.columns, kinds, strict=True)]
         for subscriber_id, cells in zip(table[ID].to_pylist(), zip(*columns, strict=True), strict=True):
             try:
                 self._sheet.write_row(cells)
@@ -240,14 +243,17 @@ def _compute_filters_digest(filters: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(dict(filters), sort_keys=True).encode()).hexdigest()
 
 
-def _list_cells(column: pa.ChunkedArray) -> list[Cell]:
-    if pa.types.is_list(column.type):
-        return [join_tags(tags) for tags in column.to_pylist()]
-    if pa.types.is_timestamp(column.type):
-        milliseconds = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64()).to_pylist()
-        return [
-            None if millisecond is None else datetime.fromtimestamp(millisecond / 1000, UTC)
-            for millisecond in milliseconds
-        ]
-    cells: list[Cell] = column.to_pylist()
-    return cells
+def _list_cells(column: pa.ChunkedArray, kind: ColumnKind) -> list[Cell]:
+    match kind:
+        case ColumnKind.TAGS:
+            return [join_tags(tags) for tags in column.to_pylist()]
+        case ColumnKind.TIME:
+            milliseconds = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64()).to_pylist()
+            return [
+                None if millisecond is None else datetime.fromtimestamp(millisecond / 1000, UTC)
+                for millisecond in milliseconds
+            ]
+        case ColumnKind.TEXT | ColumnKind.NAME | ColumnKind.WHOLE_NUMBER | ColumnKind.FLAG | ColumnKind.DATE:
+            cells: list[Cell] = column.to_pylist()
+            return cells
+    assert_never(kind)
