@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 import click
 import pytest
 
+from connector.fields import FIELDS, find_wire_name
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import list_keys
 from connector.runs.explanations import ExplainedEntry
@@ -80,6 +81,13 @@ def test_each_key_of_a_job_has_a_type_a_default_and_a_meaning() -> None:
 def test_each_key_of_a_report_has_a_type_a_default_and_a_meaning(model: type) -> None:
     keys = list(GENERATOR_GLOBALS["list_report_keys"](model))
     assert [key for key in keys if "" in (key.type, key.default) or not is_sentence(key.description)] == []
+
+
+def test_the_page_of_the_interface_has_exactly_the_fields_of_the_connector() -> None:
+    page = (ROOT / "docs" / "service-api.md").read_text(encoding="utf-8")
+    section = page.partition("### 2.1 ")[2].partition("### ")[0]
+    first_cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    assert re.findall(r"`([\w.]+)`", " ".join(first_cells)) == [find_wire_name(field) for field in FIELDS]
 
 
 def test_the_reference_names_each_state_of_the_ledger() -> None:

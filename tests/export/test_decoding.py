@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, strategies as st
 
 from connector.fields import FIELDS, Field, FieldKind
@@ -17,6 +18,7 @@ from connector.listing.pages import WIRE_FORM
 from connector.service.answers import parse_list_answer
 from connector.service.wire import ListPage
 from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER
+from tests.field_values import VALUES_BY_KIND, write_as_service
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 FAST_FORM = Columns(ThreadPoolExecutor(1))  # the pool starts its thread only when it gets a page
@@ -220,6 +222,19 @@ def test_the_fast_decoder_reads_only_a_page_in_the_format_of_service_api_md() ->
     ]
     for body, is_decoded_fast in bodies:
         check_decoders(body, is_decoded_fast=is_decoded_fast)
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=lambda field: field.name)
+@given(st.data())
+def test_both_decoders_read_a_valid_value_in_the_form_of_the_service(field: Field, data: st.DataObject) -> None:
+    wire_value = write_as_service(field.kind, data.draw(VALUES_BY_KIND[field.kind]))
+    for key in reversed(field.path):
+        wire_value = {key: wire_value}
+    body = build_page(orjson.dumps(wire_value).decode())
+    check_decoders(body)
+    page = read_with_slow_decoder(body)
+    assert page is not None
+    assert page.subscribers.column("_invalid").to_pylist() == [None]
 
 
 FILTER_VALUES_BY_FIELD: dict[str, list[object]] = {

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft7Validator
 
+from connector.fields import FIELD_NAMES
 from pipelines.singer import run_tap, run_target
+from tests.export.exports import create_people
 from tests.pipelines.conftest import CommandResult, Connector, run_process
+from tests.pipelines.test_round_trip import PERSON
 
 PROGRAM_FOLDER = Path(sys.executable).parent
 ROW_COUNT = int(os.environ.get("CONNECTOR_TEST_ADAPTER_ROWS", "120"))
@@ -113,7 +117,8 @@ def test_a_second_stream_is_refused_unless_the_settings_select_a_stream(connecto
 
 
 def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connector) -> None:
-    connector.sandbox.seed(5, base_name="News")
+    connector.sandbox.seed(4, base_name="News")
+    create_people(connector.sandbox, PERSON | {"address_zip": int(PERSON["address_zip"]), "base_name": "News"})
     result = run_program(connector, run_tap, {})
     assert result.exit_code == 0, result.stderr
     messages = read_lines(result.stdout)
@@ -121,6 +126,9 @@ def test_the_tap_writes_the_certified_list_and_its_certificate(connector: Connec
     assert connector.run("export", "people.jsonl").exit_code == 0
     exported_rows = read_lines((connector.folder / "people.jsonl").read_text())
     assert len(records) == len(exported_rows) == 5
+    assert [name for name in FIELD_NAMES if records[-1][name] is None] == []
+    catalog_schema = next(message["schema"] for message in messages if message["type"] == "SCHEMA")
+    assert [error.message for record in records for error in Draft7Validator(catalog_schema).iter_errors(record)] == []
     for record, row in zip(records, exported_rows, strict=True):
         assert record | {"_run_id": "", "_exported_at": ""} == row | {"_run_id": "", "_exported_at": ""}
     assert messages[-1]["value"]["bookmarks"]["subscribers"]["certificate"]["verdict"] == "complete"

@@ -12,6 +12,7 @@ from connector.errors import ConfigurationError
 from connector.fields import FIELD_BY_NAME, FIELD_NAMES, FIELDS, FieldKind
 from connector.service.wire import (
     ListQuery,
+    are_equal_values,
     build_create_request,
     build_list_request,
     decode_subscriber,
@@ -19,21 +20,7 @@ from connector.service.wire import (
     find_altered_fields,
     find_differing_fields,
 )
-
-TEXT_STRATEGY = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-
-VALUES_BY_KIND: dict[FieldKind, st.SearchStrategy[object]] = {
-    FieldKind.NUMBER: st.integers(1, 2**63 - 1),
-    FieldKind.FLAG: st.booleans(),
-    FieldKind.TEXT: TEXT_STRATEGY,
-    FieldKind.NULLABLE_TEXT: TEXT_STRATEGY,
-    FieldKind.EMAIL: st.emails(),
-    FieldKind.GENDER: st.sampled_from(["male", "female", ""]),
-    FieldKind.TAGS: st.lists(TEXT_STRATEGY, max_size=4),
-    FieldKind.COUNTRY: st.sampled_from(["NL", "GB"]),
-    FieldKind.ZIP: st.integers(0, 2**53 - 1),
-    FieldKind.DATE: st.dates().map(str),
-}
+from tests.field_values import VALUES_BY_KIND, write_as_service
 
 SENT_FIELDS = tuple(field for field in FIELDS if field.is_sent)
 
@@ -140,6 +127,14 @@ def test_an_answer_with_only_documented_changes_counts_as_unaltered(values: dict
     answered_subscriber = encode_to_json({**values, "base_name": "another"})
     answered_subscriber["Address"]["Zip"] = str(answered_subscriber["Address"]["Zip"])
     assert find_altered_fields(values, answered_subscriber) == ()
+
+
+@pytest.mark.parametrize("kind", FieldKind)
+@given(st.data())
+def test_a_value_equals_only_itself_in_the_form_of_the_service(kind: FieldKind, data: st.DataObject) -> None:
+    value, other_value = data.draw(st.lists(VALUES_BY_KIND[kind], min_size=2, max_size=2, unique_by=repr))
+    assert are_equal_values(kind, value, write_as_service(kind, value))
+    assert not are_equal_values(kind, value, write_as_service(kind, other_value))
 
 
 def test_an_answered_value_counts_as_altered_unless_a_normalisation_rule_explains_it() -> None:

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pytest
 
 from connector.errors import ConfigurationError
-from connector.fields import SENT_FIELDS, FieldKind
+from connector.fields import SENT_FIELDS, Field, FieldKind
 from connector.outcomes import Fault
-from connector.subscribers.rules import PhoneRule, ValidationRules
+from connector.subscribers.mapping import apply_mapping
+from connector.subscribers.rules import ColumnRule, FieldMapping, PhoneRule, ValidationRules
 from connector.subscribers.validation import ValidRows, find_kind_rules, validate_rows
+from tests.field_values import CELL_BY_KIND
 
 TODAY = date(2026, 11, 21)
 DEFAULT_RULES = ValidationRules()
@@ -56,6 +58,12 @@ def validate_cells(
         for position, value in validated_rows.subscribers[field].items():
             sent_values[int(str(position))] = None if isinstance(value, float) or value is pd.NA else value
     return codes_by_cell, sent_values
+
+
+def map_cells(cells: Mapping[str, str]) -> pd.DataFrame:
+    """Return a row with these cells of a source, by field, after its mapping."""
+    mapping = FieldMapping({name: ColumnRule(column=name) for name in cells})
+    return apply_mapping(pd.DataFrame([cells], dtype="str"), mapping).frame
 
 
 def check_sent_values(field: str, cells: Sequence[object], sent_values: Sequence[object]) -> None:
@@ -181,6 +189,13 @@ def test_the_job_decides_what_happens_to_a_zip_that_is_not_a_number() -> None:
     assert validated_rows.omitted_zip_positions.tolist() == []
 
 
+@pytest.mark.parametrize("field", SENT_FIELDS, ids=lambda field: field.name)
+def test_an_invisible_character_inside_a_cell_does_not_make_its_row_invalid(field: Field) -> None:
+    cell = CELL_BY_KIND[field.kind]
+    cells = {"email": "a@x.com", field.name: f"{cell[:1]}\u200b{cell[1:]}"}
+    assert list_faults(validate_rows(map_cells(cells), DEFAULT_RULES, today=TODAY).faults) == []
+
+
 def test_a_zip_with_only_zeros_as_decimals_is_a_number() -> None:
     codes, values = validate_cells("address_zip", ["10115", "10115.0", "90210.00", "0"], zip="reject")
     assert (codes, values) == ([[]] * 4, [10115, 10115, 90210, 0])
@@ -297,16 +312,8 @@ def test_an_email_that_is_not_the_identity_may_be_missing_but_not_invalid() -> N
 
 
 def test_the_valid_rows_have_the_types_of_their_fields() -> None:
-    cells: dict[FieldKind, object] = {
-        FieldKind.EMAIL: "a@x.com",
-        FieldKind.FLAG: "yes",
-        FieldKind.GENDER: "male",
-        FieldKind.TAGS: ["a"],
-        FieldKind.COUNTRY: "nl",
-        FieldKind.ZIP: "1",
-        FieldKind.DATE: "2000-01-01",
-    }
-    subscribers = validate_columns(**{field.name: [cells.get(field.kind, "text")] for field in SENT_FIELDS}).subscribers
+    cells = {field.name: CELL_BY_KIND[field.kind] for field in SENT_FIELDS}
+    subscribers = validate_rows(map_cells(cells), DEFAULT_RULES, today=TODAY).subscribers
     dtypes = {field.name: str(subscribers[field.name].dtype) for field in SENT_FIELDS}
     special_dtypes = {"is_active": "boolean", "tags": "list<item: string>[pyarrow]", "address_zip": "Int64"}
     assert dtypes == {field.name: special_dtypes.get(field.name, "str") for field in SENT_FIELDS}
