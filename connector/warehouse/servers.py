@@ -23,6 +23,7 @@ import sqlalchemy as sa
 
 from connector.arrow import EMPTY_TEXT, build_text_scalar
 from connector.databases import DatabaseUrl, build_engine, explain, format_url
+from connector.errors import ConfigurationError
 from connector.warehouse.columns import format_lists_as_json, quote_lists
 from connector.warehouse.database import ColumnKind, Dialect, Interruption, StagedRows, Statement, TableName
 from connector.warehouse.statements import read_kinds
@@ -315,6 +316,12 @@ class PostgresDatabase(SqlalchemyDatabase):
             pa.record_batch(columns, names=[*batch.schema.names, *shared_values]), csv_buffer, self._CSV_OPTIONS
         )
         return csv_buffer.getvalue()
+
+    def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:
+        """Raises ConfigurationError for a view, because COPY cannot write to a view."""
+        if name.table in sa.inspect(self.connection).get_view_names(name.schema):
+            raise ConfigurationError(f"{name} is a view, and an export writes only to tables. Export to another table.")
+        return super().find_table(name)
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
         return self.connection.scalars(self._REFERRERS_SQL, {"name": self.dialect.format_name(name)}).all()

@@ -46,6 +46,15 @@ def test_a_table_of_another_program_is_refused_and_stays_unchanged(table: Destin
 
 
 @parametrize_table([Format.SQLITE, Format.POSTGRESQL])
+def test_a_view_is_refused_before_the_list_is_read(table: Destination) -> None:
+    publish_people(replace(table, table="people"), [build_person(1)], 1)
+    run_sql(table, "create view {}subscribers as select * from {}people")
+    with pytest.raises(ConfigurationError, match=r"is a view|because it is a view"):
+        prepare_export(replace(table, overwrite=True))
+    assert read_rows(table) == [(1, "Ann", 1)]
+
+
+@parametrize_table([Format.SQLITE, Format.POSTGRESQL])
 def test_an_empty_table_and_a_table_with_overwrite_are_written(table: Destination) -> None:
     publish_people(table, [build_person(1)], 1)
     run_sql(table, "delete from {}_connector_runs")
