@@ -48,7 +48,7 @@ from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import Settings, build_service
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 from connector.warehouse.columns import add_run_columns, narrow_table, select_columns
 from connector.warehouse.destination import DEFAULT_MAX_SHRINK, Destination
 from connector.warehouse.opening import open_writer
@@ -347,8 +347,8 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
         report.messages.append(
             f"{count(invalid_count, 'row has a value', 'rows have values')} of a type that does not fit the column, "
             f"for example in {', '.join(staged_sweep.invalid_fields)}. The column is empty in "
-            f"{agree(invalid_count, 'this row', 'these rows')}, and the column {INVALID} has the "
-            f"{agree(invalid_count, 'value', 'values')} as JSON."
+            f"{choose_form(invalid_count, 'this row', 'these rows')}, and the column {INVALID} has the "
+            f"{choose_form(invalid_count, 'value', 'values')} as JSON."
         )
     if shrink_message:
         return "aborted"

@@ -19,7 +19,7 @@ from connector.rows import CloseableResource, Source
 from connector.spool import Spool
 from connector.subscribers.identity import Digests, Mask, Positions, Suppression, compute_field_digests
 from connector.subscribers.preparation import Difference, PreparedChunk, build_inactive_mask
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 # Several rows of one subscriber
 
@@ -170,18 +170,18 @@ class Conflicts:
     ) -> Iterator[str]:
         """Yield messages about inactive rows that overrule other rows, and about invalid rows that block other rows."""
         if disagreeing_subscriber_count := len(overruling_rows):
-            verb = agree(disagreeing_subscriber_count, "has", "have")
+            verb = choose_form(disagreeing_subscriber_count, "has", "have")
             yield (
                 f"{count(disagreeing_subscriber_count, 'subscriber')} {verb} rows that disagree on is_active: the "
                 f"inactive row is used ({self._format_row_numbers(overruling_rows)})"
             )
         if blocked_subscriber_count := len(blocking_rows):
-            verb = agree(blocked_subscriber_count, "has", "have")
+            verb = choose_form(blocked_subscriber_count, "has", "have")
             yield (
                 f"{count(blocked_subscriber_count, 'subscriber')} {verb} an invalid row that says inactive, or "
                 f"that cannot be read ({self._format_row_numbers(blocking_rows)}), so no other row of "
-                f"{agree(blocked_subscriber_count, 'this subscriber', 'these subscribers')} is used. Correct the "
-                f"{agree(blocked_subscriber_count, 'invalid row', 'invalid rows')}"
+                f"{choose_form(blocked_subscriber_count, 'this subscriber', 'these subscribers')} is used. Correct the "
+                f"{choose_form(blocked_subscriber_count, 'invalid row', 'invalid rows')}"
             )
 
     def _format_row_numbers(self, rows: list[_RowReference]) -> str:
@@ -191,7 +191,7 @@ class Conflicts:
             row_texts = [f"row {row_number:,} of {file_names[file_index]}" for file_index, row_number in shown_rows]
             return f"{', '.join(row_texts)}{further_rows_text}"
         numbers_text = ", ".join(f"{row_number:,}" for _, row_number in shown_rows)
-        return f"{agree(len(rows), 'row', 'rows')} {numbers_text}{further_rows_text}"
+        return f"{choose_form(len(rows), 'row', 'rows')} {numbers_text}{further_rows_text}"
 
 
 _READING_GRACE_S = 2.0  # seconds that a stopped run waits until the thread has read its chunk

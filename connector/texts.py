@@ -1,4 +1,4 @@
-"""Functions for texts: words that agree with numbers, visible forms of hidden characters, and cells of spreadsheets.
+"""Functions for texts: the singular or plural of words, visible forms of hidden characters, and cells of spreadsheets.
 
 Headers, names of files, cells and messages of the service may contain escape sequences (ANSI), other control
 characters, or marks that change the direction of writing. These hidden characters could recolour or overwrite the text
@@ -9,7 +9,7 @@ import json
 import re
 from textwrap import TextWrapper
 
-# Words that agree with a number
+# The singular or plural of words
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
@@ -17,8 +17,8 @@ def count(number: int, noun: str, plural: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
-def agree(number: int, singular: str, plural: str) -> str:
-    """Return the form of a verb or another word for this number: `has` or `have`."""
+def choose_form(number: int, singular: str, plural: str) -> str:
+    """Return `singular` if the number is 1, and `plural` otherwise. Example: `has` or `have`."""
     return singular if number == 1 else plural
 
 

@@ -22,7 +22,7 @@ from connector.rows import PlannedChunk
 from connector.runs.frame import Run
 from connector.states import State
 from connector.subscribers.rules import BaseColumn, RowBases
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 _MAX_BASES = 1000  # largest number of bases in the cells of a column; a column with more texts probably names no bases
 
@@ -193,9 +193,9 @@ class BaseLoads:
             return None
         return (
             f"{count(newcomer_count, 'subscriber')} appeared in the base during this run, and this run did not create "
-            f"{agree(newcomer_count, 'the subscriber', 'these subscribers')}. If another ledger or program creates "
-            "subscribers in this account at the same time, both may create the same person. Let one ledger create all "
-            "subscribers"
+            f"{choose_form(newcomer_count, 'the subscriber', 'these subscribers')}. If another ledger or program "
+            "creates subscribers in this account at the same time, both may create the same person. Let one ledger "
+            "create all subscribers"
         )
 
     async def describe_unlisted_create(self) -> tuple[str, bool] | None:
@@ -229,8 +229,8 @@ class BaseLoads:
                 yield (
                     f"{describe_base(base_load.base)}: the list is complete and lacks "
                     f"{count(unlisted_count, 'subscriber')} that earlier runs have created or seen in the base. "
-                    f"{agree(unlisted_count, 'Its row counts', 'Their rows count')} as existing. "
-                    f"To list {agree(unlisted_count, 'the subscriber', 'the subscribers')}, {command}"
+                    f"{choose_form(unlisted_count, 'Its row counts', 'Their rows count')} as existing. "
+                    f"To list {choose_form(unlisted_count, 'the subscriber', 'the subscribers')}, {command}"
                 )
 
     def _split_by_base(

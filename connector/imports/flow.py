@@ -48,7 +48,7 @@ from connector.subscribers.consent import explain_consent
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import BaseColumn
 from connector.tally import Tally, exceeds_share
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 from connector.units import format_share
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ def _check_guards(
         return
     if guard.max_invalid is not None and exceeds_share(invalid_count, guard.max_invalid, read_count):
         yield (
-            f"guard.max_invalid: {invalid_count:,} of {count(read_count, 'row')} {agree(invalid_count, 'is', 'are')} "
-            f"invalid ({format_share(invalid_count / read_count)}), and "
+            f"guard.max_invalid: {invalid_count:,} of {count(read_count, 'row')} "
+            f"{choose_form(invalid_count, 'is', 'are')} invalid ({format_share(invalid_count / read_count)}), and "
             f"{format_share(guard.max_invalid)} are allowed; correct the source, or raise the guard"
         )
     if guard.max_creates is not None and create_count > guard.max_creates:
@@ -89,7 +89,7 @@ def _check_guards(
         previous_row_count - source_row_count, guard.max_shrink, previous_row_count
     ):
         yield (
-            f"guard.max_shrink: {count(source_row_count, 'row')} {agree(source_row_count, 'was', 'were')} read, "
+            f"guard.max_shrink: {count(source_row_count, 'row')} {choose_form(source_row_count, 'was', 'were')} read, "
             f"{format_share(1 - source_row_count / previous_row_count)} fewer than by the last run "
             f"({previous_row_count:,}), and {format_share(guard.max_shrink)} are allowed; check whether the source is "
             "complete, or raise the guard"
@@ -284,8 +284,8 @@ class _LoadRun:
             return "the run did not finish, and the next run reads all rows again"
         if unsent_count:
             return (
-                f"{count(unsent_count, 'row')} {agree(unsent_count, 'was', 'were')} not sent, and the next run reads "
-                "all rows again"
+                f"{count(unsent_count, 'row')} {choose_form(unsent_count, 'was', 'were')} not sent, and the next run "
+                "reads all rows again"
             )
         return None
 

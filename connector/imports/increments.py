@@ -20,7 +20,7 @@ from connector.sources.cursor import (
     subtract_lookback,
 )
 from connector.sources.sql import IncrementalSource
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +105,10 @@ class IncrementalRun:
             row_number, example_value = cursor_watch.future_value_example
             row_count = cursor_watch.future_value_count
             yield (
-                f"{count(row_count, 'row')} {agree(row_count, 'has', 'have')} a value in "
+                f"{count(row_count, 'row')} {choose_form(row_count, 'has', 'have')} a value in "
                 f"{cursor_watch.column} that lies beyond tomorrow (for example row {row_number}: "
                 f"{format_cursor(example_value)}). A value beyond tomorrow does not move the cursor. "
-                f"Correct {agree(row_count, 'the row', 'the rows')} in the source"
+                f"Correct {choose_form(row_count, 'the row', 'the rows')} in the source"
             )
         saved_value = None if self._increment.is_full else self._saved_value
         if (
@@ -129,9 +129,9 @@ class IncrementalRun:
         cursor_watch = self._increment.source.watch
         if row_count := cursor_watch.missing_value_count:
             yield (
-                f"{count(row_count, 'row')} {agree(row_count, 'has', 'have')} no value in {cursor_watch.column}: "
-                f"{agree(row_count, 'it does', 'they do')} not move the cursor, and each run reads "
-                f"{agree(row_count, 'the row', 'the rows')} again"
+                f"{count(row_count, 'row')} {choose_form(row_count, 'has', 'have')} no value in {cursor_watch.column}: "
+                f"{choose_form(row_count, 'it does', 'they do')} not move the cursor, and each run reads "
+                f"{choose_form(row_count, 'the row', 'the rows')} again"
             )
         new_value = None if obstacle is not None else self.choose_cursor()
         if new_value is not None:

@@ -14,7 +14,7 @@ from connector.subscribers.mapping import Reinterpretation
 from connector.subscribers.preparation import PreparedChunk
 from connector.subscribers.rules import FieldMapping
 from connector.tally import Tally
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 MISSING_ACTIVITY_MESSAGE = (
     "no column fills is_active, so the service would create inactive subscribers, which cannot be changed later; map "
@@ -67,15 +67,15 @@ class Remarks:
         if self.omitted_zip_count:
             yield (
                 f"{count(self.omitted_zip_count, 'zip code')} "
-                f"{agree(self.omitted_zip_count, 'is not a plain number', 'are not plain numbers')} "
+                f"{choose_form(self.omitted_zip_count, 'is not a plain number', 'are not plain numbers')} "
                 f'(for example "SW1A 1AA", "02134" or "12345-6789") and '
-                f"{agree(self.omitted_zip_count, 'is', 'are')} left out (zip: omit)"
+                f"{choose_form(self.omitted_zip_count, 'is', 'are')} left out (zip: omit)"
             )
         if self.yearless_birthday_count:
             yield (
                 f"{count(self.yearless_birthday_count, 'birthday')} without a year (--05-12) "
-                f"{agree(self.yearless_birthday_count, 'is', 'are')} left out; the subscribers are sent without a "
-                "birthday"
+                f"{choose_form(self.yearless_birthday_count, 'is', 'are')} left out; the subscribers are sent without "
+                "a birthday"
             )
         yield from self._describe_reinterpreted_cells()
         yield from describe_number_cells(mapping, self.number_cell_counts)
@@ -97,7 +97,7 @@ class Remarks:
             cell_count = emptied_cell_counts.total()
             example_text = emptied_cell_counts.most_common(1)[0][0].null_text
             yield (
-                f"{count(cell_count, 'cell')} {agree(cell_count, 'is', 'are')} read as empty, because programs "
+                f"{count(cell_count, 'cell')} {choose_form(cell_count, 'is', 'are')} read as empty, because programs "
                 f"write these words for a missing value: {', '.join(shown_texts)}{ellipsis}. "
                 "If a word is a real value, add the word to the key `values` of its field in the job: "
                 f'{{"{example_text}": "{example_text}"}}'
@@ -112,7 +112,8 @@ class Remarks:
             fields = [f"{name} ({cell_count})" for name, cell_count in decoded_cell_counts.items()]
             yield (
                 f"{count(cell_count, 'cell')} with HTML codes (&amp;) or backslashes before quotes "
-                f"{agree(cell_count, 'is', 'are')} sent with the characters that they stand for: {', '.join(fields)}"
+                f"{choose_form(cell_count, 'is', 'are')} sent with the characters that they stand for: "
+                f"{', '.join(fields)}"
             )
 
 
@@ -152,7 +153,7 @@ def describe_number_cells(mapping: FieldMapping, number_cell_counts: Mapping[str
             if cell_count := number_cell_counts.get(column, 0):
                 yield (
                     f"{count(cell_count, 'cell')} of the column {column} ({name}) "
-                    f"{agree(cell_count, 'is a number', 'are numbers')} in the workbook, not text: "
+                    f"{choose_form(cell_count, 'is a number', 'are numbers')} in the workbook, not text: "
                     "leading zeros, a plus sign and digits beyond the fifteenth are lost. If these digits "
                     "matter, format "
                     "the column as text and enter the values again"
@@ -163,27 +164,30 @@ def describe_opt_outs(tally: Tally, drift_file: str | None) -> Iterator[str]:
     """Yield messages about opt-outs. Only a person can deactivate the subscribers, because the service cannot update a
     subscriber. `drift_file` is the file with the opt-outs (None in a plan)."""
     opt_out_count = tally.opt_out_count - tally.unchecked_opt_out_counts.total()
-    file_note = "" if drift_file is None else f": {agree(opt_out_count, 'it is', 'they are')} listed in {drift_file}"
+    file_note = (
+        "" if drift_file is None else f": {choose_form(opt_out_count, 'it is', 'they are')} listed in {drift_file}"
+    )
     if opt_out_count:
         yield (
-            f"{count(opt_out_count, 'subscriber')} opted out in the source and {agree(opt_out_count, 'is', 'are')} "
-            f"still active in the service. Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there{file_note}"
+            f"{count(opt_out_count, 'subscriber')} opted out in the source and "
+            f"{choose_form(opt_out_count, 'is', 'are')} still active in the service. Deactivate "
+            f"{choose_form(opt_out_count, 'the subscriber', 'them')} there{file_note}"
         )
     for reason, unchecked_count in sorted(tally.unchecked_opt_out_counts.items()):
         yield (
             f"{count(unchecked_count, 'subscriber')} opted out in the source, as an earlier run has reported. This run "
-            f"could not see whether the service still shows {agree(unchecked_count, 'the subscriber', 'them')} as "
-            f"active: {reason}"
+            f"could not see whether the service still shows {choose_form(unchecked_count, 'the subscriber', 'them')} "
+            f"as active: {reason}"
         )
 
 
 def describe_reactivated_rows(tally: Tally, *, is_planned: bool = False) -> Iterator[str]:
     """Yield a message about rows that were created as active although the list shows their identities as inactive."""
     if row_count := tally.reactivated_count:
-        verb = "would be" if is_planned else agree(row_count, "was", "were")
+        verb = "would be" if is_planned else choose_form(row_count, "was", "were")
         yield (
             f"{count(row_count, 'row')} {verb} created as active, though the list shows "
-            f"{agree(row_count, 'its identity', 'their identities')} as inactive in a base of the account; to "
+            f"{choose_form(row_count, 'its identity', 'their identities')} as inactive in a base of the account; to "
             "suppress these rows, set suppress: {inactive: true} in the job"
         )
 
@@ -196,6 +200,6 @@ def describe_unread_entries(tally: Tally) -> Iterator[str]:
     ):
         unresolved_creates_text = count(entry_count, "unresolved create")
         yield (
-            f"{unresolved_creates_text} of earlier runs {agree(entry_count, 'is', 'are')} now {result_text}. This run "
-            f"did not read {agree(entry_count, 'the row of this create', 'the rows of these creates')}"
+            f"{unresolved_creates_text} of earlier runs {choose_form(entry_count, 'is', 'are')} now {result_text}. "
+            f"This run did not read {choose_form(entry_count, 'the row of this create', 'the rows of these creates')}"
         )

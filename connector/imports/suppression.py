@@ -21,7 +21,7 @@ from connector.subscribers.identity import IDENTITY_BYTES, Digests, Suppression,
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.subscribers.validation import validate_rows
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 _IDENTITY_NOUN_BY_FIELD = {"email": "an email address", "client_user_id": "a client_user_id"}
 _MAX_ROWS_IN_MESSAGE = 5  # row numbers in a message about rows without an identity
@@ -85,17 +85,18 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
         row_count = len(unreadable_row_numbers)
         raise ContentError(
             f"the suppression list {name}: {count(row_count, 'row')} "
-            f"({agree(row_count, 'row number', 'row numbers')} {_format_row_numbers(unreadable_row_numbers)}) "
-            f"{agree(row_count, 'has', 'have')} something else than {_IDENTITY_NOUN_BY_FIELD[plan.field]} in the "
+            f"({choose_form(row_count, 'row number', 'row numbers')} {_format_row_numbers(unreadable_row_numbers)}) "
+            f"{choose_form(row_count, 'has', 'have')} something else than {_IDENTITY_NOUN_BY_FIELD[plan.field]} in the "
             f"column {plan.column}, such as a domain or a hash. Correct or remove "
-            f"{agree(row_count, 'the row', 'the rows')}, because a suppressed subscriber may be meant. Nothing was sent"
+            f"{choose_form(row_count, 'the row', 'the rows')}, because a suppressed subscriber may be meant. Nothing "
+            "was sent"
         )
     if empty_row_numbers:
         row_count = len(empty_row_numbers)
         suppression_contents.messages.append(
             f"suppression list {name}: the column {plan.column} is empty in {count(row_count, 'row')} "
-            f"({agree(row_count, 'row number', 'row numbers')} {_format_row_numbers(empty_row_numbers)}), so "
-            f"{agree(row_count, 'it suppresses', 'they suppress')} nobody"
+            f"({choose_form(row_count, 'row number', 'row numbers')} {_format_row_numbers(empty_row_numbers)}), so "
+            f"{choose_form(row_count, 'it suppresses', 'they suppress')} nobody"
         )
     return suppression, suppression_contents.messages
 

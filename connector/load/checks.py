@@ -29,7 +29,7 @@ from connector.load.candidates import describe_base
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery
 from connector.subscribers.identity import IDENTITY_BYTES, digest_identity
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 _VERIFIED_ENTRY_COUNT = 4  # known subscribers that are looked up to verify the account
 _MAX_CHECKED_BASES = 3  # bases of a run in which one created subscriber is looked up at the end of the run
@@ -228,9 +228,9 @@ def describe_duplicates(duplicate_ids: Collection[tuple[int, ...]]) -> Iterator[
         f"; and {duplicate_count - _MAX_SHOWN_DUPLICATES:,} more" if duplicate_count > _MAX_SHOWN_DUPLICATES else ""
     )
     yield (
-        f"{count(duplicate_count, 'subscriber')} of this run {agree(duplicate_count, 'is', 'are')} in the service "
-        f"twice (ids {ids_text}{additional_text}). A proxy or the service has executed creates twice, or another "
-        "program has "
+        f"{count(duplicate_count, 'subscriber')} of this run {choose_form(duplicate_count, 'is', 'are')} in the "
+        f"service twice (ids {ids_text}{additional_text}). A proxy or the service has executed creates twice, or "
+        "another program has "
         "created the same people. Delete one subscriber of each pair in the service, and look for further pairs"
     )
 

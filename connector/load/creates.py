@@ -28,7 +28,7 @@ from connector.service.wire import (
     read_base,
 )
 from connector.states import Event, State
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 _MAX_UNKNOWN_CANARIES = 3  # the run ends if this number of its first creates got no usable answer
 _MAX_REFUSED_CANARIES = 20  # the run ends if this number of its first creates got refusals of one kind
@@ -335,10 +335,10 @@ class Creator:
             ids, create_count = ", ".join(map(str, existing_ids)), len(existing_ids)
             self._session.stop.request_stop(
                 f"the service answered {count(create_count, 'create')} with "
-                f"{agree(create_count, 'a subscriber', 'subscribers')} that existed before "
-                f"({agree(create_count, 'id', 'ids')} {ids}). So the service merges subscribers, or moves them from "
-                "one base to another. Nothing more was sent. The rejects file names the changed subscribers. Look at "
-                "these subscribers in the service before you run again"
+                f"{choose_form(create_count, 'a subscriber', 'subscribers')} that existed before "
+                f"({choose_form(create_count, 'id', 'ids')} {ids}). So the service merges subscribers, or moves them "
+                "from one base to another. Nothing more was sent. The rejects file names the changed subscribers. Look "
+                "at these subscribers in the service before you run again"
             )
 
     def _stop_on_first_failures(self, candidate: Candidate, answer: CreateAnswer, transition: Transition) -> None:

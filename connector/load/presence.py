@@ -35,7 +35,7 @@ from connector.paging.certificate import describe_hidden_classes
 from connector.rows import PlannedChunk
 from connector.states import State
 from connector.subscribers.identity import digest_identity
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 _ALREADY_EXPIRED, _NEVER_EXPIRES = float("-inf"), float("inf")
 
@@ -124,7 +124,7 @@ class BasePresence:
             self._record_ids_of_first_create(listing.rows)
             self.session.tally.add_message(
                 f"{count(base_counts.duplicate_count, 'identity', 'identities')} "
-                f"{agree(base_counts.duplicate_count, 'has', 'have')} more than one subscriber in the base "
+                f"{choose_form(base_counts.duplicate_count, 'has', 'have')} more than one subscriber in the base "
                 f"{describe_base(base.service_id, base.name)}. The interface of the service cannot remove subscribers: "
                 "remove the duplicates on the service's own pages"
             )

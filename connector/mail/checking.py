@@ -34,7 +34,7 @@ from connector.subscribers.preparation import PreparedChunk, find_possible_ident
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules
 from connector.tally import Problem
 from connector.templates import TemplateError
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 # The addresses that are inactive in the service
 
@@ -233,10 +233,10 @@ def check_rows(
     if mail_check.inactive_count:
         row_count, column_count = mail_check.inactive_count, len(consent_columns)
         mail_check.messages.append(
-            f"{count(row_count, 'row')} {agree(row_count, 'counts', 'count')} as suppressed, because the "
-            f"{agree(column_count, 'column', 'columns')} {', '.join(consent_columns)} "
-            f"{agree(column_count, 'shows', 'show')} that the {agree(row_count, 'person wants', 'people want')} no "
-            "email"
+            f"{count(row_count, 'row')} {choose_form(row_count, 'counts', 'count')} as suppressed, because the "
+            f"{choose_form(column_count, 'column', 'columns')} {', '.join(consent_columns)} "
+            f"{choose_form(column_count, 'shows', 'show')} that the "
+            f"{choose_form(row_count, 'person wants', 'people want')} no email"
         )
 
 

@@ -69,7 +69,7 @@ from connector.settings import build_service, limit_in_flight_count
 from connector.states import EmailState
 from connector.subscribers.identity import IDENTITY_BYTES, InactiveIdentities, digest_identity, join_digests
 from connector.tally import Problem, exceeds_share
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 _BATCH_ROWS = 256  # rows that one query of the ledger looks up
 
@@ -164,8 +164,8 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
             invalid_count, read_count = run.mail_check.outcomes[MailOutcome.INVALID], run.mail_check.read_count
             if run.plan.max_invalid is not None and exceeds_share(invalid_count, run.plan.max_invalid, read_count):
                 reason = (
-                    f"{invalid_count:,} of {count(read_count, 'row')} {agree(invalid_count, 'is', 'are')} invalid, "
-                    f"and guard.max_invalid allows {run.plan.max_invalid:.1%}. Nothing was sent. "
+                    f"{invalid_count:,} of {count(read_count, 'row')} {choose_form(invalid_count, 'is', 'are')} "
+                    f"invalid, and guard.max_invalid allows {run.plan.max_invalid:.1%}. Nothing was sent. "
                     "Correct the rows or the templates, and run again"
                 )
             else:
@@ -385,7 +385,7 @@ async def write_preview(plan: MailPlan, folder: Path, email_count: int, stop: St
             "as inactive (skip_inactive)"
         )
     report.messages.append(
-        f"Nothing was sent. {count(written_count, 'email')} {agree(written_count, 'was', 'were')} written to the "
+        f"Nothing was sent. {count(written_count, 'email')} {choose_form(written_count, 'was', 'were')} written to the "
         f"folder {folder}, as .eml files that a mail program can open"
     )
     status: Status = "partial" if mail_check.outcomes[MailOutcome.INVALID] else "ok"

@@ -17,7 +17,7 @@ from connector.atomic_file import replace_content
 from connector.errors import ConnectorError
 from connector.ledger.problems import OPT_OUT_KIND
 from connector.outcomes import OUTCOMES_FOR_A_PERSON
-from connector.texts import agree, count, make_visible
+from connector.texts import choose_form, count, make_visible
 
 AlertPolicy = Literal["change", "problem", "always"]
 AlertReason = Literal["failure", "another_cause", "new_problems", "reminder", "recovery", "run"]
@@ -169,8 +169,9 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
         lines.append(f"The list is incomplete: {certificate['reason']}.")
     if opt_out_count := report["opt_outs"]:
         lines.append(
-            f"{count(opt_out_count, 'subscriber')} opted out in the source and {agree(opt_out_count, 'is', 'are')} "
-            f"still active in the service. Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there."
+            f"{count(opt_out_count, 'subscriber')} opted out in the source and "
+            f"{choose_form(opt_out_count, 'is', 'are')} still active in the service. Deactivate "
+            f"{choose_form(opt_out_count, 'the subscriber', 'them')} there."
         )
     needs_message = status != "ok" and not (status == "partial" and last_run.problems)
     if report["messages"] and needs_message:

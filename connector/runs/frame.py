@@ -57,7 +57,7 @@ from connector.settings import Settings, build_service, limit_in_flight_count
 from connector.shards import SINGLE_SHARD, Shard
 from connector.subscribers.identity import InactiveIdentities, Suppression
 from connector.tally import Tally
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 if TYPE_CHECKING:
     from connector.warehouse.destination import Destination
@@ -415,8 +415,8 @@ def _record_start(ledger: Ledger, setup: RunSetup, report: Report, clock: Clock)
         sending_count = ledger.mark_sending_entries_unknown()
         if plan.is_planned and sending_count:
             report.messages.append(
-                f"{count(sending_count, 'create')} of another run {agree(sending_count, 'is', 'are')} in flight or "
-                "unresolved: their rows count as `unknown` unless the list shows the subscriber"
+                f"{count(sending_count, 'create')} of another run {choose_form(sending_count, 'is', 'are')} in flight "
+                "or unresolved: their rows count as `unknown` unless the list shows the subscriber"
             )
         end_dead_runs(connection, clock.now().timestamp())
         bases = setup.find_bases(ledger)

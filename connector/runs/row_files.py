@@ -27,7 +27,7 @@ from connector.service.answers import build_refusal_kind
 from connector.sheet_file import CellError, SheetFile
 from connector.subscribers.preparation import Difference, PreparedChunk
 from connector.tally import Change, OptOut, Problem, RowRecorder
-from connector.texts import ESCAPED_FORMULA_PATTERN, agree, count, escape_formula
+from connector.texts import ESCAPED_FORMULA_PATTERN, choose_form, count, escape_formula
 
 DRIFT_COLUMNS = {
     "identity": "Email or client_user_id: the source's value, or the service's value if the run has not read the row.",
@@ -385,7 +385,7 @@ class LoadFiles(CloseableResource, RowRecorder):
     def list_messages(self) -> Iterator[str]:
         """Yield messages about changed rows."""
         if self._known_change_count:
-            verb = agree(self._known_change_count, "is", "are")
+            verb = choose_form(self._known_change_count, "is", "are")
             rows_text = count(self._known_change_count, "changed row")
             yield (
                 f"{rows_text} {verb} in the drift file of an earlier run, and {verb} compared again 7 days after the "
@@ -395,7 +395,7 @@ class LoadFiles(CloseableResource, RowRecorder):
             rows_text = count(row_count, "changed row")
             yield (
                 f"{rows_text} could not be compared with the service: {reason}. The drift file has "
-                f"{agree(row_count, 'this row', 'these rows')} with an empty `field`"
+                f"{choose_form(row_count, 'this row', 'these rows')} with an empty `field`"
             )
 
     def restart(self) -> None:

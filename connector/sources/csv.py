@@ -44,7 +44,7 @@ from connector.sources.header_row import (
     parse_header,
 )
 from connector.sources.inputs import Input
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 _HEAD_BYTES = 1 << 18
 # With fewer rows, the fixed cost of pandera dominates. More rows need more memory and are not faster.
@@ -283,7 +283,7 @@ class CsvSource(CloseableResource):
             record = block[start:stop]
             inner_line_count = count_lines(record.rstrip(b"\r\n"))
             if inner_line_count and code in _CODES_OF_MULTILINE_FAULTS:
-                verb = agree(inner_line_count, "was", "were")
+                verb = choose_form(inner_line_count, "was", "were")
                 message += f"; the row includes {count(inner_line_count, 'more line')}, which {verb} not read as a row"
             raw_text = format_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
             malformed_rows.append(MalformedRow(first_row_number + index, line_number, raw_text, code, message))

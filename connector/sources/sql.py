@@ -45,7 +45,7 @@ from connector.sources.cursor_columns import (
     read_type,
 )
 from connector.sources.header_row import build_column_names
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 if TYPE_CHECKING:
     from connector.sources.duckdb import DuckdbSource
@@ -325,10 +325,10 @@ class IncrementalSource(CloseableResource):
         column, kind = self.watch.column, self.watch.kind
         kind_name = "whole number" if kind is CursorKind.INTEGER else str(kind)
         raise ConfigurationError(
-            f"{self.name}: {count(value_count, 'row')} {agree(value_count, 'has', 'have')} no {kind_name} in {column} "
-            f"that can be compared with the cursor (for example {row_text}{format_example(example)}), so later runs "
-            f"would not read {agree(value_count, 'the row', 'these rows')}. Correct "
-            f"{agree(value_count, 'the row', 'the rows')}, or convert the column in a query"
+            f"{self.name}: {count(value_count, 'row')} {choose_form(value_count, 'has', 'have')} no {kind_name} in "
+            f"{column} that can be compared with the cursor (for example {row_text}{format_example(example)}), so "
+            f"later runs would not read {choose_form(value_count, 'the row', 'these rows')}. Correct "
+            f"{choose_form(value_count, 'the row', 'the rows')}, or convert the column in a query"
         )
 
 

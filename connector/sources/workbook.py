@@ -28,7 +28,7 @@ from connector.sheet_file import name_column
 from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, format_record, format_value
 from connector.sources.header_row import build_column_names, count_filled_cells, count_title_rows, looks_like_row
 from connector.sources.inputs import Input
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 if TYPE_CHECKING:
     from python_calamine import CalamineSheet, CalamineWorkbook
@@ -97,8 +97,8 @@ class WorkbookSource(CloseableResource):
             messages.append(f"{location}: titles above its header were left out (rows: {title_row_count})")
         if hidden_row_count:
             messages.append(
-                f"{location}: {count(hidden_row_count, 'hidden row')} {agree(hidden_row_count, 'is', 'are')} used "
-                "like visible rows. To leave hidden rows out, copy the visible rows to a new sheet"
+                f"{location}: {count(hidden_row_count, 'hidden row')} {choose_form(hidden_row_count, 'is', 'are')} "
+                "used like visible rows. To leave hidden rows out, copy the visible rows to a new sheet"
             )
         self._messages = tuple(messages)
         self._header, cells = first_rows[title_row_count]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from connector.errors import ConfigurationError
 from connector.fields import FIELD_BY_NAME, LARGEST_ID, SENT_FIELDS, BaseRef, FieldKind
 from connector.outcomes import Fault
-from connector.texts import agree
+from connector.texts import choose_form
 
 if TYPE_CHECKING:
     import numpy as np
@@ -115,7 +115,7 @@ def find_mapping_faults(
     if missing_fields:
         faults.append(
             f"no column is mapped to {', '.join(missing_fields)}: map a column, or remove "
-            f"{agree(len(missing_fields), 'the field', 'the fields')} from `required`"
+            f"{choose_form(len(missing_fields), 'the field', 'the fields')} from `required`"
         )
     if zip_policy in mapped_fields:
         faults.append(

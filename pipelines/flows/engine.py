@@ -47,7 +47,7 @@ from connector.runs.report import (
     start_report,
 )
 from connector.shards import SINGLE_SHARD, Shard
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -314,7 +314,7 @@ def _write_sharded_report(
     report.messages += _merge_messages(shard_results)
     exit_codes = [EXIT_CODE_BY_STATUS[result.status] for result in shard_results if result.status != "stopped"]
     if restarted_indexes:
-        shards_text = f"{agree(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
+        shards_text = f"{choose_form(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
         count_notice = "Subscribers that the lost attempts created have the outcome exists"
         if is_incremental:  # the second attempt skips rows if the first attempt had moved the cursor
             count_notice += ". If a lost attempt had finished, the counts may lack its rows"
@@ -353,7 +353,7 @@ def _merge_messages(shard_results: Sequence[_ShardResult]) -> Iterator[str]:
         for message in dict.fromkeys(messages):
             indexes_by_message.setdefault(message, []).append(str(shard_result.shard.index))
     for message, indexes in indexes_by_message.items():
-        yield f"{agree(len(indexes), 'shard', 'shards')} {', '.join(indexes)}: {message}"
+        yield f"{choose_form(len(indexes), 'shard', 'shards')} {', '.join(indexes)}: {message}"
     for shard_result in shard_results:
         report = shard_result.report
         files = () if report is None else (report.rejects_file, report.drift_file)

@@ -26,7 +26,7 @@ from connector.states import State
 from connector.subscribers.identity import Suppression
 from connector.subscribers.preparation import PreparedChunk, mark_suppressed_rows, read_identities
 from connector.subscribers.rules import BaseColumn, RowBases, read_bases
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 from pipelines.report.differences import DifferenceFile, Differences, explain_missing_subscriber, name_state
 
 _ENTRY_BATCH_SIZE = 10_000
@@ -155,15 +155,15 @@ class SourceRows:
             yield f"columns not used: {', '.join(self._plan.rows.unmapped_columns)}"
         if self.row_counts["invalid"]:
             invalid_count = self.row_counts["invalid"]
-            invalid_rows_text = f"{count(invalid_count, 'row')} {agree(invalid_count, 'is', 'are')}"
+            invalid_rows_text = f"{count(invalid_count, 'row')} {choose_form(invalid_count, 'is', 'are')}"
             job = "JOB" if self._plan.job_path is None else shlex.quote(str(self._plan.job_path))
             yield (
-                f"{invalid_rows_text} invalid and {agree(invalid_count, 'was', 'were')} not compared. To see why, run: "
-                f"connector validate {job}"
+                f"{invalid_rows_text} invalid and {choose_form(invalid_count, 'was', 'were')} not compared. To see "
+                f"why, run: connector validate {job}"
             )
         if row_count := self._unidentified_row_count:
             yield (
-                f"{row_count:,} of the invalid rows {agree(row_count, 'has', 'have')} no identity "
+                f"{row_count:,} of the invalid rows {choose_form(row_count, 'has', 'have')} no identity "
                 "or no base that can be read. Subscribers of these rows may be counted as extra"
             )
 

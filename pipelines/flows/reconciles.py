@@ -29,7 +29,7 @@ from connector.service.wire import ListQuery
 from connector.settings import build_service
 from connector.spooled_rows import SpooledRows
 from connector.subscribers.rules import FieldMapping, ValidationRules
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 from pipelines.flows.reconcile_sides import (
     COUNT_CONFIRMED_ENTRIES_SQL,
     COUNT_UNIDENTIFIED_SUBSCRIBERS_SQL,
@@ -140,8 +140,10 @@ class _Reconciliation:
                 )
             ((subscriber_count,),) = comparison.fetch_rows(COUNT_UNIDENTIFIED_SUBSCRIBERS_SQL)
             if subscriber_count:
-                verb = agree(subscriber_count, "has", "have")
-                consequence_text = agree(subscriber_count, "is", "are") + (" extra" if is_certain else " not compared")
+                verb = choose_form(subscriber_count, "has", "have")
+                consequence_text = choose_form(subscriber_count, "is", "are") + (
+                    " extra" if is_certain else " not compared"
+                )
                 report.messages.append(
                     f"{count(subscriber_count, 'listed subscriber')} {verb} no {identity} and {consequence_text}"
                 )

@@ -9,7 +9,7 @@ from typing import Any, Literal, assert_never
 
 from connector.choices import EFFECT_BY_HELD_DECISION
 from connector.runs.run_log import LOAD_COMMANDS, build_job_option, describe_other_account, find_other_accounts
-from connector.texts import agree, count
+from connector.texts import choose_form, count
 
 _COMMAND = re.compile(": (?=(connector|less|open) )")
 _NAMED_FIELD_COUNT = 3  # the most frequent faulty fields, which the step for open problems names
@@ -74,8 +74,8 @@ def _advise_on_opt_outs(run: Mapping[str, Any]) -> str:
     file_hint = f": less {_quote_path(run['drift_file'])}" if run.get("drift_file") else ""
     return (
         f"{count(opt_out_count, 'subscriber')} opted out in the source of {run['job']} and "
-        f"{agree(opt_out_count, 'is', 'are')} still active in the service. "
-        f"Deactivate {agree(opt_out_count, 'the subscriber', 'them')} there{file_hint}"
+        f"{choose_form(opt_out_count, 'is', 'are')} still active in the service. "
+        f"Deactivate {choose_form(opt_out_count, 'the subscriber', 'them')} there{file_hint}"
     )
 
 
@@ -109,8 +109,8 @@ def advise_on_runs(
     for job_option, counts in counts_by_job_option.items():
         if create_count := counts["unresolved"]:
             if running_run_ids:  # a running load holds the ledger, so a retry would be refused
-                creates_text = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} unresolved"
-                unresolved_creates_text = agree(create_count, "the create", "the creates")
+                creates_text = f"{count(create_count, 'create')} {choose_form(create_count, 'is', 'are')} unresolved"
+                unresolved_creates_text = choose_form(create_count, "the create", "the creates")
                 yield (
                     f"{creates_text}. Wait until run {running_run_ids[0]} ends. The run may resolve "
                     f"{unresolved_creates_text}."
@@ -183,7 +183,7 @@ def _advise_on_invalid(problems: Sequence[Mapping[str, Any]], runs: Sequence[Map
                 f"connector prune --removed-job {_quote_path(job)}"
             )
         elif (rejects_path := run.get("rejects_file")) and Path(rejects_path).exists():
-            rows_text = agree(problem_count, "the row", "the rows")
+            rows_text = choose_form(problem_count, "the row", "the rows")
             correction_text = f"Correct {rows_text} in the source, or correct and import the rejects file"
             yield f"{problem_text}. {correction_text}: connector import {_quote_path(rejects_path)} --job {job_file}"
         else:
@@ -208,21 +208,25 @@ def _choose_step_kind(state: OpenState) -> Literal["unresolved", "held", "reject
 def _advise_on_unresolved_creates(create_count: int) -> str:
     """Return the step for unresolved creates. If `create_count` is 0, their number is not known."""
     creates_text = (
-        f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')}" if create_count else "Creates may be"
+        f"{count(create_count, 'create')} {choose_form(create_count, 'is', 'are')}"
+        if create_count
+        else "Creates may be"
     )
-    unresolved_creates_text = agree(create_count, "the create", "the creates")
+    unresolved_creates_text = choose_form(create_count, "the create", "the creates")
     return f"{creates_text} unresolved. To look up and finish {unresolved_creates_text}, run: connector retry"
 
 
 def _advise_on_held_creates(create_count: int, job_option: str) -> Iterator[str]:
-    sentence_start = f"{count(create_count, 'create')} {agree(create_count, 'is', 'are')} held for your decision. To"
+    sentence_start = (
+        f"{count(create_count, 'create')} {choose_form(create_count, 'is', 'are')} held for your decision. To"
+    )
     for decision, effect_text in EFFECT_BY_HELD_DECISION.items():
         yield f"{sentence_start} {effect_text}, run: connector retry --held {decision}{job_option}"
         sentence_start = "Or, to"
 
 
 def _advise_on_rejected_rows(row_count: int) -> str:
-    rows_text = agree(row_count, "the row", "the rows")
+    rows_text = choose_form(row_count, "the row", "the rows")
     return (
         f"The service rejected {count(row_count, 'row')}. Correct {rows_text} in the rejects file, and import this "
         f"file. Or, to send {rows_text} unchanged, run: connector retry --rejected"

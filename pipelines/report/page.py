@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connector.outcomes import OUTCOMES_FOR_A_PERSON
-from connector.texts import agree, count, make_visible
+from connector.texts import choose_form, count, make_visible
 from pipelines.report.advice import advise_on_run, split_step
 from pipelines.report.text import format_seconds, list_facts, list_files, measure_duration
 
@@ -251,7 +251,7 @@ def _list_notes(report: Mapping[str, Any]) -> Iterator[str]:
     settled_counts = report.get("settled") or {}
     if any(settled_counts.values()):
         found_count, absent_count = settled_counts.get("found", 0), settled_counts.get("absent", 0)
-        verb = agree(found_count, "was", "were")
+        verb = choose_form(found_count, "was", "were")
         yield f"Of the unresolved creates, {found_count:,} {verb} found, and {absent_count:,} proved absent."
     for name, subscriber_count in (report.get("echo") or {}).items():
         yield f"The service altered {name} of {count(subscriber_count, 'subscriber')}."
