@@ -72,14 +72,14 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
         sent again."""
 
     def finish(self, item: SentItem, result: Result) -> None:
-        """Store the result for the next commit, and report the result."""
+        """Report the result, and keep the result in memory until the next commit."""
 
     def give_up(self, item: SentItem, reason: GiveUpReason) -> None:
-        """Store the item, for the next commit, as an item without an answer. Only with the reason CUT_OFF, the service
-        may have executed the item."""
+        """Report that the item has no answer, and keep this result in memory until the next commit. The service may
+        have executed the item only if the reason is CUT_OFF."""
 
     async def commit_results(self) -> None:
-        """Commit the results that `finish` and `give_up` have stored."""
+        """Commit the results that `finish` and `give_up` have kept in memory."""
 
 
 class Sender(Generic[Item, AnswerT, Result]):

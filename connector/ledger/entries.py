@@ -224,12 +224,12 @@ class Ledger:
         return self._find_entries_starting_at(_FIND_CONFIRMED_ENTRIES, parameters, first_identity, max_count)
 
     def list_confirmed_ids(
-        self, base: Base, field: str, before_run_key: int, latest_end: float
+        self, base: Base, field: str, before_run_key: int, latest_run_end: float
     ) -> "tuple[bytes, array[int]]":
         """Return the identities (joined to one bytes object) and the subscriber ids of CONFIRMED entries of the base.
         All returned identities are values of `field`. Return only entries that a listing should show: a listing or an
         early run has confirmed these entries. An early run has a smaller key than `before_run_key`, and ended at
-        `latest_end` (Unix seconds) or earlier.
+        `latest_run_end` (Unix seconds) or earlier.
         """
         parameters = {
             "base": base.key,
@@ -237,7 +237,7 @@ class Ledger:
             "field": IDENTITY_FIELD_NUMBERS[field],
             "before": before_run_key,
             "accepted": CONFIRMATION_NUMBERS["accepted"],
-            "ended_by": latest_end,
+            "latest_run_end": latest_run_end,
             **self._range,
         }
         joined_identities, subscriber_ids = bytearray(), array("q")
@@ -277,11 +277,11 @@ class Ledger:
         rows = self.connection.execute(_LIST_ENTRIES, parameters)
         return [(bytes(identity), *other_values) for identity, *other_values in rows]
 
-    def find_end_of_last_confirming_run(self, earliest_end: float, now: float) -> float | None:
+    def find_end_of_last_confirming_run(self, earliest_run_end: float, now: float) -> float | None:
         """Find the latest run that has sent an entry which is now CONFIRMED. Return the end of this run (Unix seconds),
-        or `now` if the run has not ended. Return None if the end is not after `earliest_end`.
+        or `now` if the run has not ended. Return None if the end is not after `earliest_run_end`.
         """
-        parameters = {"since": earliest_end, "now": now, "state": State.CONFIRMED}
+        parameters = {"since": earliest_run_end, "now": now, "state": State.CONFIRMED}
         last_run_ended_at: float | None = self.connection.execute(
             _FIND_END_OF_LAST_CONFIRMING_RUN, parameters
         ).scalar_one()
@@ -672,7 +672,7 @@ _FIND_CONFIRMED_ENTRIES = text(
 _LIST_CONFIRMED_ENTRIES = text(
     "SELECT identity, subscriber_id FROM entry LEFT JOIN run USING (run_key) WHERE base_key = :base AND "
     f"identity_field = :field AND state = :state AND {_IS_IN_RANGE_SQL} AND how <> :accepted AND (entry.run_key IS "
-    "NULL OR (entry.run_key < :before AND run.finished_at <= CAST(:ended_by AS double precision)))"
+    "NULL OR (entry.run_key < :before AND run.finished_at <= CAST(:latest_run_end AS double precision)))"
 )
 _FIND_OPT_OUTS = text(
     f"SELECT identity FROM entry WHERE base_key = :base AND opted_out = :job AND {IS_OPT_OUT_SQL} AND "

@@ -237,14 +237,16 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntryCo
     ]
 
 
-_IS_DROPPED_BY_PERSON = (schema.entry.c.state == State.REJECTED.value) & (func.coalesce(schema.entry.c.status, -1) == 0)
-_IS_NOT_FINAL = schema.entry.c.status.in_(sorted(NOT_FINAL_STATUSES)) & schema.entry.c.body.is_not(None)
-_OPEN_STATE = case((_IS_NOT_FINAL, State.UNKNOWN.value), else_=schema.entry.c.state).label("open_state")
+_DROPPED_BY_PERSON_CONDITION = (schema.entry.c.state == State.REJECTED.value) & (
+    func.coalesce(schema.entry.c.status, -1) == 0
+)
+_NOT_FINAL_REFUSAL_CONDITION = schema.entry.c.status.in_(sorted(NOT_FINAL_STATUSES)) & schema.entry.c.body.is_not(None)
+_OPEN_STATE = case((_NOT_FINAL_REFUSAL_CONDITION, State.UNKNOWN.value), else_=schema.entry.c.state).label("open_state")
 _COUNT_OPEN_ENTRIES = (
     select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE, func.count())
     .join_from(schema.entry, schema.base)
     .join(schema.run, isouter=True)
-    .where(text(schema.IS_UNFINISHED_SQL), ~_IS_DROPPED_BY_PERSON)
+    .where(text(schema.IS_UNFINISHED_SQL), ~_DROPPED_BY_PERSON_CONDITION)
     .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE)
     .order_by(schema.base.c.account, schema.run.c.run_id, _OPEN_STATE)
 )

@@ -92,22 +92,22 @@ class PlannedLedger(Ledger):
         ][:max_count]
 
     def list_confirmed_ids(
-        self, base: Base, field: str, before_run_key: int, latest_end: float
+        self, base: Base, field: str, before_run_key: int, latest_run_end: float
     ) -> "tuple[bytes, array[int]]":
         """Return the identities and ids of CONFIRMED entries of the real ledger, as `Ledger.list_confirmed_ids`
         does."""
         identities, subscriber_ids = b"", array("q")
         for real_base in self._find_real_bases(base):
             identities_of_base, ids_of_base = self._read_real_ledger(
-                Ledger.list_confirmed_ids, real_base, field, before_run_key, latest_end
+                Ledger.list_confirmed_ids, real_base, field, before_run_key, latest_run_end
             )
             identities += identities_of_base
             subscriber_ids += ids_of_base
         return identities, subscriber_ids
 
-    def find_end_of_last_confirming_run(self, earliest_end: float, now: float) -> float | None:
+    def find_end_of_last_confirming_run(self, earliest_run_end: float, now: float) -> float | None:
         """Return the result of `Ledger.find_end_of_last_confirming_run` for the real ledger."""
-        return read_ledger(self._url, lambda ledger: ledger.find_end_of_last_confirming_run(earliest_end, now))
+        return read_ledger(self._url, lambda ledger: ledger.find_end_of_last_confirming_run(earliest_run_end, now))
 
     def find_opt_outs(self, base: Base, job: str) -> list[bytes]:
         """Return the job's opt-outs, as `Ledger.find_opt_outs` does, including opt-outs that the plan has recorded."""

@@ -185,8 +185,7 @@ def _refuse_damaged_file(connection: Connection, path: Path, has_old_wal: bool) 
     damaged between two good runs, the run that reads the page ends with an error.
     """
     with translate_errors(str(path)), connection.begin():
-        has_runs = is_ledger(connection)
-        has_open_run = has_runs and connection.exec_driver_sql(_FIND_LAST_RUN_END_SQL).all() == [(None,)]
+        has_open_run = is_ledger(connection) and (connection.exec_driver_sql(_FIND_LAST_RUN_END_SQL).all() == [(None,)])
         if not has_old_wal and not has_open_run:
             return
         check_result = check_pages(connection)

@@ -138,9 +138,9 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_batch_index:
     listed_digests, listed_ids = np.frombuffer(digests, dtype=np.uint64), np.frombuffer(ids, dtype=np.int64)
     unlisted_count = 0
     if not first_batch_index:
-        max_confirmed_at = rows.started_at - access.expected_lag_s
+        latest_run_end = rows.started_at - access.expected_lag_s
         identities, confirmed_ids = await ledger_writer.execute(
-            lambda ledger: ledger.list_confirmed_ids(base, identity_field, ledger_writer.run_key, max_confirmed_at)
+            lambda ledger: ledger.list_confirmed_ids(base, identity_field, ledger_writer.run_key, latest_run_end)
         )
         confirmed_digests = np.frombuffer(identities, dtype=np.uint64).reshape(-1, IDENTITY_BYTES // _DIGEST_BYTES)
         unlisted_mask = ~np.isin(confirmed_digests[:, 0], listed_digests)

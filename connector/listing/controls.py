@@ -122,7 +122,7 @@ def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found
 
 def is_whole(page: ListPage) -> bool:
     """Return whether the answer has all matching subscribers. The number of its rows must be TotalCount and less than
-    its limit, and each row must have another Id."""
+    its limit, and no two rows may have the same Id."""
     if page.total_count is None or page.limit is None:
         return False
     id_count = len({row.get("Id") for row in page.subscribers})

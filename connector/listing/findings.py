@@ -221,7 +221,7 @@ def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Fin
             )
             hidden_classes = tuple((field_name, value) for value in hidden_values)
             message = (
-                f"requests for the parts count {part_sum_text}, and TotalCount of the list is "
+                f"the parts of the list have {part_sum_text} subscribers, and TotalCount of the list is "
                 f"{last_round.whole_list_totals[-1]:,}"
             )
             findings.append(Finding(field_name, evidence_result, message, hidden_classes))

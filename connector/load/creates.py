@@ -214,7 +214,7 @@ class Creator:
         return transition
 
     def finish(self, candidate: Candidate, transition: Transition) -> None:
-        """Record the state transition for the next commit, and record the outcome of the row."""
+        """Keep the state transition in memory until the next commit, and record the outcome of the row."""
         session, field = self._session, candidate.intent.field
         self._limited_transitions.pop(candidate.intent.identity, None)
         if transition.event is Event.ANSWERED and transition.subscriber_id is not None:

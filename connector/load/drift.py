@@ -11,6 +11,7 @@ are compared in each run. The ledger records opt-outs, because an incremental ru
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
 from functools import partial
 from typing import Any
 
@@ -39,14 +40,26 @@ up to 1,000 subscribers."""
 
 _ROWS_PER_COMMIT = 2_000  # rows in one commit
 
-_EQUAL, _DIFFERENT = 1, 2  # results of the comparison of a row; 0: the row was not compared
-_ACTIVE, _INACTIVE, _OTHER_SUBSCRIBER, _GONE = 1, 2, 3, 4
-"""The state of a subscriber in the service. `_OTHER_SUBSCRIBER`: the Id now has another base or identity. `_GONE`: the
-list lacks the subscriber. 0: not known.
-"""
-
 _UNREAD_ROW = Row(0, "", (), ())  # the row of an opt-out that this run has not read
 _NEVER_COMPARED_FIELDS = frozenset({"id", "base_id", "base_name"})
+
+
+class _ComparisonResult(IntEnum):
+    """The result of the comparison of a row with the service."""
+
+    NOT_COMPARED = 0
+    EQUAL = 1
+    DIFFERENT = 2
+
+
+class _ServiceState(IntEnum):
+    """The state of a row's subscriber in the service."""
+
+    NOT_KNOWN = 0
+    ACTIVE = 1
+    INACTIVE = 2
+    CHANGED_IDENTITY = 3  # the Id now has another base or identity
+    GONE = 4  # the list lacks the subscriber
 
 
 async def compare_waiting_rows(sessions: Sequence[Session], waiting_rows: WaitingRows, *, is_full: bool) -> None:
@@ -103,8 +116,8 @@ def _report_uncompared_row(waiting_row: WaitingRow, tally: Tally, reason: str) -
     elif waiting_row.reason in (CompareReason.NEVER_COMPARED, CompareReason.LIMITED):
         tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
         tally.add_row_message(
-            "some rows count as existing without a comparison of their values. Their subscribers were in the service "
-            f"before the ledger knew them: {reason}. The next run tries again"
+            f"some rows count as existing without a comparison of their values, because {reason}. The next run tries "
+            "again"
         )
     else:
         is_reported_before = waiting_row.reason is CompareReason.REPORTED
@@ -140,7 +153,7 @@ class _Comparison:
         self._compared_mask = np.zeros(len(waiting_rows), dtype=bool)  # rows that this run compares
         # For each row its index in `_differences`, or -1.
         self._difference_indexes = np.full(len(waiting_rows), -1, dtype=np.int64)
-        self._activities = np.zeros(len(waiting_rows), dtype=np.int8)
+        self._service_states = np.zeros(len(waiting_rows), dtype=np.int8)
         # The job that recorded the opt-out, for rows whose entries are opt-outs.
         self._opt_out_jobs: dict[int, str] = {}
         self._opt_out_texts: dict[int, str] = {}  # the identity or the Id in the service, for rows with an opt-out
@@ -215,7 +228,7 @@ class _Comparison:
         for batch in _split_into_batches(self._ids.tolist()):
             wire_objects = [shown_subscribers.read(subscriber_id) for subscriber_id in batch]
             self.receive_rows([wire_object for wire_object in wire_objects if wire_object is not None])
-        uncompared_mask = self._comparison_results[self._row_indexes] == 0
+        uncompared_mask = self._comparison_results[self._row_indexes] == _ComparisonResult.NOT_COMPARED
         self._ids, self._row_indexes = self._ids[uncompared_mask], self._row_indexes[uncompared_mask]
 
     async def _compare_by_id(self) -> bool:
@@ -241,7 +254,8 @@ class _Comparison:
         unseen_row_indexes = [
             index
             for index in self._row_indexes.tolist()
-            if not self._activities[index] and self._waiting_rows.read(index).row.values.get("is_active") is False
+            if self._service_states[index] == _ServiceState.NOT_KNOWN
+            and self._waiting_rows.read(index).row.values.get("is_active") is False
         ]
         if any(index in self._opt_out_jobs for index in unseen_row_indexes):
             return True
@@ -270,7 +284,8 @@ class _Comparison:
             self._reason = f"the list could not be read whole ({certificate.reason})"
             return
         if certificate.cut_off is CutOff.EXCLUDED or certificate.distinct < SMALLEST_WINDOW:
-            self._activities[self._row_indexes[self._activities[self._row_indexes] == 0]] = _GONE
+            unseen_mask = self._service_states[self._row_indexes] == _ServiceState.NOT_KNOWN
+            self._service_states[self._row_indexes[unseen_mask]] = _ServiceState.GONE
 
     def start_sweep(self, sweep_number: int) -> None:
         """Do nothing, because a second sweep shows the same subscribers again."""
@@ -290,9 +305,11 @@ class _Comparison:
         base, listed_base = session.ledger_writer.base, wire_object.get("Base")
         is_of_base = isinstance(listed_base, dict) and listed_base.get("Id") == base.service_id
         if not is_of_base or not has_identity(wire_object, {waiting_row.row.identity}):
-            self._activities[index] = _OTHER_SUBSCRIBER
+            self._service_states[index] = _ServiceState.CHANGED_IDENTITY
             return
-        self._activities[index] = _ACTIVE if read_field(wire_object, "is_active") else _INACTIVE
+        self._service_states[index] = (
+            _ServiceState.ACTIVE if read_field(wire_object, "is_active") else _ServiceState.INACTIVE
+        )
         if waiting_row.reason is CompareReason.OPTED_OUT:
             self._opt_out_texts[index] = str(read_field(wire_object, session.policy.identity))
             return
@@ -302,7 +319,7 @@ class _Comparison:
         row_values = [row.values[name] for name in field_names]
         listed_values = [read_field(wire_object, name) for name in field_names]
         different_indexes = find_differing_fields(field_names, row_values, listed_values)
-        self._comparison_results[index] = _DIFFERENT if different_indexes else _EQUAL
+        self._comparison_results[index] = _ComparisonResult.DIFFERENT if different_indexes else _ComparisonResult.EQUAL
         if different_indexes:
             row_differences = [
                 [field_names[field_index], listed_values[field_index], row_values[field_index]]
@@ -327,7 +344,7 @@ class _Comparison:
         base, job, reported_at = session.ledger_writer.base, session.source_job, session.clock.now().timestamp()
         equal_digests, different_digests = (
             [(row.identity, row.fingerprint) for index, row in rows if self._comparison_results[index] == result]
-            for result in (_EQUAL, _DIFFERENT)
+            for result in (_ComparisonResult.EQUAL, _ComparisonResult.DIFFERENT)
         )
         opt_out_identities = [row.identity for index, row in rows if self._is_opt_out(index, row)]
         ended_opt_out_identities = [row.identity for index, row in rows if self._has_opt_out_ended(index, row, job)]
@@ -342,7 +359,7 @@ class _Comparison:
 
     def _is_opt_out(self, index: int, row: LoadRow) -> bool:
         """Return whether the row is inactive and the service shows its subscriber as active."""
-        return bool(self._activities[index] == _ACTIVE) and row.values.get("is_active") is False
+        return bool(self._service_states[index] == _ServiceState.ACTIVE) and row.values.get("is_active") is False
 
     def _has_opt_out_ended(self, index: int, row: LoadRow, job: str) -> bool:
         """Return whether the recorded opt-out of the row has ended. An opt-out ends if the service shows the subscriber
@@ -351,7 +368,7 @@ class _Comparison:
         if index not in self._opt_out_jobs:
             return False
         is_reactivated = row.values.get("is_active") is True and self._opt_out_jobs[index] == job
-        return is_reactivated or bool(self._activities[index] in (_INACTIVE, _GONE))
+        return is_reactivated or bool(self._service_states[index] in (_ServiceState.INACTIVE, _ServiceState.GONE))
 
     def _report_row(self, index: int, waiting_row: WaitingRow) -> None:
         tally, comparison_result, row = self._session.tally, self._comparison_results[index], waiting_row.row
@@ -362,12 +379,12 @@ class _Comparison:
         if waiting_row.reason is CompareReason.OPTED_OUT:
             return
         record_receipt = partial(waiting_row.ledger_writer.record_receipt, row.identity, row.identity_text)
-        if comparison_result == _EQUAL and waiting_row.reason is CompareReason.LIMITED:
+        if comparison_result == _ComparisonResult.EQUAL and waiting_row.reason is CompareReason.LIMITED:
             record_receipt(ReceiptKind.PROVED_CREATED)
             tally.report_created_row(lambda: row.source, row.values, row.omission)
-        elif comparison_result == _EQUAL:
+        elif comparison_result == _ComparisonResult.EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
-        elif comparison_result == _DIFFERENT:
+        elif comparison_result == _ComparisonResult.DIFFERENT:
             differences = self._differences.read(int(self._difference_indexes[index]))
             evidence_name = "sweep" if self._is_compared_with_list else "lookup"
             record_receipt(

@@ -113,8 +113,8 @@ class MistakenIds:
     async def _find_spellings(self, ids: Sequence[str], *, is_listed: bool) -> dict[str, str]:
         """Return the ids that are another spelling of a known id. The values of the dict are the known ids.
 
-        With `is_listed`, a listing has recorded the base's subscribers in the ledger. Otherwise also look up the
-        shortest spelling of each id on the list, such as `42` for `00042`.
+        With `is_listed`, a listing has recorded the base's subscribers in the ledger. Otherwise also search the
+        list for the shortest spelling of each id, such as `42` for `00042`.
         """
         spellings_by_id = {text: list_other_spellings(text) for text in ids}
         if not any(spellings_by_id.values()):

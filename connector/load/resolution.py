@@ -37,7 +37,8 @@ from connector.states import Event, NoResendEvent, State
 # The message about a rejected entry begins with this text. The message of the refusal follows.
 _PROVED_ABSENT_MESSAGE = "look-ups showed that no attempt took effect"
 _PAUSE_AFTER_REFUSAL_S = 1.0  # seconds to wait after the service has refused a create again
-_MAX_FRUITLESS_LOOK_UPS = 20  # after this number of look-ups in a row that settle no entry, the entries stay unknown
+# After this number of look-ups in a row that settle no entry, the entries stay unknown.
+_MAX_LOOK_UPS_WITHOUT_SETTLED_ENTRY = 20
 _MAX_INCONCLUSIVE_LOOK_UPS = 5  # after this number of inconclusive look-ups in a row, the entries stay unknown
 
 
@@ -129,10 +130,10 @@ class Settler:
     async def _settle_unknown_entries(self) -> None:
         """Look up and settle entries until no entry remains, or until many look-ups in a row have settled no entry. The
         remaining entries stay UNKNOWN."""
-        look_up_count_without_result = inconclusive_look_up_count = 0
+        look_up_count_without_settled_entry = inconclusive_look_up_count = 0
         is_look_up_due = True
         while (
-            look_up_count_without_result < _MAX_FRUITLESS_LOOK_UPS
+            look_up_count_without_settled_entry < _MAX_LOOK_UPS_WITHOUT_SETTLED_ENTRY
             and inconclusive_look_up_count < _MAX_INCONCLUSIVE_LOOK_UPS
         ):
             unknown_entries = await self._read_unknown_entries()
@@ -144,8 +145,8 @@ class Settler:
                 return
             look_up = self._look_up
             inconclusive_look_up_count = 0 if look_up.is_conclusive else inconclusive_look_up_count + 1
-            look_up_count_without_result = (
-                0 if look_up.absent_entries or look_up.found_count else look_up_count_without_result + 1
+            look_up_count_without_settled_entry = (
+                0 if look_up.absent_entries or look_up.found_count else look_up_count_without_settled_entry + 1
             )
             # Look up again without a wait, because the list may already show these creates.
             is_look_up_due = bool(look_up.absent_entries)
@@ -401,7 +402,7 @@ class Settler:
 
         await self._session.ledger_writer.execute(update_ledger, record_no_resends)
         await self._send_entries_again(entries_to_send, base)
-        await self._reject_finally_refused_entries(entries_to_send, base)
+        await self._reject_entries_with_final_refusal(entries_to_send, base)
 
     def _choose_event(self, entry: UnfinishedEntry) -> NoResendEvent | Literal[Event.ABSENT] | None:
         """Return the event for an absent entry. Return None if only the job with the suppression list may decide about
@@ -490,9 +491,9 @@ class Settler:
             )
         await self.send_candidates(CandidateList(candidates, session.clock.monotonic).fetch)
 
-    async def _reject_finally_refused_entries(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
-        """Reject the entries that were not sent again because the run treats refusals of their kind as final."""
-        final_entries = list[UnfinishedEntry]()
+    async def _reject_entries_with_final_refusal(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
+        """Reject the absent entries whose kind of refusal has become final. Their creates were not sent again."""
+        entries_with_final_refusal = list[UnfinishedEntry]()
         for entry in absent_entries:
             unresolved_create = self.outcomes.unresolved_creates.get(entry.identity)
             if (
@@ -500,10 +501,10 @@ class Settler:
                 and not unresolved_create.is_rejected_in_ledger
                 and self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind)
             ):
-                final_entries.append(entry)
-        refusals = [self._read_refusal(entry) for entry in final_entries]
+                entries_with_final_refusal.append(entry)
+        refusals = [self._read_refusal(entry) for entry in entries_with_final_refusal]
         await self._session.ledger_writer.execute(lambda ledger: ledger.mark_refused(base, State.UNKNOWN, refusals))
-        for entry in final_entries:
+        for entry in entries_with_final_refusal:
             self.outcomes.record_no_resend(entry.identity, Event.REFUSED, entry.attempt_count)
 
     def _read_refusal(self, entry: UnfinishedEntry) -> tuple[bytes, int, str]:

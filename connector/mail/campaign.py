@@ -296,7 +296,8 @@ class CampaignSender:
         return None if isinstance(answer, NotSent) and (self.has_accepted_item or self._client.is_paused) else answer
 
     def finish(self, email: CampaignEmail, answer: EmailAnswer) -> None:
-        """Report the outcome, and store it for the next commit. End the run if other emails would also fail."""
+        """Report the outcome, and keep the outcome in memory until the next commit. End the run if other emails would
+        also fail."""
         recipient_digest, outcomes = email.recipient_digest, self._unrecorded_outcomes
         match answer:
             case EmailAccepted(request_id, message_id):
@@ -318,12 +319,12 @@ class CampaignSender:
             case AmbiguousResult(status, answer_message, retry_after_s):
                 outcomes.digests_of_unknown_emails.append(recipient_digest)
                 self._report_email(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
-                # After a refusal of the rate, the run goes on, because the service accepts emails at a lower rate.
+                # If the answer means that emails come too fast, the run goes on at a lower rate.
                 if not (self.has_accepted_item and is_rate_limit(status, retry_after_s)):
                     self._stop_on_unknown(status, answer_message)
 
     def give_up(self, email: CampaignEmail, reason: GiveUpReason) -> None:
-        """Report the outcome of an email without an answer, and store it for the next commit."""
+        """Report the outcome of an email without an answer, and keep the outcome in memory until the next commit."""
         if reason is GiveUpReason.CUT_OFF:
             self._unrecorded_outcomes.digests_of_unknown_emails.append(email.recipient_digest)
             message = "the run was ended before an answer came"

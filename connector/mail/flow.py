@@ -313,17 +313,17 @@ def _find_addressee(texts: MailTexts, row: Row) -> Addressee:
 def _report_unknown_emails_without_row(run: _Run, email_log: EmailLog, campaign: Campaign) -> None:
     """Report each unknown email of the campaign whose recipient is in no row that this run has read."""
     with email_log.transaction():
-        other_entries = [
+        entries_without_row = [
             entry for entry in email_log.read_unsettled_emails(campaign) if entry.recipient not in run.reported_digests
         ]
-    for entry in other_entries:
+    for entry in entries_without_row:
         message = f"{entry.address!r}: the run {entry.run_id} sent the email, and no certain answer came"
         run.rejects.write_problem(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", message))
-    run.has_unknown_emails_without_row = bool(other_entries)
-    if other_entries:
+    run.has_unknown_emails_without_row = bool(entries_without_row)
+    if entries_without_row:
         run.report.messages.append(
-            f"{count(len(other_entries), 'more recipient')} of this campaign, not among these rows, may or may not "
-            "have got the email. The rejects file lists them"
+            f"{count(len(entries_without_row), 'more recipient')} of this campaign, not among these rows, may or may "
+            "not have got the email. The rejects file lists them"
         )
 
 

@@ -22,11 +22,11 @@ _LOWEST_LIMIT = 1.0
 _GOOD_ROUND_FACTOR = 1.15  # the limit grows if the mean round-trip time is at most this many times the smallest mean
 _SLOW_ROUND_FACTOR = 1.25  # a round is slow if its mean round-trip time is more than this many times the smallest mean
 _TOLERANCE_S = 0.003  # seconds: on loopback, the work of this process changes a round trip by milliseconds
-# The limit falls after a slow round. A fall is large when the limit is below this many times its value before the fall.
-_LIMIT_FACTOR_OF_LARGE_FALL = 0.8
-# The service has become slower if it serves, after a large fall of the limit, less than this many times the requests
-# per second that it served before the fall.
-_RATE_FACTOR_OF_SLOWER_SERVICE = 0.85
+# A fall of the limit is large if the new limit is less than this share of the limit before the fall.
+_LIMIT_SHARE_AFTER_LARGE_FALL = 0.8
+# The service has become slower if, after a large fall of the limit, the service serves less than this share of the
+# requests per second that it served before the fall.
+_RATE_SHARE_OF_SLOWER_SERVICE = 0.85
 _GROWTH_SHARE = 0.1
 _MIN_ANSWERS_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
@@ -56,7 +56,7 @@ class ConcurrencyLimit:
         self._limit = min(first_limit, self._ceiling)
         self._min_limit_in_slow_rounds = min(min_limit_in_slow_rounds, self._ceiling)
         self._min_answers_in_round = min_answers_in_round
-        self._rounds_to_grow = 1  # number of good rounds before the limit grows; a refusal increases it
+        self._rounds_to_grow = 1  # number of good rounds before the limit grows; a refusal increases this number
         self._good_round_count = 0
         self._is_doubling = True
         self._least_mean_round_trip_s = inf  # the smallest mean round-trip time of all rounds
@@ -110,9 +110,9 @@ class ConcurrencyLimit:
         self._least_mean_round_trip_s = min(self._least_mean_round_trip_s, mean_round_trip_s)
         if (
             self._limit_and_rate_before_fall is not None
-            and self._limit < _LIMIT_FACTOR_OF_LARGE_FALL * self._limit_and_rate_before_fall[0]
+            and self._limit < _LIMIT_SHARE_AFTER_LARGE_FALL * self._limit_and_rate_before_fall[0]
         ):
-            if is_limit_used and served_per_s < _RATE_FACTOR_OF_SLOWER_SERVICE * self._limit_and_rate_before_fall[1]:
+            if is_limit_used and served_per_s < _RATE_SHARE_OF_SLOWER_SERVICE * self._limit_and_rate_before_fall[1]:
                 self._least_mean_round_trip_s = mean_round_trip_s
             self._limit_and_rate_before_fall = None
         if mean_round_trip_s > _SLOW_ROUND_FACTOR * self._least_mean_round_trip_s + _TOLERANCE_S:

@@ -34,9 +34,9 @@ _MAX_BUSY_GAP_FACTOR = 4  # a sender is busy if the gap between two requests is 
 _FIRST_RAMP_END_PER_MEAN_RATE = 2.0
 
 _MAX_RAMP_LENGTH_PER_REFUSAL_COST = 20.0
-"""A ramp lasts at most this many times the cost of a refusal, or two windows of the limiter. The cost is the pause, a
-round trip, and the time of the refused requests. With 20, a ramp loses 1/21 of the time to its refusal. A longer ramp
-would find a raised limit late."""
+"""A ramp lasts at most this many times the cost of a refusal. If two windows of the limiter are longer, the ramp lasts
+two windows. The cost is the pause, a round trip, and the time of the refused requests. With 20, a ramp loses 1/21 of
+the time to its refusal. A longer ramp would find a raised limit late."""
 
 _MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S = 2.0
 """Least cost of a refusal (s) when the maximum length of a ramp is computed. With a smaller value,
@@ -181,8 +181,8 @@ class RateController:
 
         self._is_after_short_pause = False  # whether the present period began after a short pause
         self._agreement_count = 0
-        """The number of refusals in a row whose limit no earlier period contradicted. From ten refusals on, it is
-        certain that the service has a limit."""
+        """The number of comparisons in a row (`_detect_contradiction`) in which no earlier period contradicted a limit.
+        From ten comparisons on, it is certain that the service has a limit."""
 
         if found_limit is not None:
             self._pause_s, self._window_s = found_limit.pause_s, found_limit.window_s
@@ -359,8 +359,8 @@ class RateController:
             + ended_period.rate * max(largest_period.sending_s - ended_period.sending_s, 0.0)
         )
         is_limit_contradicted = largest_period.served_count > allowed_count
-        # The earlier period must not contradict the next limits, too, because the limit may have fallen since then.
         if is_limit_contradicted:
+            # The limit may have fallen since the earlier period, so this period is not compared with the next limits.
             self._largest_period = None
         self._agreement_count = 0 if is_limit_contradicted else self._agreement_count + 1
         return is_limit_contradicted

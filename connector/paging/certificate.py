@@ -43,7 +43,8 @@ class CertificateReason(StrEnum):
     FILTER = "filter"  # the filtered list left out a subscriber that the unfiltered list shows (rule 6)
     PAGING = "paging"  # the service repeats pages instead of moving on
     CUT_OFF = "cut_off"  # the service has subscribers that the list and its TotalCount leave out (rule 7)
-    # The list has the size of a result window, and there is no evidence that the list is complete (rule 7).
+    # There is no evidence that the list is complete. The list has the size of a result window, or lacks many
+    # subscribers that the ledger has confirmed (rule 7).
     CUT_OFF_POSSIBLE = "cut_off_possible"
 
 
@@ -61,12 +62,13 @@ class TotalCountCheck(StrEnum):
 class CutOff(StrEnum):
     """Whether a result window may cut the list off (rule 7)."""
 
-    UNCHECKED = "unchecked"  # the reading is incomplete for another reason, or the list is too short to be cut off
+    # The reading is incomplete. If the list is or may be cut off, `reason` is CUT_OFF or CUT_OFF_POSSIBLE.
+    UNCHECKED = "unchecked"
     EXCLUDED = "excluded"  # no result window cuts the list off, because other evidence agrees with the size of the list
     # There is no evidence that the list is complete. The size of the list is not typical for a result window.
     NOT_EXCLUDED = "not excluded"
-    # There is no evidence that the list is complete. The size of the list is typical for a result window, and the job
-    # accepts the list.
+    # There is no evidence that the list is complete. The size of the list is typical for a result window, or the list
+    # lacks many subscribers that the ledger has confirmed. The job accepts the list.
     ACCEPTED = "accepted"
 
 
@@ -123,7 +125,7 @@ class Certificate:
     appeared: Annotated[int, "At least this many subscribers appeared on the list during the reading."]
     vanished: Annotated[int, "At least this many subscribers vanished from the list during the reading."]
     filters: Annotated[Mapping[str, Any], "Filters of the export. Empty if the reading had no filters.", FiltersReport]
-    started_at: Annotated[datetime, "Start of the reading. The rows are as old as this time."]
+    started_at: Annotated[datetime, "Start of the reading. The service sent each row at this time or later."]
     finished_at: Annotated[datetime, "End of the reading."]
     total_count: Annotated[TotalCountCheck, "Whether the verdict depends on TotalCount."] = TotalCountCheck.CHECKED
     cut_off: Annotated[CutOff, "Whether the service may have cut off the list."] = CutOff.UNCHECKED

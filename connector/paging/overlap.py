@@ -52,7 +52,7 @@ class IdSet:
         )
 
     def add(self, ids: IdArray) -> None:
-        """Add ids that differ from each other and from the ids in the set."""
+        """Add ids. They must differ from each other and from the ids in the set."""
         if len(ids):
             self._sorted_arrays.append(np.sort(ids))
         while len(self._sorted_arrays) > 1 and len(self._sorted_arrays[-2]) < 2 * len(self._sorted_arrays[-1]):
@@ -181,7 +181,8 @@ def decide_overlap(
     first_index, last_index = int(shared_indexes[0]), int(shared_indexes[-1])
     previous_indexes = previous_page_indexes[shared_indexes]
     appeared_count = int(np.count_nonzero(new_row_mask[first_index : last_index + 1]))
-    # If the previous page also has the last row of this page, the next rows of the previous page have not vanished.
+    # If the previous page also has the last row of this page, its later rows lie beyond the end of this page. So they
+    # do not count as vanished.
     end_index_of_compared_ids = int(previous_indexes[-1]) + 1 if last_index == len(ids) - 1 else len(previous_ids)
     vanished_count = end_index_of_compared_ids - int(previous_indexes[0]) - len(shared_indexes)
     overlap = PageOverlap(

@@ -137,9 +137,9 @@ class Pager:
         if self._reason is not None:
             return
         if is_at_end:  # a sweep that did not reach the end does not show which subscribers were on the list
-            earlier_ids = self._vanished_ids.to_array()
+            vanished_ids = self._vanished_ids.to_array()
             self._vanished_ids = IdSet()
-            self._vanished_ids.add(earlier_ids[~mark_contained_ids(ids, earlier_ids)])
+            self._vanished_ids.add(vanished_ids[~mark_contained_ids(ids, vanished_ids)])
             self._vanished_ids.add(self._previous_ids[~mark_contained_ids(ids, self._previous_ids)])
             self._previous_sweep, self._previous_ids = sweep, ids
         sweep.seen_ids = IdSet()

@@ -83,8 +83,8 @@ class ClosableLoad(Protocol):
 class RunPlan:
     """The settings that every load and every retry has: how the run uses the service and the ledger.
 
-    `owner_job` is the name of the job whose file the run uses, or "". Because of the suppression list, an earlier run
-    of this job may have left entries unfinished. Only a run of this job may finish these entries.
+    `owner_job` is the name of the job whose file the run uses, or "". If the job has a suppression list, only runs of
+    the job may send its unresolved creates again, because other runs do not read this list.
     """
 
     command: str

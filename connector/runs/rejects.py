@@ -20,19 +20,22 @@ def is_workbook_name(name: str) -> bool:
 
 
 class CorrectedRejects(CloseableResource):
-    """A rejects file as a source. In a CSV file, the apostrophes that guard against formulas are removed from the
-    cells. If a line has its text only in the column `_raw`, the line stays malformed until a person fills the other
-    cells."""
+    """A rejects file as a source. In a CSV file, the apostrophes before formulas are removed from the cells. If a line
+    has its text only in the column `_raw`, the line stays malformed until a person fills the other cells."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._is_guarded = not is_workbook_name(source.name)
+        self._has_escaped_formulas = not is_workbook_name(source.name)
         self.name, self.columns = source.name, source.columns
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         for chunk in self._source.read_chunks(used_columns):
-            frame = chunk.frame.replace(ESCAPED_FORMULA_PATTERN, r"\1", regex=True) if self._is_guarded else chunk.frame
+            frame = (
+                chunk.frame.replace(ESCAPED_FORMULA_PATTERN, r"\1", regex=True)
+                if self._has_escaped_formulas
+                else chunk.frame
+            )
             source_columns = list(select_source_columns([str(name) for name in frame.columns]))
             uncorrected_mask = ((frame[source_columns] == "").all(axis=1) & (frame["_raw"] != "")).to_numpy()
             uncorrected_rows = frame[uncorrected_mask]
