@@ -9,13 +9,13 @@ import re
 from dataclasses import dataclass
 
 _QUOTE = "[\"'“”„«»‘’]"
-# Some known messages end with a quoted value and one of these texts.
-_TEXTS_AFTER_VALUE = (
+# The end of a known message, after its quoted value.
+_MESSAGE_END_PATTERN = (
     r"to [A-Z][\w(),\[\] ]*(?: when casting from source column \w+)?|violates unique constraint\.|at line \d+"
     r"|for key '[^']*'|for column (?:'[^']*'|[\w`.$]+) at row \d+"
 )
 # The match is as long as possible, because a value may contain quotes.
-_QUOTED_VALUE = re.compile(rf"(?<!\w){_QUOTE}(?:.*{_QUOTE}(?= (?:{_TEXTS_AFTER_VALUE})\Z)|.*)")
+_QUOTED_VALUE = re.compile(rf"(?<!\w){_QUOTE}(?:.*{_QUOTE}(?= (?:{_MESSAGE_END_PATTERN})\Z)|.*)")
 _EMAIL_ADDRESS = re.compile(r"[^\s@'\"()<>,;:=]+@[^\s@'\"()<>,;]+")
 _TEXT_IN_PARENTHESES = re.compile(r"\(.*\)")
 _LONG_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")

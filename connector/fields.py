@@ -144,10 +144,10 @@ def fold_base_name(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
 
 
-_MIN_LENGTH_OF_NAME_CUT_BETWEEN_WORDS = 20
+_MIN_LENGTH_IF_CUT_BETWEEN_WORDS = 20
 """A listed name with at least this many characters may be a longer name that the service has cut off between two words.
 `Kunden` is shorter, so `Kunden` and `Kunden 2025` are different bases."""
-_MIN_LENGTH_OF_NAME_CUT_INSIDE_WORD = 10
+_MIN_LENGTH_IF_CUT_INSIDE_WORD = 10
 """A listed name with at least this many characters may be a longer name that the service has cut off inside a word.
 `News` is shorter, so `News` and `Newsletter` are different bases."""
 _PLAIN_LETTERS_BY_SPECIAL_LETTER = str.maketrans(
@@ -165,9 +165,7 @@ def is_similar_base_name(requested_name: str, listed_name: str) -> bool:
     if not requested_letters.startswith(cut_name):
         return False
     is_cut_inside_word = cut_name[-1:].isalnum() and requested_letters[len(cut_name) : len(cut_name) + 1].isalnum()
-    return len(cut_name) >= (
-        _MIN_LENGTH_OF_NAME_CUT_INSIDE_WORD if is_cut_inside_word else _MIN_LENGTH_OF_NAME_CUT_BETWEEN_WORDS
-    )
+    return len(cut_name) >= (_MIN_LENGTH_IF_CUT_INSIDE_WORD if is_cut_inside_word else _MIN_LENGTH_IF_CUT_BETWEEN_WORDS)
 
 
 def _remove_accents(name: str) -> str:

@@ -168,12 +168,12 @@ class Comparison(CloseableResource):
 
     # The join
 
-    def assign_bases(self, listed_and_compared_bases: Sequence[tuple[int, int]]) -> None:
-        """Record which compared base each listed base belongs to. The pair (2, 0) means that `bases[2]` belongs to the
-        compared base with the number 0."""
+    def assign_bases(self, listed_base_numbers: Sequence[tuple[int, int]]) -> None:
+        """Record the number of the compared base for each listed base. The pair (2, 0) means that `bases[2]` belongs to
+        the compared base with the number 0."""
         self._insert_pending_rows()
         self._execute_statement("DELETE FROM numbered_base")
-        self._insert_rows("numbered_base", listed_and_compared_bases)
+        self._insert_rows("numbered_base", listed_base_numbers)
 
     def join_tables(self) -> None:
         """Make the tables `joined` and `vanished`. `joined` has a row for each compared base and identity.

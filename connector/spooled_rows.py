@@ -143,7 +143,7 @@ class Conflicts:
         return replace(prepared_chunk, duplicate_mask=duplicate_mask, differences=tuple(differences))
 
     def _select_rows(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _RecordedRows]:
-        """Return the valid rows of recorded subscribers, after the indices of these rows."""
+        """Return the valid rows of recorded subscribers and of blocked identities: their indices, and the rows."""
         identities = prepared_chunk.valid_chunk.identities
         recorded_mask = np.isin(prepared_chunk.subscriber_digests, self._recorded_subscribers) | np.isin(
             identities, self._blocked_identities

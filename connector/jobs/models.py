@@ -68,8 +68,8 @@ class JobService(JobModel):
         default=None,
         min_length=1,
         repr=False,
-        description="URL of the service, https://… The environment variable CONNECTOR_BASE_URL has priority. "
-        "Without this key, CONNECTOR_BASE_URL.",
+        description="URL of the service, https://… If the environment variable CONNECTOR_BASE_URL is set, the key is "
+        "ignored. Without this key, the value of CONNECTOR_BASE_URL.",
     )
     account: Name | None = Field(
         default=None, description="Name of the account in the ledger. Without this key, the base URL is the name."

@@ -96,8 +96,8 @@ class Sandbox:
             case "churn_deleted":
                 self.store.remove(event["id"])
             case "seeded":
-                block_keys = ("first_id", "count", "step", "base_id", "base_name")
-                subscriber_block = SyntheticSubscribers(**{name: event[name] for name in block_keys})
+                argument_names = ("first_id", "count", "step", "base_id", "base_name")
+                subscriber_block = SyntheticSubscribers(**{name: event[name] for name in argument_names})
                 self.store.bases.add(subscriber_block.base_id, subscriber_block.base_name)
                 self.store.add_block(subscriber_block)
             case "sent":

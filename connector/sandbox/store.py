@@ -112,8 +112,9 @@ def find_identity(subscriber: dict[str, Any], identity_switch: str) -> tuple[str
 class SubscriberStore:
     """All subscribers by id. `version` increases with each change that the list can show.
 
-    A subscriber is visible if the list shows the subscriber. The key of a subscriber is its Id. A created subscriber is
-    stored as JSON. Seeded subscribers are stored as blocks, from which single ids may be removed.
+    A subscriber is visible if the list shows the subscriber. The key of a subscriber is its Id. Seeded subscribers are
+    stored as blocks, from which single ids may be removed. All other subscribers, and seeded subscribers that were
+    updated, are stored as JSON.
     """
 
     def __init__(self) -> None:
@@ -123,7 +124,7 @@ class SubscriberStore:
         self._seeded_blocks: list[SyntheticSubscribers] = []
         self._json_by_id: dict[int, bytes] = {}
         self._removed_ids: set[int] = set()  # ids that were removed from blocks
-        # The index has only created subscribers.
+        # The ids of the subscribers that are stored as JSON: by field, then by `fold_key` of its value.
         self._ids_by_key: dict[str, dict[str, list[int]]] = {"Email": {}, "ClientUserId": {}}
         self._visible_ids: dict[int | None, list[int]] = {None: []}  # sorted ids of each base (None: of all bases)
         self._hidden_ids: set[int] = set()
@@ -141,7 +142,7 @@ class SubscriberStore:
         return subscriber_id in self._json_by_id or self._find_block(subscriber_id) is not None
 
     def _find_block(self, subscriber_id: int) -> SyntheticSubscribers | None:
-        """Return the block of a seeded subscriber, or None if the subscriber was created or does not exist."""
+        """Return the block of a seeded subscriber, or None if no block has the subscriber."""
         if subscriber_id in self._json_by_id or subscriber_id in self._removed_ids:
             return None
         for block in self._seeded_blocks:
@@ -324,7 +325,7 @@ class SubscriberStore:
     # Searches that also find hidden subscribers
 
     def find_ids_by_phone(self, phone: str) -> list[int]:
-        """Return the ids of the created subscribers with this phone number."""
+        """Return the ids of the subscribers that are stored as JSON and have this phone number."""
         return [stored_id for stored_id in self._json_by_id if self.read(stored_id).get("Phone") == phone]
 
     def find_ids_by_key(self, field: str, text: str) -> list[int]:

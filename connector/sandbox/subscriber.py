@@ -162,9 +162,9 @@ def fill_defaults(subscriber_values: dict[str, Any], absent_field_style: str) ->
     Other absent fields are left out, null or empty. `absent_field_style` is the value of the switch `absent_fields`."""
     subscriber = {"IsActive": False, "Gender": ""} | subscriber_values
     if absent_field_style != "omit":
-        is_null = absent_field_style == "null"
-        empty_fields = {name: None if is_null else ([] if name == "Tags" else "") for name in _FIELDS}
-        address = dict.fromkeys(_Address.__annotations__, None if is_null else "") | subscriber_values.get(
+        is_absent_field_null = absent_field_style == "null"
+        empty_fields = {name: None if is_absent_field_null else ([] if name == "Tags" else "") for name in _FIELDS}
+        address = dict.fromkeys(_Address.__annotations__, None if is_absent_field_null else "") | subscriber_values.get(
             "Address", {}
         )
         subscriber = empty_fields | subscriber | {"Address": address}

@@ -35,7 +35,7 @@ class AnswerFate(StrEnum):
     ANSWERED_AS_REFUSED = "answered_as_refused"  # executed, but answered with a refusal (switch executed_status)
     WRONG = "wrong_answer"
     LATE = "late"  # executed after the connection had been cut
-    REPEATED = "repeated"  # executed once more, and answered with the other subscriber
+    REPEATED = "repeated"  # the first of two executions of a create; the answer has the subscriber of the second
     CLIENT_GONE = "gone"  # the client had closed the connection before the request was executed
     NO_REQUEST = "nobody"  # no request asked for the change (churn)
 

@@ -370,8 +370,8 @@ def find_altered_fields(sent_values: Mapping[str, object], subscriber_object: Ma
         is_equal = type(value) is type(answered_value) and value == answered_value
         if value is None or is_equal:  # this is true for nearly all values
             continue
-        is_named_by_id = name == "base_name" and sent_values.get("base_id") is not None
-        if not is_named_by_id and not are_equal_values(FIELD_BY_NAME[name].kind, value, answered_value):
+        is_uncompared_base_name = name == "base_name" and sent_values.get("base_id") is not None
+        if not is_uncompared_base_name and not are_equal_values(FIELD_BY_NAME[name].kind, value, answered_value):
             altered_names.append(name)
     return tuple(sorted(altered_names, key=FIELD_NAMES.index)) if altered_names else ()
 

@@ -163,7 +163,7 @@ def is_larger(value: CursorValue, other_value: CursorValue) -> bool:
 
 
 def find_latest_allowed_value(value: CursorValue, now: datetime) -> CursorValue | None:
-    """Return the end of tomorrow in UTC, in the form of `value`. Return None if `value` may not be a time.
+    """Return the end of tomorrow in UTC, in the form of `value`. Return None if `value` is not a time.
 
     A cursor must not move beyond this limit. The limit is not the end of today, because a timestamp without a zone may
     be a day ahead.

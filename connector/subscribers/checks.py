@@ -112,8 +112,8 @@ limit."""
 
 
 def mark_short_texts(cells: pa.Array) -> pa.Array:
-    """Return whether each text has at most `LARGEST_TEXT_LENGTH` characters. For a list of tags, the characters of all
-    tags are counted."""
+    """Return a boolean for each text: true if the text has at most `LARGEST_TEXT_LENGTH` characters. For a list of
+    tags, the characters of all tags are counted."""
     texts = pc.binary_join(cells, "") if pa.types.is_list(cells.type) else cells
     if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LARGEST_TEXT_LENGTH:  # a character has at least one byte
         return _mark_all_valid(texts)
@@ -121,7 +121,7 @@ def mark_short_texts(cells: pa.Array) -> pa.Array:
 
 
 def mark_valid_lists(lists: pa.Array, mark_valid_texts: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """Return whether all tags of each list pass the check `mark_valid_texts`."""
+    """Return a boolean for each list: true if all its tags pass the check `mark_valid_texts`."""
     failed_indices = pc.list_parent_indices(lists).filter(
         pc.invert(mark_valid_texts(lists.flatten().cast(pa.large_string())))
     )
@@ -139,7 +139,7 @@ id."""
 SPOILED_NUMBER_CHARACTERS = b"eE,-"
 """Characters of which each match of SPOILED_NUMBER_PATTERN has at least one."""
 
-CONVERTED_NAME_PATTERN = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
+SPOILED_NAME_PATTERN = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
 """The pattern of a boolean or a date as programs write them. `True` does not match, because it may be a name."""
 
 DECIMAL_ID_PATTERN = r"^[0-9]+\.0+$"
@@ -192,8 +192,8 @@ _MISREAD_LETTERS_PATTERN = r"[ÂÃâÄÅÐÑ][\x{80}-\x{bf}\x{152}-\x{192}\x{2c6
 
 
 def mark_well_decoded(cells: pa.Array) -> pa.Array:
-    """Return whether each text has all its letters. `Zo\ufffd` has lost a letter. `MÃ¼ller` is UTF-8 that was read in a
-    Windows encoding: in no language does `¼` follow `Ã`."""
+    """Return a boolean for each text: false if a letter was lost or misread. `Zo\ufffd` has lost a letter. `MÃ¼ller` is
+    UTF-8 that was read in a Windows encoding: in no language does `¼` follow `Ã`."""
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
         return _mark_all_valid(cells)
     suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, _MISREAD_LETTERS_PATTERN))).to_pylist()
@@ -206,7 +206,7 @@ def mark_well_decoded(cells: pa.Array) -> pa.Array:
 
 
 def mark_single_values(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not a list or an object in JSON."""
+    """Return a boolean for each text: false if the text is a list or an object in JSON."""
     suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, r"^(\[.*\]|\{.*\})$"))).to_pylist()
     json_texts = []
     for text in suspect_texts:
@@ -230,7 +230,7 @@ _DAYS_BY_MONTH = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
 
 
 def mark_dates(cells: pa.Array) -> pa.Array:
-    """Return whether each text is an existing date in the form YYYY-MM-DD."""
+    """Return a boolean for each text: true if the text is an existing date in the form YYYY-MM-DD."""
     date_form_mask = pc.fill_null(pc.match_substring_regex(cells, _DATE_PATTERN), False)
     digits = view_bytes(cells.filter(date_form_mask)).reshape(-1, _DATE_LENGTH).astype(np.int64) - ord("0")
     years = digits[:, :4] @ _DIGIT_WEIGHTS
@@ -244,7 +244,7 @@ def mark_dates(cells: pa.Array) -> pa.Array:
 
 
 def mark_plausible_birthdays(cells: pa.Array, today: date) -> pa.Array:
-    """Return whether each date is between 1900 and `today`. The result for a text that is not a date is true."""
+    """Return a boolean for each text: false if the text is a date before 1900 or after `today`."""
     too_early_mask = pc.less(cells, f"{_FIRST_YEAR:04}")  # dates in this form can be compared as texts
     future_mask = pc.greater(cells, today.isoformat())
     return pc.or_(pc.invert(mark_dates(cells)), pc.invert(pc.or_(too_early_mask, future_mask)))
@@ -267,7 +267,8 @@ _DOMAIN_OTHER_THAN_TEST_PATTERN = re.compile(r"@(?!test$)", re.IGNORECASE)
 
 
 def mark_emails(cells: pa.Array) -> pa.Array:
-    """Return whether each text is an email address. Domains in `.test` are allowed for trials (RFC 6761).
+    """Return a boolean for each text: true if the text is an email address. Domains in `.test` are allowed for
+    trials (RFC 6761).
 
     A regular expression accepts plain addresses, and email-validator checks the others.
     """
@@ -343,7 +344,7 @@ IS_YES_BY_WORD: dict[str, bool] = {
 
 
 def mark_texts_other_than_answers(cells: pa.Array) -> pa.Array:
-    """Return whether each text is not a word for yes or no. A digit is not a word."""
+    """Return a boolean for each text: false if the text is a word for yes or no. A digit is not a word."""
     return _mark_texts_not_in(pc.utf8_lower(cells), [word for word in IS_YES_BY_WORD if word.isalpha()])
 
 
@@ -363,7 +364,7 @@ INACTIVE_WORDS = (
     "deactivated", "disabled", "suspended", "banned", "removed", "deleted", "gelöscht", "redacted", "transactional",
     "undeliverable", "non-marketing contact", "withdrawn", "revoked", "denied", "do not allow", "not allowed",
 )  # fmt: skip
-"""Words for other reasons why a person gets no email, in lower case."""
+"""Words for a person who gets no email for another reason than unsubscribing, such as a bounce, in lower case."""
 
 CANCELLED_WORDS = ("cancelled", "canceled")
 """Words for a person who has unsubscribed (Kit), in lower case. Without the word `active` in another cell, they may
@@ -398,7 +399,8 @@ _MAX_ZIP_CODE = 2**53 - 1  # a JSON reader that uses doubles would change a larg
 
 
 def mark_sendable_zips(cells: pa.Array) -> pa.Array:
-    """Return whether each text is a number without a leading zero: not `02134`, `SW1A 1AA` or `12345-6789`."""
+    """Return a boolean for each text: true if the text is a number that the service accepts as a zip code. The texts
+    `02134`, `SW1A 1AA` and `12345-6789` are not such numbers."""
     zip_form_mask = pc.match_substring_regex(cells, _ZIP_PATTERN)
     return pc.and_(zip_form_mask, pc.less_equal(_remove_decimals(pc.if_else(zip_form_mask, cells, "0")), _MAX_ZIP_CODE))
 

@@ -43,7 +43,7 @@ _UNSUBSCRIBED_HEADER_PATTERN = re.compile(
     "|^clean(ed)?(time|date|at|on)$"  # Mailchimp: the time of a bounce
 )
 _CLOSED_RECORD_HEADER_PATTERN = re.compile(
-    # The record of a deleted, blocked or dead person, or the date of this event: is_deleted, Gelöscht am, removed_at.
+    # Whether or when a record was deleted or blocked, or the person died: is_deleted, Gelöscht am, removed_at.
     "^(is|was|ist|esta|date|datum|record|contact|user|customer|account|member|subscriber|kontakt|kunde)?"
     "(deleted|delete|deletion|geloscht|losch|supprimee?|eliminad[oa]|borrad[oa]|excluid[oa]|eliminat[oa]|cancellat[oa]"
     "|verwijderd|usuniet[ya]|removed|removal|entfernt|trashed|archived|archiviert|banned|suspended"
@@ -259,7 +259,7 @@ def _contains_word(cells: pa.Array, words: Sequence[str]) -> bool:
 
 
 def _contains_only(cells: pa.Array, words: Collection[str]) -> bool:
-    """Return whether a cell is filled, and each filled cell is one of these words."""
+    """Return whether at least one cell is filled, and every filled cell is one of these words."""
     filled_cells = cells.filter(pc.fill_null(pc.not_equal(cells, ""), False))
     return len(filled_cells) > 0 and bool(pc.all(pc.is_in(filled_cells, pa.array(list(words), cells.type))).as_py())
 

@@ -131,15 +131,13 @@ def _format_column(name: str, column: "pd.Series", kind: FieldKind) -> pa.Chunke
     return pc.fill_null(pc.binary_join_element_wise(name.encode(), value_lengths, value_bytes, b":"), b"")
 
 
-# The identities that a run has read. Each identity takes 16 bytes in an array.
-# A set of Python objects would take ten times as much memory.
+# The identities that a run has read. Each identity takes 16 bytes in two arrays: the first 12 bytes of its digest, and
+# the first 4 bytes of the fingerprint. A set of Python objects would take ten times as much memory.
 #
-# 12 bytes are the beginning of the identity's digest.
 # In one of 10^15 runs with ten million subscribers, two subscribers have the same 12 bytes.
-# 4 bytes are the beginning of the fingerprint.
 # Of 4 * 10^9 rows that differ from an earlier row, one row has the same 4 bytes and counts as equal.
 
-_IDENTITY_TYPE, _FINGERPRINT_TYPE = np.dtype("S12"), np.dtype("S4")
+_IDENTITY_PREFIX_TYPE, _FINGERPRINT_PREFIX_TYPE = np.dtype("S12"), np.dtype("S4")
 # A new array is merged with the last array if the last array is less than this many times as long as the new array.
 # So the number of arrays stays small, and each identity is copied only a few times.
 _MIN_ARRAY_LENGTH_RATIO = 4
@@ -164,7 +162,8 @@ class SeenIdentities:
         Return two masks. The first mask has the rows that are not used, because another row of the identity is used.
         The second mask has the rows that differ from the row that was used until then.
         """
-        identities, fingerprints = identities.astype(_IDENTITY_TYPE), fingerprints.astype(_FINGERPRINT_TYPE)
+        identities = identities.astype(_IDENTITY_PREFIX_TYPE)
+        fingerprints = fingerprints.astype(_FINGERPRINT_PREFIX_TYPE)
         sort_order = np.argsort(identities, kind="stable")
         sorted_identities, sorted_inactive_mask = identities[sort_order], inactive_mask[sort_order]
         group_start_mask = np.ones(len(sorted_identities), dtype=bool)

@@ -224,8 +224,8 @@ def _apply_steps(
     positions of cells with HTML codes, and of cells with a word for a missing value. `frame` has all columns of the
     source."""
     kind, content, reinterpreted_cells = FIELD_BY_NAME[name].kind, FIELD_BY_NAME[name].content, ReinterpretedCells()
-    is_from_source = rule.value is None and content is not FieldContent.ANY_TEXT
-    if is_from_source and content is not FieldContent.ID:
+    may_reinterpret_cells = rule.value is None and content is not FieldContent.ANY_TEXT
+    if may_reinterpret_cells and content is not FieldContent.ID:
         excluded_pattern = _LIST_PATTERN if kind is FieldKind.TAGS else None
         cells, decoded_positions = _decode_html(cells, excluded_pattern)
         reinterpreted_cells |= {Reinterpretation(name, ""): decoded_positions} if len(decoded_positions) else {}
@@ -260,12 +260,12 @@ def _apply_steps(
         cells = pc.coalesce(replacements.take(indices), cells)
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
-    if is_from_source:
+    if may_reinterpret_cells:
         null_mask = pc.is_in(cells_before_case, pa.array(_list_null_texts(kind, content), cells.type))
         if content is FieldContent.NAME or kind is FieldKind.COUNTRY:
             na_positions = np.flatnonzero(pc.fill_null(pc.equal(cells_before_case, NA_TEXT), False))
             if len(na_positions):
-                # Two columns of countries may both have the code of Namibia.
+                # NA in another column of countries is not a sign of a missing value: both cells may mean Namibia.
                 is_country = kind is FieldKind.COUNTRY
                 skipped_columns = [name for name in frame.columns if is_country and "country" in normalise_header(name)]
                 lone_positions = _select_lone_null_positions(frame, [*rule.columns, *skipped_columns], na_positions)

@@ -62,7 +62,7 @@ def check_mapping(
     `columns` are the columns of the source. `base` is the column that names the base of each row, or None. The faults:
     - The identity or a required field is unmapped.
     - The source lacks a column.
-    - The field that `zip` names for zip codes is already mapped.
+    - The rule `zip` moves zip codes to a field that is already mapped.
     - A constant or default is invalid.
     """
     field_columns = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
@@ -80,15 +80,13 @@ def check_mapping(
 
 def _find_value_faults(mapping: FieldMapping) -> list[str]:
     """Return the faults of each `value` and `default`: validate a row that contains only these texts."""
-    constant_rules = {
-        name: ColumnRule(value=constant)
-        for name, rule in mapping.rules.items()
-        if (constant := rule.value or rule.default)
+    rules_of_row = {
+        name: ColumnRule(value=text) for name, rule in mapping.rules.items() if (text := rule.value or rule.default)
     }
-    if not constant_rules:
+    if not rules_of_row:
         return []
     identity_rules = {"email": ColumnRule(value="nobody@example.com")}
-    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity_rules | constant_rules)).frame
+    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity_rules | rules_of_row)).frame
     faults = validate_rows(row, ValidationRules(), today=date.max).faults
     return [
         f"the {'value' if mapping.rules[fault.field].value else 'default'} for {fault.field} cannot be sent: "

@@ -102,9 +102,9 @@ LIST_CHECK = _build_text_check(
     checks.mark_single_values,
     "holds a list or an object, and takes one text: select a single value in the source",
 )
-CONVERTED_NAME_CHECK = _build_pattern_check(
+SPOILED_NAME_CHECK = _build_pattern_check(
     "converted",
-    checks.CONVERTED_NAME_PATTERN,
+    checks.SPOILED_NAME_PATTERN,
     b"",
     "is TRUE, FALSE or a date such as 2026-05-02, which a program may have made of a name: make the column a text "
     "column, and write the name again",
@@ -217,7 +217,7 @@ def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pan
         case FieldContent.PLAIN:
             return [LIST_CHECK, PROGRAM_CODE_CHECK]
         case FieldContent.NAME:
-            return [LIST_CHECK, PROGRAM_CODE_CHECK, CONVERTED_NAME_CHECK]
+            return [LIST_CHECK, PROGRAM_CODE_CHECK, SPOILED_NAME_CHECK]
         case FieldContent.DIGITS:
             return [LIST_CHECK, PROGRAM_CODE_CHECK, SPOILED_NUMBER_CHECK, ANSWER_CHECK]
         case FieldContent.ID:

@@ -119,12 +119,12 @@ class FileOptions:
     """The options of a CSV file. Files of other formats have no options.
 
     - `is_for_excel`: the file begins with a byte order mark, so that Excel recognises UTF-8. Tags have the form `a|b`.
-    - `has_guarded_formulas`: an apostrophe precedes each text that a spreadsheet would run as a formula.
+    - `has_escaped_formulas`: an apostrophe precedes each text that a spreadsheet would run as a formula.
     """
 
     delimiter: str = ","
     is_for_excel: bool = False
-    has_guarded_formulas: bool = False
+    has_escaped_formulas: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ def parse_destination(
     file_options = FileOptions(
         "\t" if delimiter == "tab" else delimiter or ",",
         is_for_excel=csv_dialect == "excel",
-        has_guarded_formulas=guard_formulas,
+        has_escaped_formulas=guard_formulas,
     )
     destination = Destination(
         destination_format, path, table, schema, WriteMode(mode), url, check_columns(columns), overwrite,
@@ -423,7 +423,7 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
     is_delta, is_standard_output = destination.format is Format.DELTA, destination.is_standard_output
     has_file_permissions = destination.object_url is None and not is_standard_output and (is_delta or not is_table)
     refusal_by_key = {
-        "guard_formulas": destination.file_options.has_guarded_formulas and not is_csv,
+        "guard_formulas": destination.file_options.has_escaped_formulas and not is_csv,
         "csv_dialect": destination.file_options.is_for_excel and not is_csv,
         "delimiter": has_delimiter and not is_csv,
         "run_columns": is_table and not destination.has_run_columns,

@@ -126,7 +126,7 @@ class CsvFormat:
 
     def write(self, table: pa.Table) -> None:
         flat_table = flatten_table(table, format_lists=self._format_lists)
-        self._writer.write_table(_escape_formulas(flat_table) if self._options.has_guarded_formulas else flat_table)
+        self._writer.write_table(_escape_formulas(flat_table) if self._options.has_escaped_formulas else flat_table)
 
     def close(self, run: ExportRun | None) -> None:
         self._writer.close()

@@ -176,7 +176,7 @@ def test_a_formula_is_written_as_a_text() -> None:
     ]  # fmt: skip
     for text, escaped_text in texts_and_escaped_texts:
         table, file = pa.table({"a": [text, None], "n": [-1, 2]}), io.BytesIO()
-        csv_format = CsvFormat(file, table.schema, FileOptions(has_guarded_formulas=True))
+        csv_format = CsvFormat(file, table.schema, FileOptions(has_escaped_formulas=True))
         csv_format.write(table)
         csv_format.close(None)
         assert escape_formula(text) == escaped_text

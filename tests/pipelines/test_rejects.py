@@ -221,8 +221,8 @@ def test_formulas_in_rejects_are_escaped_and_imported_unchanged(connector: Conne
     rejects_path = Path(first_result.report["rejects_file"])
     change_row = lambda _, row: row.update({"email": "a@x.org"} if row["email"] else {})  # noqa: E731
     ragged_row, formula_row = correct_rows(rejects_path, change_row)
-    guarded_cells = [formula_row[name] for name in ("first_name", "phone", "custom_field1")]
-    assert guarded_cells == ["'=1+1", "'+31301234567", "''=x"]
+    escaped_cells = [formula_row[name] for name in ("first_name", "phone", "custom_field1")]
+    assert escaped_cells == ["'=1+1", "'+31301234567", "''=x"]
     assert ragged_row["_raw"] == "ragged,row"
     second_result = connector.import_file(rejects_path)
     assert second_result.rows == {"read": 2, "created": 1, "invalid": 1}
