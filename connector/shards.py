@@ -19,8 +19,8 @@ _END_OF_DIGESTS = b"\xff" * (_DIGEST_BYTES + 1)  # larger than every digest
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """The shard number `index` (from 1) of `count` shards. The shard has the digests from `start` to `end`, without
-    `end`."""
+    """The shard number `index` (from 1) of `count` shards. The shard has the digests from `smallest_digest` to
+    `end_digest`, without `end_digest`."""
 
     index: int = 1
     count: int = 1

@@ -76,12 +76,12 @@ def build_pages() -> dict[str, str]:
             "of the checkout has each key with an example. `connector schema` prints a JSON Schema. With "
             "`# yaml-language-server: $schema=job.schema.json` as the first line of a job, an editor completes and "
             "checks the job.",
-            _build_keys(list_keys()),
+            _build_key_table(list_keys()),
         ),
         "message-file.md": _build_page(
             "Keys of a message file",
             "This page is for you if you send a message from a file: `connector send message.yaml` (or JSON).",
-            _build_keys(list_keys(MessageFile)),
+            _build_key_table(list_keys(MessageFile)),
         ),
         "fields.md": _build_page(
             "Fields of a subscriber",
@@ -133,7 +133,7 @@ def _build_page(title: str, introduction: str, *parts: str) -> str:
     return "\n".join([_GENERATED_NOTE, f"# {title}\n", f"{introduction}\n", *parts])
 
 
-def _build_keys(keys: Sequence[JobKey]) -> str:
+def _build_key_table(keys: Sequence[JobKey]) -> str:
     rows = [(f"`{key.key}`", key.type, *describe_default(key)) for key in keys]
     return _build_table(("key", "type", "default", "meaning"), rows)
 

@@ -298,9 +298,10 @@ def reconcile_command(
       drifted     in both, with different values
       vanished    confirmed by an earlier run, no longer in the service
 
-    The command changes neither the service nor the ledger. If somebody erased a vanished subscriber on purpose, run
-    `connector forget IDENTITY`, which deletes the ledger entries of the subscriber. Then the next sync that reads a row
-    of the subscriber creates the subscriber again, unless the service's list shows the subscriber.
+    The command changes neither the service nor the ledger. While the ledger has a vanished subscriber, no sync creates
+    the subscriber again. To create the subscriber again, run `connector forget IDENTITY`, and then a sync that reads a
+    row of the subscriber. If the subscriber must stay erased, remove these rows from the source before you run
+    `connector forget IDENTITY`.
     """
     from connector.jobs.load_planner import RunRequest, plan_sync
     from connector.jobs.reader import load_job, read_settings
