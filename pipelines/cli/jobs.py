@@ -122,7 +122,7 @@ def init_command(
     with PartialFile(job_path, mode=0o644) as partial_file:  # leaves no incomplete file if the disk is full
         partial_file.file.write(job_text.encode())
         partial_file.publish(must_be_new=True)
-    load_job(job_path, os.environ)  # called only for its error: the job cannot be loaded
+    load_job(job_path, os.environ)  # raises an error if the new job file is not valid
     show_message(f"connector: wrote {job_path}. To check the job, run: connector validate {job_path}")
 
 

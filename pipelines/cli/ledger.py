@@ -41,8 +41,10 @@ def explain_command(identity: str, output: Output) -> None:
 
     location = read_state_location(os.environ, is_writing=False)
     explanation = explain_identity(location, _read_identity(identity))
-    is_shown = output.is_json or output.write_drawing(lambda console: show_explanation(explanation, console))
-    end_command(explanation.as_json(), EXIT_CODE_BY_STATUS[explanation.status], output, is_shown=is_shown)
+    is_output_complete = output.is_json or output.write_drawing(lambda console: show_explanation(explanation, console))
+    end_command(
+        explanation.as_json(), EXIT_CODE_BY_STATUS[explanation.status], output, is_output_complete=is_output_complete
+    )
 
 
 @click.command("forget", cls=Command)

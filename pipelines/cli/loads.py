@@ -425,11 +425,13 @@ def validate_command(
     )
     plan = plan_validation(job, row_options["limit"], is_complete_job_source=is_complete_job_source)
     validation = run_validation(plan, rejects_path, get_clock())
-    is_shown = show_run_report(validation.report, output)
+    is_output_complete = show_run_report(validation.report, output)
     if validation.findings and not output.is_json:
         findings = validation.list_findings()
-        is_shown = output.write_drawing(lambda console: console.print(_build_table(findings))) and is_shown
-    end_command(validation.as_json(), validation.report.exit_code, output, is_shown=is_shown)
+        is_output_complete = (
+            output.write_drawing(lambda console: console.print(_build_table(findings))) and is_output_complete
+        )
+    end_command(validation.as_json(), validation.report.exit_code, output, is_output_complete=is_output_complete)
 
 
 def _build_table(findings: list[ValidationFinding]) -> Table:

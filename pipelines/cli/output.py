@@ -236,17 +236,20 @@ def run_flow(flow: Flow, output: Output, time_limit_s: float | None = None) -> R
 
 def finish_run(report: Report, output: Output) -> NoReturn:
     """Show the report and end the process with its exit code."""
-    is_shown = show_run_report(report, output)
-    end_command(report.as_json(), report.exit_code, output, is_shown=is_shown)
+    is_output_complete = show_run_report(report, output)
+    end_command(report.as_json(), report.exit_code, output, is_output_complete=is_output_complete)
 
 
-def end_command(report: Mapping[str, Any], exit_code: int, output: Output, *, is_shown: bool = True) -> NoReturn:
-    """Write the JSON of a report, and end the process.
+def end_command(
+    report: Mapping[str, Any], exit_code: int, output: Output, *, is_output_complete: bool = True
+) -> NoReturn:
+    """Write the JSON of a report, and end the process. `is_output_complete` is false if an earlier output of the
+    command could not be written.
 
-    If the report cannot be written, the exit code is 3, unless the run has an exit code above 1.
+    If any output cannot be written, the exit code is 3, unless the run has an exit code above 1.
     """
     if output.is_json:
-        is_shown = _try_to_write(lambda: write_json_stdout(report))
+        is_output_complete = _try_to_write(lambda: write_json_stdout(report))
     if output.report_path is not None:
         path = output.report_path
 
@@ -255,15 +258,15 @@ def end_command(report: Mapping[str, Any], exit_code: int, output: Output, *, is
             is_page = path.suffix.lower() in (".html", ".htm")
             write_page_file(build_page(report) if is_page else format_json(report) + "\n", path)
 
-        is_shown = _try_to_write(write_report) and is_shown
+        is_output_complete = _try_to_write(write_report) and is_output_complete
     if (metrics_path := output.metrics_path) is not None:
-        is_shown = _try_to_write(lambda: write_metrics(report, metrics_path)) and is_shown
-    if not is_shown and "run_id" in report and not report.get("planned"):  # the record of this run exists
+        is_output_complete = _try_to_write(lambda: write_metrics(report, metrics_path)) and is_output_complete
+    if not is_output_complete and "run_id" in report and not report.get("planned"):  # the record of this run exists
         show_message(
             f"connector: the run ended with the status {report['status']}. To see its report, run: connector status "
             f"{report['run_id']}"
         )
-    sys.exit(3 if exit_code in (0, 1) and not is_shown else exit_code)
+    sys.exit(3 if exit_code in (0, 1) and not is_output_complete else exit_code)
 
 
 def show_run_report(report: Report, output: Output) -> bool:

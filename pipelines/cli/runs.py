@@ -45,24 +45,27 @@ def check_command(job_path: Path | None, output: Output) -> None:
     from pipelines.report.text import show_steps
 
     async def run() -> tuple[list[CheckResult], bool]:
-        results, is_shown = [], True
+        results, is_output_complete = [], True
         async with aclosing(check_job(job_path, os.environ)) as checks:
             async for result in checks:
                 results.append(result)
                 if not output.is_json and not (output.is_quiet and not result.exit_code):
                     status_text = "ok" if not result.exit_code else "failed"
                     line = f"{result.name:14}{status_text:8}{result.message}"
-                    is_shown = output.write_drawing(partial(PlainConsole.write_text, text=line, indent=22)) and is_shown
-        return results, is_shown
+                    is_output_complete = (
+                        output.write_drawing(partial(PlainConsole.write_text, text=line, indent=22))
+                        and is_output_complete
+                    )
+        return results, is_output_complete
 
-    results, is_shown = uvloop.run(run())
+    results, is_output_complete = uvloop.run(run())
     exit_code = max(result.exit_code for result in results)
     if not output.is_json and not (output.is_quiet and not exit_code):
         step = advise_on_check(job_path, results)
-        is_shown = output.write_drawing(partial(show_steps, [step])) and is_shown
+        is_output_complete = output.write_drawing(partial(show_steps, [step])) and is_output_complete
     status = {0: "ok", 2: "usage", 3: "aborted"}[exit_code]
     report = {"status": status, "checks": [result.as_json() for result in results]}
-    end_command(report, exit_code, output, is_shown=is_shown)
+    end_command(report, exit_code, output, is_output_complete=is_output_complete)
 
 
 @click.command("status", cls=Command)
@@ -112,11 +115,11 @@ def status_command(
         health = read_health(location, job=job, max_run_count=max_run_count or _PAGE_RUN_COUNT)
         write_page_file(build_health_page(health, get_clock().now()), page_path)
     status = read_status(location, run_id=run_id, job=job, max_run_count=max_run_count or _RUN_COUNT)
-    is_shown = output.is_json or (output.is_quiet and page_path is not None)
-    is_shown = is_shown or output.write_drawing(
+    is_output_complete = output.is_json or (output.is_quiet and page_path is not None)
+    is_output_complete = is_output_complete or output.write_drawing(
         lambda console: _show_status(status, location.state_dir, console, job=job, is_single_run=run_id is not None)
     )
-    end_command(status, 0 if status["status"] == "ok" else 3, output, is_shown=is_shown)
+    end_command(status, 0 if status["status"] == "ok" else 3, output, is_output_complete=is_output_complete)
 
 
 class PruneReport(TypedDict):

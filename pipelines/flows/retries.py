@@ -114,7 +114,7 @@ class _Retry:
             self._entry_count_by_owner_job.update(
                 entry.suppressing_job for entry in entries if entry.suppressing_job not in (None, plan.owner_job)
             )
-            # After `--held resend`, loads may use a base again whose create was answered with another base.
+            # Loads refuse a base if a create in it was answered with another base. `--held resend` ends the refusal.
             if entries or (plan.selection.held_decision == "resend" and base.has_wrong_answer):
                 selected_bases.append(base)
         return selected_bases

@@ -11,7 +11,7 @@ from connector.choices import EFFECT_BY_HELD_DECISION
 from connector.runs.run_log import LOAD_COMMANDS, build_job_option, describe_other_account, find_other_accounts
 from connector.texts import choose_form, count
 
-_COMMAND = re.compile(": (?=(connector|less|open) )")
+_COLON_BEFORE_COMMAND_PATTERN = re.compile(": (?=(connector|less|open) )")
 _NAMED_FIELD_COUNT = 3  # the most frequent faulty fields, which the step for open problems names
 _UNFINISHED_STATUSES = ("aborted", "stopped", "killed", "locked")
 
@@ -290,5 +290,5 @@ def _quote_path(path: object) -> str:
 
 def split_step(step: str) -> tuple[str, str]:
     """Return the sentence of a step, with its colon, and the command of the step, or "" if the step has no command."""
-    match = _COMMAND.search(step)
+    match = _COLON_BEFORE_COMMAND_PATTERN.search(step)
     return (step[: match.start() + 1], step[match.start() + 2 :]) if match else (step, "")

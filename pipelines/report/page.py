@@ -103,12 +103,12 @@ def build_page(report: Mapping[str, Any]) -> str:
     runs = report.get("runs") or [report]
     title = f"{_name_report(runs[0])}: {runs[0].get('status', 'planned')}"
     title = title if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
-    return _render_template("run.html", title=title, runs=[_build_run(run) for run in runs])
+    return _render_template("run.html", title=title, runs=[_build_run_values(run) for run in runs])
 
 
 def build_health_page(health: Mapping[str, Any], created_at: datetime) -> str:
     """Return the page of the values that `read_health` returns."""
-    jobs = [_build_job(job) for job in health["jobs"]]
+    jobs = [_build_job_values(job) for job in health["jobs"]]
     statuses_by_job: dict[str, set[str]] = {}  # statuses of the last run of each command, by job file
     for last_run in (job["runs"][0] for job in health["jobs"]):
         if job_file := (last_run.get("settings") or {}).get("job_file"):
@@ -129,7 +129,7 @@ def build_health_page(health: Mapping[str, Any], created_at: datetime) -> str:
         steps=[split_step(step) for step in health["next"]],
         created_at=f"{created_at:%Y-%m-%d %H:%M} UTC",
         summary=summary,
-        linked_runs=[_build_run(run) for job in health["jobs"] for run in job["runs"][:_LISTED_RUN_COUNT]],
+        linked_runs=[_build_run_values(run) for job in health["jobs"] for run in job["runs"][:_LISTED_RUN_COUNT]],
         open_entries=[
             (f"{entry_count:,} {state}", account) for (state, account), entry_count in open_entry_counts.items()
         ],
@@ -186,7 +186,7 @@ def _add_line_breaks(value: object) -> "markupsafe.Markup":
 # The values of one run
 
 
-def _build_run(report: Mapping[str, Any]) -> dict[str, Any]:
+def _build_run_values(report: Mapping[str, Any]) -> dict[str, Any]:
     status = "planned" if report.get("planned") and report["status"] == "ok" else report["status"]
     rows = report.get("rows") or {}
     causes = list(_list_causes(report))
@@ -302,7 +302,7 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
 # The values of each job and its last runs
 
 
-def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
+def _build_job_values(job: Mapping[str, Any]) -> dict[str, Any]:
     runs = job["runs"]
     max_row_count = max((_sum_rows(run, "read") for run in runs), default=0) or 1
     status_counts = Counter(run["status"] for run in runs)
@@ -320,7 +320,7 @@ def _build_job(job: Mapping[str, Any]) -> dict[str, Any]:
             }
             for run in reversed(runs)
         ],
-        "runs": [_build_line(run) for run in runs[:_LISTED_RUN_COUNT]],
+        "runs": [_build_run_row_values(run) for run in runs[:_LISTED_RUN_COUNT]],
         "run_count": len(runs),
         "further_run_count": len(runs) - _LISTED_RUN_COUNT,
     }
@@ -331,7 +331,7 @@ def _compute_bar_height(share: float) -> float:
     return _MIN_BAR_HEIGHT + (100 - _MIN_BAR_HEIGHT) * sqrt(share)
 
 
-def _build_line(run: Mapping[str, Any]) -> dict[str, str]:
+def _build_run_row_values(run: Mapping[str, Any]) -> dict[str, str]:
     duration_s, attention_count = measure_duration(run), _sum_rows(run, *OUTCOMES_FOR_A_PERSON)
     return {
         "run_id": run["run_id"],

@@ -172,20 +172,20 @@ def _show_samples(samples: Sequence[Mapping[str, object]], console: PlainConsole
 
     names = list(dict.fromkeys(name for sample in samples for name in sample if not name.startswith("base_")))
     columns = [[_format_value(sample.get(name)) for name in names] for sample in samples]
-    tables, used_width = list[list[int]](), console.width
+    column_indices_of_tables, table_width = list[list[int]](), 0
     for index, column in enumerate(columns):
         width = max(map(cell_len, column)) + _COLUMN_MARGIN
-        if used_width + width > console.width:
-            tables.append([])
-            used_width = max(map(len, names)) + _COLUMN_MARGIN + 1
-        tables[-1].append(index)
-        used_width += width
+        if not column_indices_of_tables or table_width + width > console.width:
+            column_indices_of_tables.append([])
+            table_width = max(map(len, names)) + _COLUMN_MARGIN + 1
+        column_indices_of_tables[-1].append(index)
+        table_width += width
     title = "The subscriber as it" if len(samples) == 1 else f"The first {len(samples)} subscribers as they"
     console.print(f"{title} would be sent:", highlight=False)
-    for indexes in tables:
-        table = Table("field", *(str(index + 1) for index in indexes))
+    for column_indices in column_indices_of_tables:
+        table = Table("field", *(str(index + 1) for index in column_indices))
         for row_index, name in enumerate(names):
-            table.add_row(name, *(Text(columns[index][row_index], overflow="fold") for index in indexes))
+            table.add_row(name, *(Text(columns[index][row_index], overflow="fold") for index in column_indices))
         console.print(table)
 
 
