@@ -156,19 +156,19 @@ def test_a_frame_has_the_values_of_the_creates(sandbox: SandboxProcess) -> None:
 def test_a_list_that_shrank_is_refused_until_max_shrink_allows_it(
     sandbox: SandboxProcess, file_or_table: Destination
 ) -> None:
-    people: list[dict[str, object]] = [{"base_id": 7, "email": f"p{index}@example.com"} for index in range(10)]
+    people: list[dict[str, object]] = [{"base_id": 7, "email": f"p{index}@example.com"} for index in range(90)]
     create_people(sandbox, *people)
     run_export_of_list(sandbox, file_or_table)
     table_before = read_exported_table(file_or_table)
     sandbox.reset()
-    create_people(sandbox, *people[:3])
+    create_people(sandbox, *people[:27])  # 63 rows fewer; 0.7 * 90 is a little less than 63 in floating point
     refused_report = run_export_of_list(sandbox, file_or_table, max_shrink=0.5)
     assert (refused_report.rows["written"], refused_report.status) == (0, "aborted")
-    assert "70% fewer than the 10" in refused_report.messages[0]
-    assert "--max-shrink 70%" in refused_report.messages[0]  # as a float, 70 % of 10 is a little less than 7
+    assert "70% fewer than the 90" in refused_report.messages[0]
+    assert "--max-shrink 70%" in refused_report.messages[0]
     assert read_exported_table(file_or_table).equals(table_before)
-    assert run_export_of_list(sandbox, file_or_table, max_shrink=0.7).rows["written"] == 3
-    assert read_exported_table(file_or_table).num_rows == 3
+    assert run_export_of_list(sandbox, file_or_table, max_shrink=0.7).rows["written"] == 27
+    assert read_exported_table(file_or_table).num_rows == 27
 
 
 FILTER_RECORDING_FORMATS = set(EXPORT_FORMATS) - {"csv", "jsonl"}
