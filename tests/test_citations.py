@@ -39,7 +39,7 @@ def test_every_section_that_is_cited_exists() -> None:
             for page, section in CITATION_PATTERN.findall(text)
             if page == name
         }
-        assert len(citations) > 20, "the citations are not found"
+        assert len(citations) > 20, "the pattern finds too few citations"
         assert {citation for citation in citations if citation[1] not in sections} == set()
 
 
@@ -50,7 +50,7 @@ def test_every_cited_document_is_in_the_repository() -> None:
 
 def test_every_function_that_architecture_cites_is_in_its_file() -> None:
     citations = re.findall(r"`([\w/]+\.py):(\w+)`", PAGE_PATH_BY_NAME["architecture"].read_text(encoding="utf-8"))
-    assert len(citations) > 10, "the citations are not found"
+    assert len(citations) > 10, "the pattern finds too few citations"
     texts = {file: (ROOT / "connector" / file).read_text(encoding="utf-8") for file, _ in citations}
     assert [
         citation
@@ -62,7 +62,7 @@ def test_every_function_that_architecture_cites_is_in_its_file() -> None:
 def test_every_name_of_the_code_that_architecture_cites_is_in_the_code() -> None:
     page = PAGE_PATH_BY_NAME["architecture"].read_text(encoding="utf-8")
     cited_names = set(re.findall(r"`(?:[A-Z]\w*\.)?(_?[a-z]\w*_\w+)`", page))
-    assert len(cited_names) > 20, "the names are not found"
+    assert len(cited_names) > 20, "the pattern finds too few names"
     modules = [path for top_folder in ("connector", "pipelines") for path in (ROOT / top_folder).rglob("*.py")]
     words = {word for path in modules for word in re.findall(r"\w+", path.read_text(encoding="utf-8"))}
     assert cited_names - words == set()

@@ -29,7 +29,7 @@ def test_a_digest_is_in_exactly_one_shard(digests: list[bytes], shard_count: int
 
 
 @given(st.binary(min_size=16, max_size=16), st.sampled_from(SHARD_COUNTS))
-def test_scale_digest_returns_a_digest_inside_the_shard(digest: bytes, shard_count: int) -> None:
+def test_a_digest_is_mapped_to_a_digest_inside_the_shard(digest: bytes, shard_count: int) -> None:
     assert all(
         Shard(index, shard_count).has_digest(Shard(index, shard_count).map_digest_into_shard(digest))
         for index in (1, shard_count)
@@ -45,7 +45,7 @@ def test_shards_follow_each_other_without_a_gap() -> None:
         assert shards[-1].end_digest > b"\xff" * 16
 
 
-def test_two_shards_are_disjoint_only_if_they_differ_and_have_the_same_count() -> None:
+def test_shards_overlap_if_they_are_equal_or_their_counts_differ() -> None:
     assert not Shard(1, 4).overlaps(Shard(2, 4))
     for other_shard in (Shard(1, 4), Shard(4, 5), SINGLE_SHARD):
         assert Shard(1, 4).overlaps(other_shard)

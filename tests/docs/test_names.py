@@ -22,7 +22,7 @@ _OPTIONS_OF_OTHER_PROGRAMS = {
     *("--config", "--catalog"),
 }
 # These pages have names that look like keys of a job: the module `service.wire`, the key `receipts.rows` of a report.
-_PAGES_WITH_SIMILAR_NAMES = ("architecture.md", "dependencies.md", "report.md")
+_PAGES_WITH_NAMES_LIKE_JOB_KEYS = ("architecture.md", "dependencies.md", "report.md")
 _KEYS_WITH_USER_KEYS = ("values", "headers")  # users choose the keys inside these two keys
 JOB_KEYS = {key.key.replace("<field>", "*") for key in [*list_keys(), *list_keys(MessageFile)]}
 JOB_SECTIONS = {key for key in JOB_KEYS if any(other_key.startswith(f"{key}.") for other_key in JOB_KEYS)} | {
@@ -82,7 +82,7 @@ def test_each_key_of_a_job_on_a_page_is_in_the_code() -> None:
     for page in PAGES:
         blocks = [block for block in read_blocks(page) if block.language == "yaml"]
         paths = [path for block in blocks for path in list_paths(yaml.load(block.text, Loader=yaml.BaseLoader))]
-        if page.name not in _PAGES_WITH_SIMILAR_NAMES:
+        if page.name not in _PAGES_WITH_NAMES_LIKE_JOB_KEYS:
             keys_in_text = re.findall(rf"`((?:{section_pattern})\.[a-z_.]+[a-z])`", page.read_text("utf-8"))
             paths += [tuple(key.split(".")) for key in keys_in_text]
         assert [path for path in paths if not is_job_key(*path)] == [], page

@@ -21,7 +21,7 @@ NOBODY_USER_ID = 65534
 PAGE_SIZE = 4096
 
 
-def fill_ledger(path: Path, entry_count: int = 5000, *, is_finished: bool = True) -> None:
+def fill_ledger(path: Path, entry_count: int = 5000, *, is_run_finished: bool = True) -> None:
     """Write a ledger with `entry_count` listed people and one run."""
     with open_ledger(build_file_url(path)) as ledger:
         base = add_base(ledger)
@@ -30,7 +30,7 @@ def fill_ledger(path: Path, entry_count: int = 5000, *, is_finished: bool = True
             ledger.record_listed_subscribers(
                 base, "email", [(build_identity(person), person) for person in range(entry_count)]
             )
-            if is_finished:
+            if is_run_finished:
                 finish_run(connection, run_key, "ok", 1.0)
 
 
@@ -64,7 +64,7 @@ def use_rights_of_ordinary_user(folder: Path) -> Iterator[None]:
 
 @pytest.fixture
 def ledger_file() -> Iterator[Path]:
-    """A finished ledger in a folder that an ordinary user can reach."""
+    """A ledger with a finished run, in a folder that an ordinary user can reach."""
     with TemporaryDirectory(prefix="connector-ledger-") as outer_folder:
         folder = Path(outer_folder) / "state"
         folder.mkdir()
@@ -126,7 +126,7 @@ def test_a_ledger_without_its_first_or_its_last_bytes_is_refused(tmp_path: Path)
 
 def test_damage_is_noticed_at_opening_if_the_last_run_did_not_finish(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
-    fill_ledger(path, is_finished=False)
+    fill_ledger(path, is_run_finished=False)
     with open_ledger(build_file_url(path)):
         pass
     overwrite_the_middle(path)

@@ -281,13 +281,13 @@ def measure(case: Case, run_counts: RunCounts) -> Measurements:
     goodput = served_count / (case.rate * (end_s - begin_s))
     goodput_beside_other_client, refused_share_under_halved_limit, time_to_use_doubled_limit_s = goodput, 0.0, 0.0
     if case.scenario == SHARED_LIMIT:
-        shared_from_s, shared_until_s = (
+        measured_from_s, measured_until_s = (
             CHANGE_BEGIN_S + int(30 + 2 * case.expected_pause_s),
             CHANGE_END_S_BY_SCENARIO[SHARED_LIMIT],
         )
-        goodput_beside_other_client = sum(run_counts.served_counts[shared_from_s:shared_until_s]) / (
-            case.rate * (shared_until_s - shared_from_s)
-            - sum(run_counts.served_counts_of_other_client[shared_from_s:shared_until_s])
+        goodput_beside_other_client = sum(run_counts.served_counts[measured_from_s:measured_until_s]) / (
+            case.rate * (measured_until_s - measured_from_s)
+            - sum(run_counts.served_counts_of_other_client[measured_from_s:measured_until_s])
         )
     if case.scenario == CHANGED_LIMIT:
         refused_share_under_halved_limit, time_to_use_doubled_limit_s = (

@@ -10,16 +10,6 @@ from tests.pace.measures import add_counts, count_requests
 from tests.pace.world import AnsweredRequest, LimitedService, simulate_client
 
 SEEDS = range(1)
-# The client finds the capacity within the first value, in seconds. After this time, the median round trip is at most
-# the second value times the round trip without load.
-SEARCH_S_AND_FACTOR = (10.0, 1.5)
-# The values for a capacity of four, by the round trip in seconds. With this capacity, even the first requests wait. So
-# the client never measures the round trip without load, and the second value is larger. Measured second values: 1.5,
-# 1.6, 1.9.
-SEARCH_S_AND_FACTOR_BY_ROUND_TRIP_S_AT_CAPACITY_4 = {0.02: (10.0, 1.7), 0.1: (10.0, 1.8), 0.5: (25.0, 2.2)}
-# A case has the round trip (s), the capacity, and the seconds in which the client must adapt to a change. Ten seconds
-# are enough unless a round of sixteen answers takes long. Measured with six seeds in the last two cases: 12 s and 45 s.
-CHANGE_CASES = [(0.02, 20, 10.0), (0.05, 50, 10.0), (0.1, 20, 15.0), (0.5, 20, 50.0)]
 
 
 def read_capacity(service: LimitedService) -> float:
@@ -31,15 +21,25 @@ def select_answered_requests(requests: list[AnsweredRequest], since_s: float, un
     return [request for request in requests if since_s <= request.answered_at < until_s]
 
 
+# The client finds the capacity within `search_s` seconds. After this time, the median round trip is at most
+# `max_round_trip_factor` times the round trip without load. With a capacity of four, even the first requests wait, so
+# the client never measures the round trip without load. Measured with 32 seeds in the first two cases: 1.43 and 1.49.
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(
-    ("round_trip_s", "capacity"), [(0.02, 4), (0.02, 20), (0.1, 20), (0.1, 100), (0.5, 4), (0.5, 20)]
+    ("round_trip_s", "capacity", "search_s", "max_round_trip_factor"),
+    [
+        (0.02, 4, 10.0, 1.7),
+        (0.5, 4, 25.0, 1.7),
+        (0.02, 20, 10.0, 1.5),
+        (0.1, 20, 10.0, 1.5),
+        (0.1, 100, 10.0, 1.5),
+        (0.5, 20, 10.0, 1.5),
+    ],
 )
-def test_a_service_is_kept_busy_without_a_queue(round_trip_s: float, capacity: int, seed: int) -> None:
+def test_a_service_is_kept_busy_without_a_queue(
+    round_trip_s: float, capacity: int, search_s: float, max_round_trip_factor: float, seed: int
+) -> None:
     service = LimitedService("bucket", [(0, inf)], round_trip_s, capacity=capacity)
-    search_s, max_round_trip_factor = (
-        SEARCH_S_AND_FACTOR_BY_ROUND_TRIP_S_AT_CAPACITY_4[round_trip_s] if capacity == 4 else SEARCH_S_AND_FACTOR
-    )
     length_s = max(4.0, 20 * round_trip_s)
 
     requests = select_answered_requests(
@@ -50,8 +50,12 @@ def test_a_service_is_kept_busy_without_a_queue(round_trip_s: float, capacity: i
     assert median(request.answered_at - request.sent_at for request in requests) <= max_round_trip_factor * round_trip_s
 
 
+# The client must adapt to a change within `adaptation_s` seconds. Ten seconds are enough unless a round of sixteen
+# answers takes long. Measured with six seeds in the last two cases: 12 s and 45 s.
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("round_trip_s", "capacity", "adaptation_s"), CHANGE_CASES)
+@pytest.mark.parametrize(
+    ("round_trip_s", "capacity", "adaptation_s"), [(0.02, 20, 10.0), (0.05, 50, 10.0), (0.1, 20, 15.0), (0.5, 20, 50.0)]
+)
 def test_a_temporarily_slower_service_is_kept_busy(
     round_trip_s: float, capacity: int, adaptation_s: float, seed: int
 ) -> None:

@@ -21,7 +21,9 @@ from tests.paging.windows import (
 )
 
 LIST_COUNT = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
-_RARE_SEEDS = (194,)  # in these lists, only the rows of an answer to another request show that a shard is missing
+# In the list of `build_sharded_list` with this seed, some answers lack a shard of the service. Only the rows of other
+# requests show this.
+_RARE_SEEDS = (194,)
 
 
 def test_a_cut_off_list_is_not_certified_if_other_requests_show_more_subscribers() -> None:

@@ -145,9 +145,9 @@ def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> N
 def test_an_inactive_suppressed_row_prevents_the_create_of_its_subscriber(connector: Connector) -> None:
     connector.write_people("id,email,active", "1,ann@x.org,yes", "1,gone@x.org,no", "2,bob@x.org,yes")
     connector.write_csv("gone.csv", "address", "gone@x.org")
-    suppress_key = "suppress: {file: {path: gone.csv, column: address}, field: email}"
+    suppress_line = "suppress: {file: {path: gone.csv, column: address}, field: email}"
     fields = "client_user_id: id, email: email, is_active: active"
-    write_job(connector, suppress_key, fields=fields, subscriber="identity: client_user_id")
+    write_job(connector, suppress_line, fields=fields, subscriber="identity: client_user_id")
     connector.sync().expect_rows(read=3, suppressed=1, duplicate=1, created=1)
     assert list(connector.list_created_subscribers()) == ["bob@x.org"]
 

@@ -61,8 +61,8 @@ def add_other_people(connector: Connector, count: int) -> None:
     connector.sandbox.switch(filters="icase", max_limit=50 if count == OTHER_PEOPLE_COUNT else 1000)
 
 
-def find_distinct_create_counts(connector: Connector) -> set[int]:
-    """Return the numbers of creates that an address has: {1} if each address was created once."""
+def find_create_counts_per_email(connector: Connector) -> set[int]:
+    """Return each number of creates that an email has: {1} if each email was created once."""
     return set(connector.count_creates_by_email().values())
 
 
@@ -125,7 +125,7 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
     add_other_people(connector, OTHER_PEOPLE_COUNT)
     connector.sandbox.switch(filters_return="first")
     import_people(connector, build_rows()).expect(0, read=5, exists=5)
-    assert find_distinct_create_counts(connector) == {2}
+    assert find_create_counts_per_email(connector) == {2}
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_cla
     import_people(connector, people).expect(0, read=2, exists=2)
     connector.sandbox.switch(drop_after=1)
     import_people(connector, build_rows("male", is_active, 2, "new")).expect(0, read=2, created=2)
-    assert find_distinct_create_counts(connector) == {1}
+    assert find_create_counts_per_email(connector) == {1}
 
 
 @pytest.mark.parametrize(("base", "other_person_count"), [("--base-id 7", 0), (NEWS_BASE, OTHER_PEOPLE_COUNT)])
@@ -160,7 +160,7 @@ def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
     second_result = import_people(connector, build_rows(count=7), base)
     assert second_result.rows == {"read": 7, "created": 2, "exists": 5}, second_result.report["messages"]
     assert (second_result.exit_code, second_result.report["requests"]["list"]["sent"] < 60) == (0, True)
-    assert find_distinct_create_counts(connector) == {1}
+    assert find_create_counts_per_email(connector) == {1}
 
 
 def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Connector) -> None:
@@ -186,7 +186,7 @@ def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector
     add_other_people(connector, OTHER_PEOPLE_COUNT if hidden_count == 1 else 1)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
     import_people(connector, build_rows(count=2)).expect(3, read=2, unsent=2)
-    assert find_distinct_create_counts(connector) == {1}
+    assert find_create_counts_per_email(connector) == {1}
 
 
 @pytest.mark.parametrize(
@@ -359,7 +359,7 @@ def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, pe
         3, read=EXISTING_PEOPLE_COUNT, unsent=EXISTING_PEOPLE_COUNT
     )
     assert "--allow-truncated" in result.stderr
-    assert find_distinct_create_counts(connector) == {1}
+    assert find_create_counts_per_email(connector) == {1}
 
 
 def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated(connector: Connector) -> None:

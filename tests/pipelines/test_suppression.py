@@ -17,9 +17,9 @@ def write_active_people(connector: Connector, header: str, *rows: str) -> Path:
     return connector.write_people(f"{header},is_active", *(f"{row},true" for row in rows))
 
 
-def write_job(connector: Connector, suppress_key: str = "{file: {path: gone.csv, column: address}}") -> Path:
-    """Write a job that maps fields by their headers."""
-    return connector.write_job(f"suppress: {suppress_key}", fields="")
+def write_job(connector: Connector, suppress_yaml: str = "{file: {path: gone.csv, column: address}}") -> Path:
+    """Write a job that maps fields by their headers. `suppress_yaml` is the value of the key `suppress`."""
+    return connector.write_job(f"suppress: {suppress_yaml}", fields="")
 
 
 def test_a_subscriber_of_the_suppression_list_is_not_sent(connector: Connector) -> None:

@@ -98,7 +98,7 @@ def check_that_no_create_is_repeated_before_two_quiet_periods_have_passed(facts:
                 facts.is_in_doubt(first_call)
                 and pause_s < 2 * quiet_period_s
                 and not facts.is_ledger_changed_between(first_call, second_call)
-                and not facts.may_replica_hide(first_call)
+                and not facts.may_replica_hide_subscriber(first_call)
             ):
                 yield (
                     f"request {first_call.number} sent person {person_number}, and request {second_call.number} sent "
@@ -117,7 +117,7 @@ def check_that_no_create_in_doubt_is_repeated_with_on_unknown_hold(facts: Simula
             is_excused = (
                 facts.is_ledger_changed_between(first_call, second_call)
                 or facts.are_held_entries_released_between(first_call, second_call)
-                or facts.may_replica_hide(first_call)
+                or facts.may_replica_hide_subscriber(first_call)
             )
             if facts.is_in_doubt(first_call) and not is_excused:
                 yield (

@@ -54,7 +54,7 @@ class SimulationFacts:
         """
         return not call.is_refusal or bool(call.stored_subscribers)
 
-    def may_replica_hide(self, call: Call) -> bool:
+    def may_replica_hide_subscriber(self, call: Call) -> bool:
         """Return whether a lagging replica may hide the subscriber of a create that was refused, for example with a
         429. One look-up decides about such a create (architecture 4.8)."""
         has_lagging_replicas = "replica_lags_ms" in self.simulation.scenario.settings
@@ -179,9 +179,10 @@ class SimulationFacts:
         Waiting cannot help in three cases. All times are counted from the end of the attempt:
 
         - The service stores the subscriber after more than a quiet period.
-        - The service stores the subscriber late, and the list shows the subscriber after more than two quiet periods.
-        - The list shows the subscriber after more than two quiet periods, and after more than twice the lag on record.
-          In addition, no sentinel shows that the list lags.
+        - The service stores the subscriber after the end of the attempt, and the list shows the subscriber after more
+          than two quiet periods.
+        - The list shows the subscriber after more than two quiet periods and more than twice the lag on record, and no
+          sentinel shows that the list lags.
         """
         if subscriber.call is None:
             return False
@@ -202,7 +203,8 @@ class SimulationFacts:
         )
 
     def _read_lag_on_record(self, call: Call, attempt_ended_at: float) -> float:
-        """Return the lag on record (s) when the run began that sent the create again, or 0 if no run did."""
+        """Return the lag on record (s) at the start of the run that sent the create again. Return 0 if no run sent the
+        create again."""
         run_numbers = [
             create.run_number for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at
         ]

@@ -227,7 +227,7 @@ def test_a_column_with_other_words_than_yes_and_no_is_recognised() -> None:
         assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [header]
 
 
-OTHER_COLUMNS = [
+COLUMNS_WITHOUT_EMAIL_CONSENT = [
     ("email_verified", ["no", "yes"]), ("has_email", ["0", "1"]), ("Email sent", ["no", "yes"]),
     ("bounce_count", ["3", "0"]), ("Prioridad", ["alta", "baja"]), ("order_status", ["cancelled", "paid"]),
     ("Newsletter", ["Weekly", "Monthly"]), ("status", ["paid", "open"]), ("status", ["paid", "cancelled"]),
@@ -243,8 +243,8 @@ OTHER_COLUMNS = [
 ]  # fmt: skip
 
 
-def test_a_column_about_another_subject_is_not_recognised() -> None:
-    for header, cells in OTHER_COLUMNS:
+def test_a_column_that_is_not_about_consent_to_emails_is_not_recognised() -> None:
+    for header, cells in COLUMNS_WITHOUT_EMAIL_CONSENT:
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], header: cells}, dtype="str")
         assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [], header
 

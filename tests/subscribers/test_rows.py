@@ -169,7 +169,7 @@ def test_the_service_has_one_zip_field_and_one_date_field() -> None:
     assert fields_by_kind[FieldKind.DATE] == ["birthday"]
 
 
-def test_the_fault_of_an_unknown_word_suggests_the_option_values_and_hides_the_word() -> None:
+def test_the_fault_of_an_unknown_word_names_the_job_key_values_and_not_the_word() -> None:
     faults = validate_columns(email=["a@x.com"], gender=["vrouw"], is_active=["geabonneerd"]).faults
     assert [fault.field for fault in faults] == ["is_active", "gender"]
     assert all("`values:` map" in fault.message for fault in faults)
@@ -232,7 +232,7 @@ def test_an_error_of_a_spreadsheet_is_refused() -> None:
         check_sent_values(field, texts, texts)
 
 
-FOREIGN_CODE = [
+TEXTS_WITH_CODE = [
     "b'Ann'", 'b"O\'Neil"', r"M\u00fcller", r"M\xfcller", "=?UTF-8?B?TcO8bGxlcg==?=", "M=C3=BCller", "Jos%C3%A9",
     "Ann%20Lee", "[object Object]", 'a:1:{i:0;s:3:"VIP";}', "System.String[]", "Ann_x000D_",
     "=PROPER(B2)", '=A2&" "&B2', "=B2",
@@ -241,9 +241,9 @@ FOREIGN_CODE = [
 ]  # fmt: skip
 
 
-def test_a_formula_or_a_placeholder_of_another_program_is_refused() -> None:
-    check_text_refused("first_name address_line1 phone tags", FOREIGN_CODE, "code")
-    check_sent_values("custom_field1", FOREIGN_CODE, FOREIGN_CODE)
+def test_a_text_with_code_of_another_program_is_refused() -> None:
+    check_text_refused("first_name address_line1 phone tags", TEXTS_WITH_CODE, "code")
+    check_sent_values("custom_field1", TEXTS_WITH_CODE, TEXTS_WITH_CODE)
     similar_texts = [
         "100% Ann", "a_x_b", "=) Ann", "R&D = fun", "C:\\Users", "[Ann]", "b'", "O'Neil", "50%25", "d'b'c",
         "=1+1",

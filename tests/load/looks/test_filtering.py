@@ -170,11 +170,8 @@ def test_absence_can_be_proved_only_for_keys_with_a_known_control(tmp_path: Path
 
     async def check_proofs(session: Session) -> None:
         await read_stats(session.access)
-        is_provable_by_text = {
-            text: can_prove_absence(session.access, build_key(text))
-            for text in ("a@x.org", "a+b@x.org", "a+b@bücher.de", "A@x.org")
-        }
-        assert is_provable_by_text == {"a@x.org": True, "a+b@x.org": False, "a+b@bücher.de": False, "A@x.org": False}
+        emails = ("a@x.org", "a+b@x.org", "a+b@bücher.de", "A@x.org")
+        assert [email for email in emails if can_prove_absence(session.access, build_key(email))] == ["a@x.org"]
         assert can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))
         session.access.state.is_case_insensitive = False
         assert not can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))

@@ -19,9 +19,11 @@ from tests.load.sessions import VirtualTime, build_key, open_other_base, read_re
 SHOP_BASE_ID, CLUB_BASE_ID = 8, 9
 
 
-def build_task(presence: BasePresence, *texts: str) -> LookupTask:
+def build_task(presence: BasePresence, *emails: str) -> LookupTask:
     """Return the look-up of these emails for a new chunk."""
-    return LookupTask(presence, cast("PlannedChunk", object()), [build_key(text, ignores_case=True) for text in texts])
+    return LookupTask(
+        presence, cast("PlannedChunk", object()), [build_key(email, ignores_case=True) for email in emails]
+    )
 
 
 def build_presences(session: Session, *other_base_ids: int) -> list[BasePresence]:
@@ -44,8 +46,8 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
         tasks = [
-            build_task(news_presence, *add_other_texts("ann1@x.org")),
-            build_task(shop_presence, *add_other_texts("ann2@x.org")),
+            build_task(news_presence, *add_ten_emails("ann1@x.org")),
+            build_task(shop_presence, *add_ten_emails("ann2@x.org")),
         ]
         await news_presence.account.look_up(tasks)
         assert all(task.presence.covers_chunk(task.planned_chunk) for task in tasks)
@@ -53,7 +55,7 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
         assert fake_list.page_count == 1 + 5  # the first page of the list, and one sweep
         club_presence = BasePresence(open_other_base(session, CLUB_BASE_ID), news_presence.account)
         later_tasks = [
-            build_task(club_presence, *add_other_texts("ann3@x.org")),
+            build_task(club_presence, *add_ten_emails("ann3@x.org")),
             build_task(shop_presence, "ann2@x.org"),
         ]
         await news_presence.account.look_up(later_tasks)
@@ -66,9 +68,9 @@ def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Pat
     run_with_fake_list(fake_list, tmp_path, check_look_ups)
 
 
-def add_other_texts(*texts: str) -> Sequence[str]:
-    """Return the texts and ten other texts, so that a sweep is cheaper than filters."""
-    return [*texts, *(f"new{index}@x.org" for index in range(10))]
+def add_ten_emails(*emails: str) -> Sequence[str]:
+    """Return the emails and ten further emails, so that a sweep is cheaper than filters."""
+    return [*emails, *(f"new{index}@x.org" for index in range(10))]
 
 
 @pytest.mark.parametrize(("request_number", "other_person_count"), [(1, 2500), (2, 50)])
@@ -92,7 +94,7 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
 
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
-        tasks = [build_task(presence, *add_other_texts()) for presence in (news_presence, shop_presence)]
+        tasks = [build_task(presence, *add_ten_emails()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
         assert (shop_request_count >= request_number, shop_presence.is_hidden, session.tally.messages) == (
             True,
@@ -109,7 +111,7 @@ def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> N
 
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)
-        tasks = [build_task(presence, *add_other_texts()) for presence in (news_presence, shop_presence)]
+        tasks = [build_task(presence, *add_ten_emails()) for presence in (news_presence, shop_presence)]
         await news_presence.account.look_up(tasks)
         virtual_time.now_s += 100
         assert not any(task.presence.covers_chunk(task.planned_chunk) for task in tasks)
@@ -130,7 +132,7 @@ def test_the_whole_list_is_read_again_if_a_new_subscriber_is_not_at_its_end(tmp_
 
     async def check_look_ups(session: Session) -> None:
         (news_presence,) = build_presences(session)
-        task = build_task(news_presence, *add_other_texts())
+        task = build_task(news_presence, *add_ten_emails())
         await news_presence.account.look_up([task])
         virtual_time.now_s += 100
         fake_list.add(60_000, "new1@x.org")

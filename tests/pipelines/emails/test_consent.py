@@ -50,14 +50,16 @@ def test_one_unsubscribed_row_suppresses_its_recipient(mailer: Connector) -> Non
 
 
 @pytest.mark.parametrize(
-    ("row", "other_counts"),
+    ("row", "unsent_row_counts"),
     [("ann@example.net,Ann,1,paused", {"invalid": 1, "duplicate": 1}), ("Ann <ann@example.net>,1", {"invalid": 2})],
 )
-def test_an_unreadable_row_suppresses_its_recipient(mailer: Connector, row: str, other_counts: dict[str, int]) -> None:
+def test_an_unreadable_row_suppresses_its_recipient(
+    mailer: Connector, row: str, unsent_row_counts: dict[str, int]
+) -> None:
     people = (f"{name}@example.net,A,1,yes" for name in ("ann", "bob"))
     mailer.write_people("email,first,order,is_active", *people, row)
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.exit_code, result.rows) == (1, {"read": 3, "sent": 1} | other_counts), result.stderr
+    assert (result.exit_code, result.rows) == (1, {"read": 3, "sent": 1} | unsent_row_counts), result.stderr
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
