@@ -87,7 +87,10 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     mapping = guess_mapping(columns)
     rule_by_field = dict(mapping.rules)
     if consent_columns := find_consent_columns(frame, mapping, ()):
-        mapped_columns = mapping.rules["is_active"].columns if "is_active" in mapping.rules else ()
+        mapped_rule, mapped_columns = mapping.rules.get("is_active"), tuple[str, ...]()
+        # A column Subscribed may have the dates of the subscriptions.
+        if mapped_rule and measure_validity(frame, "is_active", mapped_rule, today).valid_cell_count:
+            mapped_columns = mapped_rule.columns
         rule_by_field["is_active"] = build_consent_rule(*mapped_columns, *consent_columns)
         drop_state_of_activity(rule_by_field)
     guess_by_field = {

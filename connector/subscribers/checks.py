@@ -308,7 +308,8 @@ NULL_TEXTS = (
 NA_TEXT = "NA"
 """The word that R writes for a missing value. It may also be a name, and it is the code of Namibia."""
 
-EMPTY_MARKS = ("-", "--", "---", "–", "—", ".", "?")
+DASHES = ("-", "--", "---", "–", "—")
+EMPTY_MARKS = (*DASHES, ".", "?")
 """Marks that people write for a missing value. A mark may be intended in place of a name."""
 
 ZERO_DATES = (

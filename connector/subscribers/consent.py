@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 
 from connector.subscribers.checks import (
     CANCELLED_WORDS,
+    DASHES,
     INACTIVE_WORDS,
     IS_ACTIVE_BY_WORD,
     IS_YES_BY_WORD,
+    NA_TEXT,
     NULL_TEXTS,
     UNSUBSCRIBED_WORDS,
     ZERO_DATES,
@@ -85,7 +87,7 @@ _NEGATED_HEADER_PATTERN = re.compile(
     rf"^no (?!of |de |du )(\w+ ){{0,2}}{_MAIL_NOUNS}"
     rf"|^(sin|sans|sem|senza|without|ohne|bez|brak|niente|pas|aucune?|nessuna?|zero) (\w+ )?{_MAIL_NOUNS}"
     rf"|^(not|non|nao|nie|ne pas|ne plus) ({_MAIL_NOUNS}|{_MAIL_VERBS})"
-    rf"|\b(do not|does not|don t|doesn t|dont|kein\w*|nicht|geen|niet|ne \w+ (pas|plus)|nie chce"
+    rf"|\b(do not(?! modify)|does not|don t|doesn t|dont|kein\w*|nicht|geen|niet|ne \w+ (pas|plus)|nie chce"
     r"|no (quier|dese|acept)\w*|nao (quer|dese|aceit)\w*|non (vuole|voglio|desider|accett)\w*)"
     rf" (\w+ ){{0,3}}({_MAIL_NOUNS}|{_MAIL_VERBS})"
     r"|\bno (enviar|contactar|recibir|suscri\w*|subscri\w*)\b"
@@ -110,12 +112,12 @@ _NORMALISED_HEADERS_OF_IS_ACTIVE = frozenset({
     *(normalise_header(header) for header in ACTIVE_HEADERS),
     "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
 })  # fmt: skip
-# Headers of columns that show who is active if all cells are words for yes and no.
-_SWITCH_HEADERS = frozenset(
-    {"status", "userstatus", "contactstatus", "accountstatus", "subscriberstatus", "enabled", "isenabled"}
+# Headers of columns that show who is active if all cells are words for yes and no. The header user_status is not here:
+# WordPress writes 0 for every user.
+_SWITCH_HEADERS = frozenset({"status", "contactstatus", "accountstatus", "subscriberstatus", "enabled", "isenabled"})
+_STATUS_HEADER_PATTERN = re.compile(
+    "status|statut|estado|stato$|stan$|^(email|list|user|contact|account|member|subscriber|subscription)state$"
 )
-_STATE_HEADER_PATTERN = re.compile("^(email|list|user|contact|account|member|subscriber|subscription)?state$")
-_STATUS_HEADER_PATTERN = re.compile("status|statut|estado|stato$|stan$")
 # The status of an order or of a payment may be `pending` or `archived`, too. Searched in the words of a header.
 _ORDER_HEADER_PATTERN = re.compile(
     r"\b(order|payment|financial|fulfil|shipping|shipment|invoice|refund|bestell|zahlung|rechnung|versand|liefer"
@@ -127,9 +129,13 @@ _PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call|mobile|textmessage"
 
 # The beginning of a cell such as `Opted out (by contact)` or `Unsubscribed by customer`.
 _REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
-# Dynamics 365 writes `Allow` and `Do Not Allow` into the column `Do not allow Emails`.
-_WORDS_FOR_NO = ("", "[]", "allow", *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes))
-_MISSING_VALUE_WORDS = tuple(dict.fromkeys(word.lower() for word in (*NULL_TEXTS, *ZERO_DATES)))
+# Dynamics 365 writes `Allow` and `Do Not Allow` into the column `Do not allow Emails`. Other columns have both answers
+# as words: `Subscribed/Unsubscribed`.
+_WORDS_FOR_NO = (
+    "", "[]", "allow", "subscribed", "opted in", "opted_in", "opted-in", "opt in", "opt-in",
+    *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes),
+)  # fmt: skip
+_MISSING_VALUE_WORDS = tuple(dict.fromkeys(word.lower() for word in (*NULL_TEXTS, NA_TEXT, *DASHES, *ZERO_DATES)))
 # In a column of reasons, `N/A` or `None` may mean that a person has unsubscribed without a reason.
 _REASON_HEADER_PATTERN = re.compile("reason|grund|motiv|raison|razon|reden|powod")
 
@@ -164,26 +170,37 @@ def build_consent_rule(*columns: str) -> ColumnRule:
 
     If the header means unsubscribed people, each text (also a date) means inactive, except an empty text, 0, a word for
     no, and a word for a missing value such as NULL. In a column of reasons, also a word for a missing value means
-    inactive. The first column with another header decides whether all other people are active.
+    inactive. In a column with another header, the words of is_active are used. A person is active only if all columns
+    mean active.
     """
     other_columns = [column for column in columns if not is_unsubscribed_header(column)]
-    if len(columns) == len(other_columns):
-        return ColumnRule(column=other_columns[0])
-    conditions = " and ".join(
-        f"{_build_cell_expression(column)} | trim | lower in {_list_words_for_active(column)!r}"
-        for column in columns
-        if column not in other_columns
-    )
-    active_expression = _build_cell_expression(other_columns[0]) if other_columns else "'true'"
-    return ColumnRule(template=f"{{{{ {active_expression} if {conditions} else 'false' }}}}")
-
-
-def _build_cell_expression(column: str) -> str:
-    return f"row[{json.dumps(column, ensure_ascii=False)}]"
+    if len(columns) == len(other_columns) == 1:
+        return ColumnRule(column=columns[0])
+    words_by_column = {column: _list_words_for_active(column) for column in columns}
+    name_by_words = {
+        words: f"active_words{number}" for number, words in enumerate(dict.fromkeys(words_by_column.values()), 1)
+    }
+    cell_by_column = {column: f"row[{json.dumps(column, ensure_ascii=False)}]" for column in columns}
+    condition_by_column = {
+        column: f"{cell_by_column[column]} | trim | lower in {name_by_words[words]}"
+        for column, words in words_by_column.items()
+    }
+    # The cell of the first other column that does not mean active is the value, so that an unknown word is invalid.
+    expression = "'true'"
+    for column in reversed(other_columns):
+        expression = f"({expression} if {condition_by_column[column]} else {cell_by_column[column]})"
+    conditions = [condition for column, condition in condition_by_column.items() if column not in other_columns]
+    if conditions:
+        expression = f"{expression} if {' and '.join(conditions)} else 'false'"
+    lists = "".join(f"{{% set {name} = {words!r} %}}" for words, name in name_by_words.items())
+    return ColumnRule(template=f"{lists}{{{{ {expression} }}}}")
 
 
 def _list_words_for_active(column: str) -> tuple[str, ...]:
-    """Return the texts that mean active in a column about unsubscribing. All other texts mean inactive."""
+    """Return the texts that mean active in a consent column. In a column about unsubscribing, all other texts mean
+    inactive."""
+    if not is_unsubscribed_header(column):
+        return tuple(word for word, is_active in IS_ACTIVE_BY_WORD.items() if is_active)
     has_reasons = _REASON_HEADER_PATTERN.search(normalise_header(column)) is not None
     return _WORDS_FOR_NO if has_reasons else (*_WORDS_FOR_NO, *_MISSING_VALUE_WORDS)
 
@@ -222,7 +239,7 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     if _contains_word(texts, UNSUBSCRIBED_WORDS):
         return True
     # The header means a state of the address if a cell has any other text.
-    if _STATE_HEADER_PATTERN.search(header) and _contains_only(texts, IS_ACTIVE_BY_WORD.keys() - IS_YES_BY_WORD.keys()):
+    if header == "state" and _contains_only(texts, IS_ACTIVE_BY_WORD.keys() - IS_YES_BY_WORD.keys()):
         return True
     is_status_header = _STATUS_HEADER_PATTERN.search(header) and not _ORDER_HEADER_PATTERN.search(
         separate_words(column)
@@ -231,7 +248,7 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
         _contains_word(texts, INACTIVE_WORDS) or pc.any(pc.match_substring_regex(texts, _REFUSAL_TEXT_PATTERN)).as_py()
     ):
         return True
-    if is_status_header and _contains_word(texts, CANCELLED_WORDS) and _contains_word(texts, ["active"]):
+    if header in _SWITCH_HEADERS and _contains_word(texts, CANCELLED_WORDS) and _contains_word(texts, ["active"]):
         return True
     if has_activity_column:
         return False

@@ -119,8 +119,8 @@ SPOILED_NUMBER_CHECK = _build_pattern_check(
 ANSWER_CHECK = _build_text_check(
     "answer",
     checks.mark_texts_other_than_answers,
-    "is an answer such as yes or no, so its column has no phone numbers: map another column to phone, or no column "
-    "(--map phone=; in a job, delete the field)",
+    "is an answer such as yes or no, not a phone number: correct the row. If the column has only such answers, map "
+    "another column to phone, or no column (--map phone=; in a job, delete the field)",
 )
 ID_CHECK = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", checks.NEEDLESS_DECIMALS_MESSAGE)
 ZIP_CHECK = _build_text_check(

@@ -82,6 +82,12 @@ def test_addresses_are_found_under_any_header() -> None:
     assert guessed_fields["email"].samples == tuple(EMAILS[:3])
 
 
+def test_dates_of_subscriptions_do_not_decide_who_is_active() -> None:
+    dates = ["2024-01-01", "2024-01-02"]
+    guess = guess_columns(email=EMAILS[:2], Subscribed=dates, Unsubscribed=["", "2024-02-01"])["is_active"]
+    assert (guess.confidence, guess.rule.columns) == ("sure", ("Unsubscribed",))
+
+
 def test_cells_have_precedence_over_a_contradicting_header() -> None:
     guessed_fields = guess_columns(Email=["yes", "no", "yes", "no"], Kontakt=EMAILS)
     assert (guessed_fields["email"].rule.column, guessed_fields["email"].confidence) == ("Kontakt", "likely")

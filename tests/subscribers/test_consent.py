@@ -19,7 +19,7 @@ CELLS_BY_CONSENT_HEADER = {
     "unsubscribed": ["ja", "", "nein"],
     "Unsubscribed?": ["TRUE", "FALSE", "false"],
     "opt-out": ["1", "0", ""],
-    "Email Opt Out": ["true", "false", ""],
+    "Email Opt-Out": ["true", "false", ""],
     "HasOptedOutOfEmail": ["1", "0", "0"],
     "UNSUB_TIME": ["2024-01-01 10:00:00", "", ""],
     "Unsubscribed at": ["2024-01-01T10:00:00Z", "", ""],
@@ -114,6 +114,8 @@ CELLS_BY_CONSENT_HEADER = {
     "Do not allow Bulk Emails": ["Do Not Allow", "Allow", "Allow"],
     "Email permission": ["Withdrawn", "Granted", "Granted"],
     "GDPR consent": ["denied", "granted", "granted"],
+    "Subscribed/Unsubscribed": ["Unsubscribed", "Subscribed", "subscribed"],
+    "Email Opt Out": ["Opted Out", "Opted In", "opt-in"],
 }
 
 UNSUBSCRIBED_HEADERS = (
@@ -150,6 +152,7 @@ OTHER_HEADERS = (
     "Mailing City", "Annual marketing budget", "marketing_channel", "consent", "Rejection reason",
     "Non-residential mailing address", "email_status", "last_email_sent", "Nie wieder", "No", "Note marketing",
     "Contact (no calls)", "Notices by mail", "Interactive", "Inactivity days", "Werbung", "radioactive",
+    "(Do Not Modify) Contact", "(Do Not Modify) Marketing List Member",
 )  # fmt: skip
 
 
@@ -169,7 +172,7 @@ def test_a_column_that_marks_people_who_want_no_emails_makes_these_people_inacti
 
 
 def test_a_word_for_a_missing_value_in_a_column_of_unsubscribed_people_means_active() -> None:
-    for word in ("NULL", "\\N", "None", "NaT", "0000-00-00 00:00:00", "<NA>", "(null)"):
+    for word in ("NULL", "\\N", "None", "NaT", "0000-00-00 00:00:00", "<NA>", "(null)", "NA", "-", "—"):
         check_consent_column("unsubscribed_at", ["2024-01-01", word, ""], [False, True, True])
         frame = pd.DataFrame({"unsubscribed_at": ["2024-01-01", word, ""]}, dtype="str")
         inactive_mask, unclear_mask = find_inactive_rows(frame, ["unsubscribed_at"])
@@ -240,6 +243,8 @@ COLUMNS_WITHOUT_EMAIL_CONSENT = [
     ("status", ["1", "1"]), ("status", ["1", "2"]), ("Mobile opt-in", ["yes", "no"]),
     ("Inactive", ["no", ""]), ("Subscription", ["Premium", "Basic"]), ("Received email", ["yes", "no"]),
     ("Acceptance email sent", ["yes", "no"]), ("State", ["ON", "QC"]), ("Offer accepted", ["yes", "no"]),
+    ("user_status", ["0", "0"]), ("Membership status", ["active", "cancelled"]), ("user_state", ["active", "active"]),
+    ("deleted_at", ["-", "NA"]),
 ]  # fmt: skip
 
 
@@ -273,6 +278,24 @@ def test_several_consent_columns_are_read_by_one_rule() -> None:
     rule = build_consent_rule(*frame.columns)
     mapping = FieldMapping({"is_active": rule})
     assert find_consent_columns(frame, mapping, ()) == []
-    assert apply_mapping(frame, mapping).frame["is_active"].tolist() == ["yes", "no", "false", "false"]
+    assert apply_mapping(frame, mapping).frame["is_active"].tolist() == ["true", "no", "false", "false"]
     mapping = FieldMapping({"is_active": build_consent_rule("deleted_at", "Bounced reason")})
     assert apply_mapping(frame, mapping).frame["is_active"].tolist() == ["true", "true", "false", "false"]
+
+
+def test_a_person_is_active_only_if_all_consent_columns_mean_active() -> None:
+    frame = pd.DataFrame(
+        {"status": ["active", "unsubscribed", "active", "active"], "Newsletter": ["yes", "yes", "no", "perhaps"]},
+        dtype="str",
+    )
+    for columns in (["status", "Newsletter"], ["Newsletter", "status"]):
+        mapping = FieldMapping({"is_active": build_consent_rule(*columns)})
+        assert find_consent_columns(frame, mapping, ()) == []
+        assert apply_mapping(frame, mapping).frame["is_active"].tolist() == ["true", "unsubscribed", "no", "perhaps"]
+
+
+def test_fifty_consent_columns_fit_into_one_template() -> None:
+    columns = [f"Opted out of email: {number}" for number in range(50)]
+    frame = pd.DataFrame({column: ["", "true"] for column in columns}, dtype="str")
+    mapping = FieldMapping({"is_active": build_consent_rule(*columns)})
+    assert apply_mapping(frame, mapping).frame["is_active"].tolist() == ["true", "false"]
