@@ -88,6 +88,7 @@ _GZIP_SUFFIX = ".gz"
 
 
 STANDARD_OUTPUT = "-"
+_DEFAULT_TABLE = "subscribers"
 _FORMAT_BY_SCHEME = {"duckdb": Format.DUCKDB, "sqlite": Format.SQLITE, "sqlite+pysqlite": Format.SQLITE}
 _FORMAT_BY_DRIVER = {
     "postgresql+psycopg": Format.POSTGRESQL,
@@ -103,7 +104,8 @@ _UNSUPPORTED_WAREHOUSE_BY_SCHEME = {
     "databricks": "Databricks",
 }
 _DESTINATIONS_MESSAGE = (
-    f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz, an object "
+    f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz, a file with "
+    "another ending and --format (in a job: format; not for receipts), an object "
     "with one of these suffixes in a store (s3://bucket/x.parquet), - (standard output), or a database as "
     "postgresql://user@host/database, mysql://user@host/database, duckdb:///warehouse.duckdb or "
     "sqlite:///warehouse.db (four slashes for an absolute path), or the URL of another database whose SQLAlchemy "
@@ -144,7 +146,7 @@ class Destination:
 
     format: Format
     path: Path
-    table: str = "subscribers"
+    table: str = _DEFAULT_TABLE
     schema: str | None = None
     mode: WriteMode = WriteMode.REPLACE
     url: "DatabaseUrl | None" = field(default=None, repr=False)
@@ -196,7 +198,7 @@ class Destination:
 def parse_destination(
     text: str,
     *,
-    table: str = "subscribers",
+    table: str = _DEFAULT_TABLE,
     schema: str | None = None,
     mode: str = "replace",
     guard_formulas: bool = False,
@@ -279,13 +281,15 @@ def parse_receipts(text: str, *, table: str = RECEIPTS_TABLE, schema: str | None
     """Return the destination of receipts: a table, or a folder that has one file for each run. The suffix of the folder
     decides the format of the files. Raises ConfigurationError."""
     is_url, path = _URL_PATTERN.fullmatch(text) is not None, Path(text)
-    if text.lower().startswith(f"{Format.DELTA}://") and table == RECEIPTS_TABLE:
-        table = "subscribers"
+    has_tables = is_url and not is_store_url(text) and not text.lower().startswith(f"{Format.DELTA}://")
+    if table == RECEIPTS_TABLE and not has_tables:
+        table = _DEFAULT_TABLE
     try:
         if is_url:
             destination = parse_destination(text, table=table, schema=schema)
         else:
             destination = Destination(_find_file_format(text, None), path, table, schema)
+            _refuse_useless_options(destination, None, has_delimiter=False)
     except ConfigurationError as error:
         raise ConfigurationError(f"Receipts cannot be written. {error}") from None
     if destination.is_standard_output or not find_format_traits(destination.format).can_hold_receipts:
@@ -421,6 +425,7 @@ def _check_names(destination_format: Format, table: str, schema: str | None) -> 
 def _refuse_useless_options(destination: Destination, file_format: str | None, *, has_delimiter: bool) -> None:
     is_table, is_csv = destination.is_database, destination.format is Format.CSV
     is_delta, is_standard_output = destination.format is Format.DELTA, destination.is_standard_output
+    has_no_tables = is_delta or not is_table
     has_file_permissions = destination.object_url is None and not is_standard_output and (is_delta or not is_table)
     refusal_by_key = {
         "guard_formulas": destination.file_options.has_escaped_formulas and not is_csv,
@@ -431,8 +436,8 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
         "group_readable": destination.is_group_readable and not has_file_permissions,
         "overwrite": destination.overwrite and is_standard_output,
         "partition_by": bool(destination.partition_by) and not is_delta,
-        "table": is_delta and destination.table != "subscribers",
-        "schema": is_delta and destination.schema is not None,
+        "table": has_no_tables and destination.table != _DEFAULT_TABLE,
+        "schema": has_no_tables and destination.schema is not None,
     }
     for key, is_refused in refusal_by_key.items():
         if is_refused:

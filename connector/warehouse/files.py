@@ -317,10 +317,10 @@ class FileWriter:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            state_message = "The old file is unchanged"
+            state_message = "The destination is unchanged"
             if isinstance(error, StoreError) and error.is_transient:
                 # The request may have succeeded, although no answer came.
-                state_message += ", or the whole new file has replaced it"
+                state_message += ", or has the whole new file"
             raise RunAborted(
                 f"Could not write {self._target}: {describe_error(error)}. {state_message}. Run again."
             ) from error

@@ -239,8 +239,6 @@ def export_command(
     destination = parse_destination(
         target, table=table or "subscribers", schema=schema, mode=mode, overwrite=overwrite, **file_options
     )
-    if (table or schema) and not destination.is_database:
-        raise ConfigurationError(f"{destination} is a file: --table and --schema are for databases")
     from connector.export import ExportPlan, run_export  # imported late, because a refused destination needs no pyarrow
 
     max_shrink_or_default = DEFAULT_MAX_SHRINK if max_shrink is None else max_shrink

@@ -91,7 +91,11 @@ REFUSED_DESTINATIONS: list[tuple[str, dict[str, Any], str]] = [
     ("people.parquet", {"partition_by": ["gender"]}, "does not take --partition-by"),
     ("sqlite:///w.db", {"file_format": "csv"}, "does not take --format"),
     ("sqlite:///w.db", {"group_readable": True}, "does not take --group-readable"),
+    ("people.csv", {"table": "people"}, "does not take --table"),
+    ("people.csv", {"schema": "crm"}, "does not take --schema"),
+    ("people.tsv", {}, "ending in '.tsv'.*another ending and --format"),
     # Object stores
+    ("s3://bucket/a.csv", {"table": "people"}, "does not take --table"),
     ("s3://bucket/a.csv", {"group_readable": True}, "does not take --group-readable"),
     ("s3://bucket/a.csv", {"mode": "upsert"}, "Possible: replace."),
     ("s3://bucket/a.txt", {}, "Cannot write to a file ending in '.txt'"),
@@ -131,6 +135,14 @@ def test_the_error_of_a_wrong_destination_of_receipts_does_not_mention_exports(t
     with pytest.raises(ConfigurationError, match=expected_text) as error_info:
         parse_receipts(text)
     assert "export" not in str(error_info.value)
+
+
+@pytest.mark.parametrize("text", ["receipts.csv", "s3://bucket/receipts.csv", "delta://receipts"])
+def test_receipts_in_files_have_no_table(text: str) -> None:
+    assert parse_receipts(text).path == Path(text.removeprefix("delta://").removeprefix("s3://"))
+    for options in ({"table": "people"}, {"schema": "crm"}):
+        with pytest.raises(ConfigurationError, match=f"does not take --{next(iter(options))}"):
+            parse_receipts(text, **options)
 
 
 @pytest.mark.parametrize("scheme", ["duckdb", "sqlite"])
