@@ -145,10 +145,10 @@ def fold_base_name(name: str) -> str:
 
 
 _MIN_LENGTH_IF_CUT_BETWEEN_WORDS = 20
-"""A listed name with at least this many characters may be a longer name that the service has cut off between two words.
+"""If a listed name has at least this many characters, the service may have cut off its end between two words.
 `Kunden` is shorter, so `Kunden` and `Kunden 2025` are different bases."""
 _MIN_LENGTH_IF_CUT_INSIDE_WORD = 10
-"""A listed name with at least this many characters may be a longer name that the service has cut off inside a word.
+"""If a listed name has at least this many characters, the service may have cut off its end inside a word.
 `News` is shorter, so `News` and `Newsletter` are different bases."""
 _PLAIN_LETTERS_BY_SPECIAL_LETTER = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"}

@@ -98,7 +98,7 @@ class Conflicts:
         usable_indices = np.flatnonzero(
             ~rows.duplicate_mask & (rows.inactive_mask | ~np.isin(rows.identities, self._blocked_identities))
         )
-        # The first row of each subscriber is used, so inactive rows come first.
+        # `np.unique` finds the first row of each subscriber. So the inactive rows of a subscriber are sorted first.
         usable_indices = usable_indices[
             np.lexsort((~rows.inactive_mask[usable_indices], rows.subscriber_digests[usable_indices]))
         ]

@@ -83,9 +83,9 @@ def _split_given_and_family_name(words: list[str]) -> tuple[list[str], list[str]
     """Return the single word of the given name, and the words of the family name. If the split is not certain, return
     all words as the given name."""
     particle_mask = [word.lower().replace(".", "") in _NAME_PARTICLES for word in words]
-    has_single_words = len(words) == 2 and not any(particle_mask)
+    has_one_given_and_one_family_name = len(words) == 2 and not any(particle_mask)
     has_compound_family_name = len(words) > 2 and particle_mask[:2] == [False, True] and not particle_mask[-1]
-    return (words[:1], words[1:]) if has_single_words or has_compound_family_name else (words, [])
+    return (words[:1], words[1:]) if has_one_given_and_one_family_name or has_compound_family_name else (words, [])
 
 
 def _drop_titles(words: list[str]) -> list[str]:

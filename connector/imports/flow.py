@@ -105,7 +105,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
         "identity": plan.rows.rules.identity,
         "fields": describe_mapping(plan.rows.mapping),
         "required": ", ".join(sorted(plan.rows.rules.required)),
-        "zip": plan.rows.rules.zip if "address_zip" in plan.rows.mapping.rules else "",
+        "zip": plan.rows.rules.zip_policy if "address_zip" in plan.rows.mapping.rules else "",
         "limit": describe_limit(plan.rows.limit),
         "shard": "" if plan.shard.is_whole else str(plan.shard),
         "cursor": cursor_text,
@@ -121,7 +121,7 @@ def _build_problem_scope(plan: LoadPlan) -> ProblemScope:
     column = plan.rows.base_column
     return ProblemScope(
         account=plan.settings.account,
-        job=plan.owner_job,
+        job=plan.job_name,
         mapping=plan.rows.mapping,
         identity=plan.rows.rules.identity,
         base_column=None if column is None else column.column,
@@ -244,7 +244,7 @@ class _LoadRun:
     async def _load_source(self, loads: BaseLoads, *, compares_rows: bool) -> None:
         run = self._run
         if self._source_rows.is_read:
-            await self._reuse_rows()
+            await self._reuse_rows_of_preview_or_survey()
         else:
             await self._read_source()
         if not self._source_rows.is_read:
@@ -310,7 +310,7 @@ class _LoadRun:
             raise RunAborted(f"{plan.rows.source.name} has a header and no rows: there is nothing to import")
         run.source_row_count = self._source_rows.source_row_count if plan.is_whole else None
 
-    async def _reuse_rows(self) -> None:
+    async def _reuse_rows_of_preview_or_survey(self) -> None:
         """Use the rows that a preview or the survey of this run has read. Raises RunAborted if the suppression list has
         changed meanwhile. Raises ConfigurationError if a consent column is not mapped."""
         rows, suppression = self._source_rows, await self._run.read_suppression()

@@ -1,6 +1,6 @@
 """Messages of a load about its file, about values that were not sent, and about columns with numbers instead of texts.
 
-A number has lost the plus sign of a phone number, and the leading zero of a zip code.
+In a column with numbers, phone numbers have lost their plus sign, and zip codes have lost their leading zeros.
 """
 
 import shlex

@@ -71,7 +71,7 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
     )
     if not suppression.size and not empty_row_numbers and not unreadable_row_numbers:
         raise ConfigurationError(
-            f"the suppression list {name} has no rows, so everybody would be sent. Nothing was sent. Find out why the "
+            f"the suppression list {name} has no rows, so it would suppress nobody. Nothing was sent. Find out why the "
             "list is empty. If nobody should be suppressed, remove the list (suppress.file or suppress.sql) from the "
             "job"
         )

@@ -57,7 +57,7 @@ def build_rules(subscriber: JobSubscriber) -> ValidationRules:
     return ValidationRules(
         identity=subscriber.identity,
         required=frozenset(subscriber.required),
-        zip=subscriber.zip,
+        zip_policy=subscriber.zip,
         e164=None if phone_form is None else PhoneRule(phone_form.region, phone_form.otherwise),
     )
 

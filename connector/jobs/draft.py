@@ -87,11 +87,11 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
     mapping = guess_mapping(columns)
     rule_by_field = dict(mapping.rules)
     if consent_columns := find_consent_columns(frame, mapping, ()):
-        mapped_rule, mapped_columns = mapping.rules.get("is_active"), tuple[str, ...]()
+        activity_rule, activity_columns = mapping.rules.get("is_active"), tuple[str, ...]()
         # A column Subscribed may have the dates of the subscriptions.
-        if mapped_rule and measure_validity(frame, "is_active", mapped_rule, today).valid_cell_count:
-            mapped_columns = mapped_rule.columns
-        rule_by_field["is_active"] = build_consent_rule(*mapped_columns, *consent_columns)
+        if activity_rule and measure_validity(frame, "is_active", activity_rule, today).valid_cell_count:
+            activity_columns = activity_rule.columns
+        rule_by_field["is_active"] = build_consent_rule(*activity_columns, *consent_columns)
         drop_state_of_activity(rule_by_field)
     guess_by_field = {
         name: _build_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()

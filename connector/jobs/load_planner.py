@@ -59,7 +59,7 @@ def plan_sync(job: Job, settings: Settings, request: RunRequest = _DEFAULT_REQUE
     increment = plan_increment(job, job.source, settings.account, request)
     source = open_source(job.source) if increment is None else increment.source
     plan = _plan_load("sync", job, subscriber, source, settings, request)
-    plan = replace(plan, owner_job=job.name, increment=increment, is_complete_job_source=True, is_full=request.is_full)
+    plan = replace(plan, job_name=job.name, increment=increment, is_complete_job_source=True, is_full=request.is_full)
     return plan if request.shard.is_whole else _limit_to_shard(plan, request.shard)
 
 
@@ -85,7 +85,7 @@ def plan_import(
         raise ValueError("an import needs a file or rows")
     # From a rejects file, only the corrected rows are read.
     plan = _plan_load("import", job, subscriber, read_corrections(source), settings, request)
-    return replace(plan, owner_job=job.name) if has_job_file else replace(plan, options=options)
+    return replace(plan, job_name=job.name) if has_job_file else replace(plan, options=options)
 
 
 def plan_validation(job: Job, limit: int | None, *, is_complete_job_source: bool = True) -> RowsPlan:

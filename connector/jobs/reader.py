@@ -34,7 +34,7 @@ KeyPath = tuple[str | int, ...]
 index of the item (from 0)."""
 
 _NULL_TAG = "tag:yaml.org,2002:null"
-_STANDARD_TAG = "tag:yaml.org,2002:"
+_STANDARD_TAG_PREFIX = "tag:yaml.org,2002:"
 
 _REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<name>[^}]*)(?P<end>\}?)")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -120,7 +120,7 @@ def _translate_error(error: yaml.YAMLError, text: str) -> JobFault:
 def _read_node(node: yaml.Node, key_path: KeyPath, line_by_key_path: dict[KeyPath, int], faults: list[JobFault]) -> Any:
     if isinstance(node, yaml.MappingNode):
         return _read_mapping(node, key_path, line_by_key_path, faults)
-    if not node.tag.startswith(_STANDARD_TAG):
+    if not node.tag.startswith(_STANDARD_TAG_PREFIX):
         faults.append(JobFault(key_path, node.start_mark.line + 1, f"the tag {node.tag} is not known"))
     if isinstance(node, yaml.SequenceNode):
         items = []

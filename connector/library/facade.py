@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from connector.imports.plan import LoadPlan
 
-_JobFile = str | PathLike[str] | Job
+_JobOrPath = str | PathLike[str] | Job
 
 
 class Connector:
@@ -156,7 +156,7 @@ class Connector:
         plan = replace(plan, command="plan", is_planned=True, rows_path=path)
         return run_flow(lambda stop, progress: run_load(plan, stop, progress), options.get("time_limit_s"))
 
-    def sync(self, job: _JobFile, *, dry_run: bool = False, **options: Unpack[SyncOptions]) -> Report:
+    def sync(self, job: _JobOrPath, *, dry_run: bool = False, **options: Unpack[SyncOptions]) -> Report:
         """Load the rows of a job's source, and send the job's alert, like `connector sync`.
 
         `job` is the path of a job file, or a `Job`. `full` reads all rows again, and `since` reads the rows from this
@@ -178,7 +178,7 @@ class Connector:
             plan = replace(self._plan_sync(loaded_job, options, is_writing=not dry_run), is_planned=dry_run)
             return _run_job(loaded_job, plan.settings, lambda stop, progress: run_load(plan, stop, progress))
 
-    def export(self, job: _JobFile, *, time_limit_s: float | None = None) -> Report:
+    def export(self, job: _JobOrPath, *, time_limit_s: float | None = None) -> Report:
         """Copy the list to the destination of a job, and send the job's alert, like `connector export`. `job` is the
         path of a job file, or a `Job`.
 
@@ -194,7 +194,7 @@ class Connector:
             return _run_job(loaded_job, settings, lambda stop, progress: run_export(plan, stop, progress))
 
     def mail(
-        self, job: _JobFile, *, limit: int | None = None, wait_s: float = 0.0, time_limit_s: float | None = None
+        self, job: _JobOrPath, *, limit: int | None = None, wait_s: float = 0.0, time_limit_s: float | None = None
     ) -> Report:
         """Send the email of a job to the recipient of each row, once in the campaign, like `connector mail`.
 
@@ -301,7 +301,7 @@ class Connector:
         return override_environ(options.get("base_url"), options.get("state_dir"), options.get("ledger"))
 
     @contextmanager
-    def _record_failed_start(self, command: str, job: _JobFile, *, is_planned: bool = False) -> Iterator[None]:
+    def _record_failed_start(self, command: str, job: _JobOrPath, *, is_planned: bool = False) -> Iterator[None]:
         """If the context ends with an error, record that the job did not run, and send the job's alert. The command
         `connector status` shows the record."""
         try:
@@ -317,7 +317,7 @@ class Connector:
                     error.add_note(message)
             raise
 
-    def _plan_sync(self, job: _JobFile, options: SyncOptions, *, is_writing: bool) -> LoadPlan:
+    def _plan_sync(self, job: _JobOrPath, options: SyncOptions, *, is_writing: bool) -> LoadPlan:
         loaded_job, since, is_full = _load_job(job), options.get("since"), options.get("full", False)
         if is_full and since is not None:
             raise ConfigurationError("full reads all rows, and since reads a part: set one of the two")
@@ -364,7 +364,7 @@ class Connector:
         return plan_import(rows_job, settings, request, rows=rows_source, has_job_file=True)
 
 
-def _load_job(job: _JobFile) -> Job:
+def _load_job(job: _JobOrPath) -> Job:
     return job if isinstance(job, Job) else load_job(Path(job), os.environ)
 
 

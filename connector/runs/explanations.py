@@ -144,8 +144,8 @@ _UNKNOWN_SUBSCRIBER_MESSAGE = (
 def _explain_entry(
     details: EntryDetails, record_by_run_id: Mapping[str, Mapping[str, Any]], account_next_step: str | None
 ) -> ExplainedEntry:
-    """Return the explanation of an entry. `account_next_step` is the next step for an account of which the service
-    lists none of the known subscribers, or None."""
+    """Return the explanation of an entry. `account_next_step` is None, or replaces the next step of the entry,
+    because the service showed the last load of the account none of the known subscribers."""
     record = record_by_run_id.get(details.run_id or "", {})
     is_running = any(
         record["status"] == "running" and record["command"] in LOAD_COMMANDS for record in record_by_run_id.values()

@@ -83,14 +83,14 @@ class ClosableLoad(Protocol):
 class RunPlan:
     """The settings that every load and every retry has: how the run uses the service and the ledger.
 
-    `owner_job` is the name of the job whose file the run uses, or "". If the job has a suppression list, only runs of
+    `job_name` is the name of the job whose file the run uses, or "". If the job has a suppression list, only runs of
     the job may send its unresolved creates again, because other runs do not read this list.
     """
 
     command: str
     policy: LoadPolicy
     settings: Settings
-    owner_job: str = ""
+    job_name: str = ""
     job_path: Path | None = None
     wait_s: float = 0.0  # the time to wait for another run that holds the ledger
     shard: Shard = SINGLE_SHARD  # the shard of identities to which the run is limited
@@ -176,7 +176,7 @@ class Run:
             list_access,
             self.setup.plan.policy,
             self.tally,
-            self.setup.plan.owner_job,
+            self.setup.plan.job_name,
             self.suppression,
             self.pace,
             self.canaries,
@@ -410,7 +410,7 @@ def _record_start(ledger: Ledger, setup: RunSetup, report: Report, clock: Clock)
     """Record the run, and return its key and its bases. Entries that a killed run left in the state `sending` are
     changed to `unknown` (architecture 4.3)."""
     plan = setup.plan
-    suppressing_job = plan.owner_job if setup.suppression is not None or plan.policy.is_suppressing_inactive else None
+    suppressing_job = plan.job_name if setup.suppression is not None or plan.policy.is_suppressing_inactive else None
     with ledger.transaction() as connection:
         sending_count = ledger.mark_sending_entries_unknown()
         if plan.is_planned and sending_count:

@@ -68,7 +68,9 @@ class ProblemLog:
         # The row, kind and field of each problem whose identity is not read yet.
         self._pending_problems: list[tuple[Row, str, str]] = []
         self._unstored_counts: Counter[str] = Counter()  # the number of problems beyond MAX_STORED_PROBLEMS, by kind
-        self._valid_rows: set[tuple[bytes, str]] = set()  # digest and base of valid rows with a known problem
+        # The identity (a digest) and the base of each valid row whose subscriber has a known problem.
+        # If the source is a rejects file: the identity and the base of each valid row.
+        self._valid_identities_and_bases: set[tuple[bytes, str]] = set()
         self._corrected_rows: dict[bytes, tuple[bytes, str]] = {}
         """For each valid row in a rejects file: the identity (a digest) and the base. The key is a digest of the row's
         cells `_run_id`, `_file` and `_row`."""
@@ -122,7 +124,7 @@ class ProblemLog:
         if scope.base_column is not None:
             bases = ["" if pd.isna(cell) else str(cell) for cell in frame[scope.base_column].iloc[positions]]
         digests_and_bases = list(zip(split_digests(valid_rows.identities[indices]), bases, strict=True))
-        self._valid_rows.update(digests_and_bases)
+        self._valid_identities_and_bases.update(digests_and_bases)
         if is_rejects_file:
             row_positions = frame[[*_ROW_POSITION_COLUMNS]].iloc[positions].itertuples(index=False, name=None)
             row_position_digests = [_digest_row_position(*map(str, row_position)) for row_position in row_positions]
@@ -173,7 +175,7 @@ class ProblemLog:
         return (
             is_whole
             or key.kind == OPT_OUT_KIND
-            or identity_and_base in self._valid_rows
+            or identity_and_base in self._valid_identities_and_bases
             or identity_and_base in seen_identities
         )
 

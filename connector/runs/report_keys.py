@@ -12,7 +12,7 @@ class LoadRowCounts(TypedDict):
         int,
         "Another row of the same identity and base is used: the first row, or the first row that says inactive. A row "
         "with other values is in the rejects file, which names the fields that differ. Its code is `differs`, or "
-        "`overruled` if an inactive row is used instead.",
+        "`overruled` if the other row says, or may say, inactive.",
     ]
     suppressed: Annotated[int, "The subscriber is on the job's suppression list."]
     exists: Annotated[int, "The subscriber exists already."]

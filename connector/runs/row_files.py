@@ -288,12 +288,12 @@ def build_problem_of_unused_row(chunk: Chunk, difference: Difference, identity: 
     """Return the problem of a row that is not used. Either an invalid row of the same `identity` may say inactive, or
     another row of the same identity is used, and has other values."""
     fields_text = f"This row differs in {', '.join(difference.fields)}"
-    code = "overruled" if difference.is_overruled else "differs"
+    code = "overruled" if difference.is_overruled_by_inactive_row else "differs"
     if not difference.fields:
         message = (
             f"another row of the same {identity} is invalid and does not clearly say active, so this row is not used"
         )
-    elif difference.is_overruled:
+    elif difference.is_overruled_by_inactive_row:
         message = f"another row of the same {identity} says inactive, and is used instead. {fields_text}"
     else:
         message = f"another row of the same {identity} is used instead. {fields_text}"

@@ -271,11 +271,13 @@ class CursorWatch:
         """Return the end of tomorrow as a Unix time in the unit of the column. Return None if the first values of the
         column are not Unix times, or if no unit fits most of these values."""
         sample_values = [read_cursor_value(value, self.kind) for value in values[:_SAMPLE_SIZE]]
-        unix_end_counts = Counter(
+        sample_count_by_end_of_tomorrow = Counter(
             find_latest_allowed_unix_time(value, now) for value in sample_values if value is not None
         )
-        unix_end_of_tomorrow, agreeing_value_count = unix_end_counts.most_common(1)[0] if unix_end_counts else (None, 0)
-        return unix_end_of_tomorrow if agreeing_value_count * 2 > unix_end_counts.total() else None
+        unix_end_of_tomorrow, agreeing_value_count = (
+            sample_count_by_end_of_tomorrow.most_common(1)[0] if sample_count_by_end_of_tomorrow else (None, 0)
+        )
+        return unix_end_of_tomorrow if agreeing_value_count * 2 > sample_count_by_end_of_tomorrow.total() else None
 
 
 def _convert_to_comparable(value: CursorValue) -> Any:

@@ -88,8 +88,9 @@ def _mark_all_valid(cells: pa.Array) -> pa.Array:
 
 
 def mark_not_matching(cells: pa.Array, pattern: str, characters: bytes = b"") -> pa.Array:
-    """Return a boolean for each text: false if the text matches a regular expression, else true. `characters` may list
-    characters of which each match has at least one. Then an array without these characters is not searched."""
+    """Return a boolean for each text: false if the text matches a regular expression, else true. If `characters` is not
+    empty, every text that matches must have at least one of these characters. Then an array without these characters
+    is not searched."""
     if characters and not contains_any_character(cells, characters):
         return _mark_all_valid(cells)
     return pc.invert(pc.match_substring_regex(cells, pattern))
@@ -137,7 +138,7 @@ also matches a date that a spreadsheet made from a number. A text such as `12e4`
 id."""
 
 SPOILED_NUMBER_CHARACTERS = b"eE,-"
-"""Characters of which each match of SPOILED_NUMBER_PATTERN has at least one."""
+"""A text that matches SPOILED_NUMBER_PATTERN has at least one of these characters."""
 
 SPOILED_NAME_PATTERN = r"^(true|false|TRUE|FALSE|[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9:.]+)?)$"
 """The pattern of a boolean or a date as programs write them. `True` does not match, because it may be a name."""
@@ -205,8 +206,8 @@ def mark_well_decoded(cells: pa.Array) -> pa.Array:
     return pc.and_(mark_not_matching(cells, _LOST_LETTER_PATTERN), _mark_texts_not_in(cells, misread_texts))
 
 
-def mark_single_values(cells: pa.Array) -> pa.Array:
-    """Return a boolean for each text: false if the text is a list or an object in JSON."""
+def mark_texts_other_than_lists_and_objects(cells: pa.Array) -> pa.Array:
+    """Return a boolean for each text: false if the text is a list or an object in JSON, else true."""
     suspect_texts = pc.unique(cells.filter(pc.match_substring_regex(cells, r"^(\[.*\]|\{.*\})$"))).to_pylist()
     json_texts = []
     for text in suspect_texts:

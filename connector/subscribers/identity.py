@@ -140,7 +140,7 @@ def _format_column(name: str, column: "pd.Series", kind: FieldKind) -> pa.Chunke
 _IDENTITY_PREFIX_TYPE, _FINGERPRINT_PREFIX_TYPE = np.dtype("S12"), np.dtype("S4")
 # A new array is merged with the last array if the last array is less than this many times as long as the new array.
 # So the number of arrays stays small, and each identity is copied only a few times.
-_MIN_ARRAY_LENGTH_RATIO = 4
+_MIN_LENGTH_RATIO_OF_LAST_TO_NEW_ARRAY = 4
 _MAX_MERGED_IDENTITIES = 1 << 19  # identities; a longer array is not merged, because the copy would take much memory
 
 
@@ -200,7 +200,7 @@ class SeenIdentities:
 
     def _append_identities(self, new_identities: "_KnownIdentities") -> None:
         while self._arrays and len(self._arrays[-1].identities) < min(
-            _MIN_ARRAY_LENGTH_RATIO * len(new_identities.identities), _MAX_MERGED_IDENTITIES
+            _MIN_LENGTH_RATIO_OF_LAST_TO_NEW_ARRAY * len(new_identities.identities), _MAX_MERGED_IDENTITIES
         ):
             new_identities = self._arrays.pop().merge(new_identities)
         if len(new_identities.identities):

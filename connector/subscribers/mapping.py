@@ -97,9 +97,11 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
         reinterpreted_cells |= reinterpreted_field_cells
         none_text_positions = reinterpreted_field_cells.get(Reinterpretation(name, _NONE_TEXT))
         if field.content is FieldContent.NAME and none_text_positions is not None:
-            lone_null_positions = _select_lone_null_positions(frame, rule.columns, none_text_positions).tolist()
+            positions_without_other_null = _select_positions_without_other_null(
+                frame, rule.columns, none_text_positions
+            ).tolist()
             message = f"{name} {_NONE_TEXT_MESSAGE}"
-            faults += [Fault(position, name, "null", message) for position in lone_null_positions]
+            faults += [Fault(position, name, "null", message) for position in positions_without_other_null]
         if field.kind is FieldKind.TAGS:
             tags, unreadable_positions = build_tags(cells, rule.split or ",")
             if rule.split is None and rule.value is None:
@@ -116,7 +118,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     return MappedChunk(pd.DataFrame(column_by_field, index=frame.index), tuple(faults), reinterpreted_cells)
 
 
-def _select_lone_null_positions(
+def _select_positions_without_other_null(
     frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.int64]:
     """Return the `positions` of rows that have no word for a missing value, such as NULL or NA, outside of
@@ -230,7 +232,7 @@ def _apply_steps(
         cells, decoded_positions = _decode_html(cells, excluded_pattern)
         reinterpreted_cells |= {Reinterpretation(name, ""): decoded_positions} if len(decoded_positions) else {}
     if rule.is_trimmed:
-        cells = _trim_cells(cells, has_fixed_form=_has_fixed_form(kind) or content.is_digits)
+        cells = _trim_cells(cells, has_fixed_form_values=_has_fixed_form(kind) or content.is_digits)
     if pc.any(pc.starts_with(cells, "'")).as_py():
         pattern = _EMAIL_AFTER_APOSTROPHE_PATTERN if kind is FieldKind.EMAIL else ESCAPED_FORMULA_PATTERN
         if content.is_digits:
@@ -268,9 +270,11 @@ def _apply_steps(
                 # NA in another column of countries is not a sign of a missing value: both cells may mean Namibia.
                 is_country = kind is FieldKind.COUNTRY
                 skipped_columns = [name for name in frame.columns if is_country and "country" in normalise_header(name)]
-                lone_positions = _select_lone_null_positions(frame, [*rule.columns, *skipped_columns], na_positions)
+                positions_without_other_null = _select_positions_without_other_null(
+                    frame, [*rule.columns, *skipped_columns], na_positions
+                )
                 missing_mask = np.zeros(len(cells), dtype=bool)
-                missing_mask[np.setdiff1d(na_positions, lone_positions)] = True
+                missing_mask[np.setdiff1d(na_positions, positions_without_other_null)] = True
                 null_mask = pc.or_(null_mask, pa.array(missing_mask))
         if replaced_mask is not None:
             null_mask = pc.and_not(null_mask, replaced_mask)
@@ -323,13 +327,13 @@ def _decode_html_code(match: re.Match[str]) -> str:
     return html.unescape(match[0]) if html_code_name.startswith("#") or html_code_name in html5 else match[0]
 
 
-def _trim_cells(cells: pa.Array, *, has_fixed_form: bool) -> pa.Array:
-    """Remove white space and invisible characters at both ends. If the texts have a fixed form, such as digits, also
-    remove all other invisible characters, and replace full-width characters by plain characters."""
+def _trim_cells(cells: pa.Array, *, has_fixed_form_values: bool) -> pa.Array:
+    """Remove white space and invisible characters at both ends. If the cells have values of a fixed form, such as dates
+    or digits, also remove all other invisible characters, and replace full-width characters by plain characters."""
     cells = pc.utf8_trim_whitespace(cells)
     if pc.all(pc.string_is_ascii(cells)).as_py() is not False:
         return cells
-    if has_fixed_form:
+    if has_fixed_form_values:
         cells = pc.replace_substring_regex(cells, _ANY_INVISIBLE_PATTERN, "")
         full_width_mask = pc.match_substring_regex(cells, r"[\x{ff01}-\x{ff5e}]")
         cells = pc.if_else(full_width_mask, normalize_texts(cells, "NFKC"), cells)

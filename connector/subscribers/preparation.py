@@ -67,7 +67,7 @@ def check_mapping(
     """
     field_columns = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
     field_columns += [] if base is None else [("the base", base.column)]
-    faults = find_mapping_faults(mapping.rules, rules.identity, sorted(rules.required), rules.zip)
+    faults = find_mapping_faults(mapping.rules, rules.identity, sorted(rules.required), rules.zip_policy)
     for name, column in field_columns:
         if column not in columns:
             similar_columns = get_close_matches(column, columns, n=1)
@@ -101,13 +101,13 @@ class Difference:
     chunk.
 
     `fields` has the fields that differ from the used row. `fields` is empty if an invalid row may say inactive, so that
-    no row of the subscriber is used. `is_overruled` is true if the row is not used because of a row that says, or may
-    say, inactive.
+    no row of the subscriber is used. `is_overruled_by_inactive_row` is true if the row is not used because of a row
+    that says, or may say, inactive.
     """
 
     position: int
     fields: tuple[str, ...]
-    is_overruled: bool
+    is_overruled_by_inactive_row: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,7 @@ def prepare_chunks(
     inactive. Raises SourceError. Raises ConfigurationError if the column names some bases by id and others by name.
     """
     seen_identities = SeenIdentities()
-    named_bases: dict[BaseRef, None] = {}
+    seen_bases: dict[BaseRef, None] = {}
     columns_to_read = [*list_columns(mapping.columns, base), *extra_columns]
     activity_rule = mapping.rules.get("is_active")
     is_activity_read = activity_rule is not None and bool(activity_rule.columns)
@@ -232,8 +232,8 @@ def prepare_chunks(
         if base is not None:
             bases, base_faults = read_bases(chunk.frame, base)
             known_faults += base_faults
-            named_bases.update(dict.fromkeys(bases.bases))
-            refuse_mixed_bases(base.column, named_bases)
+            seen_bases.update(dict.fromkeys(bases.bases))
+            refuse_mixed_bases(base.column, seen_bases)
         validation_result = validate_rows(mapped_chunk.frame, rules, today=today, known_faults=known_faults)
         valid_rows = validation_result.subscribers
         row_bases = None if bases is None else bases.select(valid_rows.index.to_numpy())

@@ -202,14 +202,14 @@ def separate_words(header: str) -> str:
 @dataclass(frozen=True, slots=True)
 class PhoneRule:
     """The rule that phone numbers are sent in E.164 form (+49301234567). A number without a country code belongs to
-    `region` (ISO 3166-1 alpha-2). `otherwise` is the policy for a text that has no E.164 form: `reject` the row, or
-    `keep` the text.
+    `region` (ISO 3166-1 alpha-2). `invalid_number_policy` says what to do with a text that has no E.164 form:
+    `reject` the row, or `keep` the text.
 
     Raises ConfigurationError for an unknown region, and if the phone library is not installed.
     """
 
     region: str
-    otherwise: str = "reject"
+    invalid_number_policy: str = "reject"
 
     def __post_init__(self) -> None:
         if self.region not in _load_phonenumbers().SUPPORTED_REGIONS:
@@ -222,13 +222,14 @@ class PhoneRule:
 class ValidationRules:
     """The requirements of a job: the `identity` field, and the fields that are `required` in each row.
 
-    `zip` is the policy for a zip code that is not a number: `omit` the zip code, `reject` the row, or the name of the
-    field that gets the text (custom_field1 to custom_field3). Without `e164`, a phone number can be any text.
+    `zip_policy` says what to do with a zip code that is not a number: `omit` the zip code, `reject` the row, or the
+    name of the field that gets the text (custom_field1 to custom_field3). Without `e164`, a phone number can be any
+    text.
     """
 
     identity: str = "email"
     required: frozenset[str] = field(default_factory=frozenset)
-    zip: str = "omit"
+    zip_policy: str = "omit"
     e164: PhoneRule | None = None
 
 
@@ -336,12 +337,12 @@ def parse_base(text: str) -> BaseRef:
     return BaseRef(name=trimmed_text)
 
 
-def refuse_mixed_bases(column: str, named_bases: Iterable[BaseRef]) -> None:
+def refuse_mixed_bases(column: str, bases: Iterable[BaseRef]) -> None:
     """Raise ConfigurationError if some of these bases are named by id and others by name. An id and a name may mean the
     same base, and only the service knows which id belongs to a name (architecture 4.14)."""
-    bases = list(named_bases)
-    example_id = next((base.service_id for base in bases if base.service_id is not None), None)
-    example_name = next((base.name for base in bases if base.name is not None), None)
+    seen_bases = list(bases)
+    example_id = next((base.service_id for base in seen_bases if base.service_id is not None), None)
+    example_name = next((base.name for base in seen_bases if base.name is not None), None)
     if example_id is not None and example_name is not None:
         raise ConfigurationError(
             f"the column {column} names one base by its id ({example_id}) and another by its name ({example_name}): "

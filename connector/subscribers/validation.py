@@ -99,7 +99,7 @@ PROGRAM_CODE_CHECK = _build_text_check(
 )
 LIST_CHECK = _build_text_check(
     "list",
-    checks.mark_single_values,
+    checks.mark_texts_other_than_lists_and_objects,
     "holds a list or an object, and takes one text: select a single value in the source",
 )
 SPOILED_NAME_CHECK = _build_pattern_check(
@@ -201,9 +201,9 @@ def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pande
     if field.kind is FieldKind.DATE:
         mark_valid_texts = partial(checks.mark_plausible_birthdays, today=today)
         field_checks.append(_build_text_check("lifetime", mark_valid_texts, _LIFETIME_MESSAGE))
-    if field.kind is FieldKind.ZIP and rules.zip == "reject":
+    if field.kind is FieldKind.ZIP and rules.zip_policy == "reject":
         field_checks.append(ZIP_CHECK)
-    if field.name == "phone" and rules.e164 is not None and rules.e164.otherwise == "reject":
+    if field.name == "phone" and rules.e164 is not None and rules.e164.invalid_number_policy == "reject":
         field_checks.append(
             _build_reader_check("phone", partial(read_phones, region=rules.e164.region), _PHONE_MESSAGE)
         )
@@ -350,14 +350,14 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
         phones = pc.coalesce(read_phones(cells, rules.e164.region), cells)
         column_by_field["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)
     omitted_zip_positions = np.empty(0, dtype=np.int64)
-    if "address_zip" in rows.columns and rules.zip != "reject":
+    if "address_zip" in rows.columns and rules.zip_policy != "reject":
         cells = read_cells(rows["address_zip"])
         unsendable_mask = pc.fill_null(pc.invert(checks.mark_sendable_zips(cells)), False)
-        if rules.zip == "omit":
+        if rules.zip_policy == "omit":
             omitted_zip_positions = rows.index.to_numpy(dtype=np.int64)[unsendable_mask.to_numpy(zero_copy_only=False)]
         else:
             unsendable_zips = pc.if_else(unsendable_mask, cells, pa.scalar(None, cells.type))
-            column_by_field[rules.zip] = pd.Series(unsendable_zips, dtype=TEXT, index=rows.index)
+            column_by_field[rules.zip_policy] = pd.Series(unsendable_zips, dtype=TEXT, index=rows.index)
     return pd.DataFrame(
         {name: column_by_field[name] for name in FIELD_NAMES if name in column_by_field}, index=rows.index
     ), omitted_zip_positions

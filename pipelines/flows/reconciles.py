@@ -216,6 +216,6 @@ def _list_compared_fields(mapping: FieldMapping, rules: ValidationRules) -> tupl
     """Return the fields that a row may send, without the identity, in the order of the field table."""
     filled_fields = {
         *mapping.rules,
-        *([rules.zip] if "address_zip" in mapping.rules and rules.zip in CUSTOM_FIELDS_FOR_ZIPS else []),
+        *([rules.zip_policy] if "address_zip" in mapping.rules and rules.zip_policy in CUSTOM_FIELDS_FOR_ZIPS else []),
     }
     return tuple(name for name in FIELD_NAMES if name in filled_fields and name != rules.identity)

@@ -46,7 +46,7 @@ def plan_retry(
         command="retry",
         policy=build_policy(job.load, build_rules(job.subscriber), job.suppress),
         settings=replace(settings, may_create_ledger=False),
-        owner_job=job.name if has_job_file else "",
+        job_name=job.name if has_job_file else "",
         job_path=job.path,
         wait_s=wait_s,
         receipts=plan_receipts(job),
@@ -64,7 +64,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
     retry = _Retry(plan)
     setup = RunSetup(
         plan,
-        job=plan.owner_job,
+        job=plan.job_name,
         columns=FIELD_NAMES,
         find_bases=retry.find_bases,
         suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
@@ -112,7 +112,7 @@ class _Retry:
                 if plan.selection.is_selected(entry) and (plan.selection.is_rejected or not entry.has_final_refusal)
             ]
             self._entry_count_by_owner_job.update(
-                entry.suppressing_job for entry in entries if entry.suppressing_job not in (None, plan.owner_job)
+                entry.suppressing_job for entry in entries if entry.suppressing_job not in (None, plan.job_name)
             )
             # Loads refuse a base if a create in it was answered with another base. `--held resend` ends the refusal.
             if entries or (plan.selection.held_decision == "resend" and base.has_wrong_answer):

@@ -91,7 +91,7 @@ def test_all_faults_of_a_mapping_are_reported_together() -> None:
     with pytest.raises(ConfigurationError) as error_info:
         check_mapping(
             mapping,
-            ValidationRules(required=frozenset({"phone"}), zip="custom_field1"),
+            ValidationRules(required=frozenset({"phone"}), zip_policy="custom_field1"),
             ["mail", "fname", "c"],
             source_name="a.csv",
         )

@@ -179,7 +179,7 @@ class Program:
         """Return the loads of all bases. The loads share the ledger, tally and commits of this session."""
         policy, null_path = session.policy, Path(os.devnull)
         settings = Settings(Service("http://localhost", Token("token")), _ACCOUNT, null_path, "sqlite://")
-        plan = RunPlan(command="sync", policy=policy, settings=settings, owner_job=JOB)
+        plan = RunPlan(command="sync", policy=policy, settings=settings, job_name=JOB)
         setup = RunSetup(plan, JOB, (), lambda _ledger: [], None)
         run = _Run(
             setup,

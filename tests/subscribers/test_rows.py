@@ -42,13 +42,13 @@ def validate_cells(
     field: str,
     cells: Sequence[object],
     *,
-    zip: str = "omit",  # noqa: A002 - the name of the rule
+    zip_policy: str = "omit",
 ) -> tuple[list[list[str]], list[object]]:
     """Return the fault codes of each cell, and the value that is sent for each cell (None: no value)."""
     identity = "email" if field == "client_user_id" else "client_user_id"
     identities = [f"p{position}@x.org" if identity == "email" else f"p{position}" for position in range(len(cells))]
     validated_rows = validate_columns(
-        ValidationRules(identity=identity, zip=zip), **{identity: identities, field: cells}
+        ValidationRules(identity=identity, zip_policy=zip_policy), **{identity: identities, field: cells}
     )
     codes_by_cell: list[list[str]] = [[] for _ in cells]
     for fault in validated_rows.faults:
@@ -158,7 +158,7 @@ def test_a_text_that_cannot_be_converted_for_its_field_is_refused() -> None:
         reader = find_kind_rules(field.kind).reader
         if reader is not None:
             assert reader(pa.array(texts)).null_count == len(texts), field.name
-            codes, _ = validate_cells(field.name, texts, zip="reject")
+            codes, _ = validate_cells(field.name, texts, zip_policy="reject")
             assert [] not in codes, field.name
 
 
@@ -179,10 +179,12 @@ def test_the_fault_of_an_unknown_word_names_the_job_key_values_and_not_the_word(
 def test_the_job_decides_what_happens_to_a_zip_that_is_not_a_number() -> None:
     codes = ["02134", "SW1A 1AA", "12345-6789", "-1", "1.5", "02134.0", "1e3", "９", str(2**53), "9" * 40]
     check_sent_values("address_zip", codes, [None] * len(codes))
-    assert validate_cells("address_zip", codes, zip="reject")[0] == [["zip"]] * len(codes)
+    assert validate_cells("address_zip", codes, zip_policy="reject")[0] == [["zip"]] * len(codes)
     cells = [*codes, "123", ""]
     validated_rows = validate_columns(
-        ValidationRules(zip="custom_field2"), email=[f"p{row}@x.com" for row in range(len(cells))], address_zip=cells
+        ValidationRules(zip_policy="custom_field2"),
+        email=[f"p{row}@x.com" for row in range(len(cells))],
+        address_zip=cells,
     )
     assert validated_rows.subscribers["custom_field2"].fillna("").tolist() == [*codes, "", ""]
     assert validated_rows.subscribers["address_zip"].tolist() == [*[pd.NA] * len(codes), 123, pd.NA]
@@ -197,7 +199,7 @@ def test_an_invisible_character_inside_a_cell_does_not_make_its_row_invalid(fiel
 
 
 def test_a_zip_with_only_zeros_as_decimals_is_a_number() -> None:
-    codes, values = validate_cells("address_zip", ["10115", "10115.0", "90210.00", "0"], zip="reject")
+    codes, values = validate_cells("address_zip", ["10115", "10115.0", "90210.00", "0"], zip_policy="reject")
     assert (codes, values) == ([[]] * 4, [10115, 10115, 90210, 0])
 
 
@@ -342,7 +344,7 @@ def test_positions_of_faults_count_from_the_start_of_the_chunk() -> None:
 def test_the_mapped_frame_stays_unchanged() -> None:
     frame = build_frame(email=["jose\u0301@x.com"], gender=["MALE"])
     frame_before = frame.copy(deep=True)
-    validate_rows(frame, ValidationRules(zip="omit"), today=TODAY)
+    validate_rows(frame, ValidationRules(zip_policy="omit"), today=TODAY)
     pd.testing.assert_frame_equal(frame, frame_before)
 
 
@@ -354,10 +356,11 @@ def test_a_row_has_the_same_faults_alone_and_among_other_rows() -> None:
         for row in range(len(cells))
     ]
     joint_result = validate_columns(
-        ValidationRules(zip="omit"), **{name: [row[name] for row in rows] for name in field_names}
+        ValidationRules(zip_policy="omit"), **{name: [row[name] for row in rows] for name in field_names}
     )
     single_results = [
-        validate_columns(ValidationRules(zip="omit"), **{name: [cell] for name, cell in row.items()}) for row in rows
+        validate_columns(ValidationRules(zip_policy="omit"), **{name: [cell] for name, cell in row.items()})
+        for row in rows
     ]
     expected_faults = [
         (index, fault.field, fault.code) for index, result in enumerate(single_results) for fault in result.faults
