@@ -34,8 +34,9 @@ class KnownIds:
     """The ids that the run's look-ups have shown in any base, and the ids in the answers to the run's creates. An id
     takes 8 bytes.
 
-    An id that a look-up first shows after the run's first create may belong to an unresolved create of the run.
-    `largest_ledger_id` is the largest id that the ledger had before the run's first create (None: not read yet).
+    If no look-up before the run's first create showed an id, the id may belong to an unresolved create of the run.
+    `largest_ledger_id` is the largest id that the ledger had before the run's first create (None: not read yet). A
+    larger id needs no search in the ledger.
     """
 
     def __init__(self) -> None:
@@ -86,8 +87,8 @@ class KnownIds:
         self._largest_id = max(self._largest_id, max(ids, default=0))
 
 
-IDENTITY_PATHS = tuple((name, FIELD_BY_NAME[name].path[0]) for name in IDENTITY_FIELDS)
-"""The identity fields, each with its name in the service's JSON."""
+IDENTITY_FIELDS_AND_KEYS = tuple((name, FIELD_BY_NAME[name].path[0]) for name in IDENTITY_FIELDS)
+"""The identity fields, each with its key in the service's JSON."""
 
 _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of an address
 
@@ -198,8 +199,8 @@ class ListStats:
             base = wire_object.get("Base")
             if isinstance(base, dict):
                 self.bases.add((base.get("Id"), base.get("Name")))
-            for field_name, path in IDENTITY_PATHS:
-                text = wire_object.get(path)
+            for field_name, key in IDENTITY_FIELDS_AND_KEYS:
+                text = wire_object.get(key)
                 if field_name not in self.shown_fields and shows_identity(wire_object, field_name):
                     self.shown_fields.add(field_name)
                 if (
@@ -367,20 +368,20 @@ class KeyGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Visibility:
+class SentinelVisibility:
     """The sentinels that a look-up showed, and a lower bound of the list's lag."""
 
     seen_sentinels: frozenset[Sentinel] = frozenset()
     lag_s: float = 0.0
 
 
-def read_visibility(
+def read_sentinel_visibility(
     sentinels: Collection[Sentinel],
     seen_ids: frozenset[int],
     previous_seen_ids: frozenset[int],
     certificate: Certificate,
     started_at: float,
-) -> Visibility:
+) -> SentinelVisibility:
     """Return the sentinels that a sweep proves to be visible, and the lag that the sweep proves. `seen_ids` are the ids
     of the sentinels that the sweep showed. `previous_seen_ids` are the ids of the sentinels that the previous sweep
     showed.
@@ -397,7 +398,7 @@ def read_visibility(
         if certificate.is_complete
         else []
     )
-    return Visibility(seen_sentinels, measure_lag(missed_sentinels, started_at))
+    return SentinelVisibility(seen_sentinels, measure_lag(missed_sentinels, started_at))
 
 
 def read_is_active_values(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:

@@ -20,7 +20,7 @@ from connector.listing.access import (
     LookupKey,
     LookupResult,
     read_is_active_values,
-    read_visibility,
+    read_sentinel_visibility,
 )
 from connector.listing.base_reader import SweptRows, build_reader, may_be_in_base
 from connector.listing.findings import MAX_COMPARED_ENTRIES
@@ -177,7 +177,7 @@ async def look_up_by_sweep(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     search_sink = _SearchSink(groups)
     sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in sentinels)
     certificate, seen_ids = await _sweep_list([group.access for group in groups], search_sink, sentinel_ids)
-    visibility = read_visibility(sentinels, seen_ids, previous_seen_ids, certificate, started_at)
+    visibility = read_sentinel_visibility(sentinels, seen_ids, previous_seen_ids, certificate, started_at)
     results = list[LookupResult]()
     for identities, id_sets in zip(search_sink.identities, search_sink.found_ids, strict=True):
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in id_sets.items()}

@@ -14,7 +14,7 @@ import numpy as np
 from connector.errors import ConfigurationError, RunAborted
 from connector.fields import FIELD_BY_NAME, fold_base_name
 from connector.ledger.store import Base
-from connector.listing.access import IDENTITY_PATHS, ListAccess
+from connector.listing.access import IDENTITY_FIELDS_AND_KEYS, ListAccess
 from connector.spool import SpooledValues
 from connector.subscribers.identity import InactiveIdentities, digest_identity
 
@@ -28,7 +28,7 @@ comparison does not read the list a second time."""
 
 def has_identity(wire_object: Mapping[str, Any], identities: Collection[bytes]) -> bool:
     """Return whether a listed subscriber has one of these identities (digests) in any identity field."""
-    texts = ((name, wire_object.get(path)) for name, path in IDENTITY_PATHS)
+    texts = ((name, wire_object.get(key)) for name, key in IDENTITY_FIELDS_AND_KEYS)
     return any(isinstance(text, str) and digest_identity(name, text) in identities for name, text in texts)
 
 
@@ -66,7 +66,7 @@ class BaseReader:
         self._inactive_identities = inactive_identities
         self._requested_base_name = requested_base_name
         self._folded_name = None if requested_base_name is None else fold_base_name(requested_base_name)
-        self._paths = [(name, FIELD_BY_NAME[name].path[0]) for name in fields]
+        self._fields_and_keys = [(name, FIELD_BY_NAME[name].path[0]) for name in fields]
         self.service_id = base.service_id
 
     def read(self, wire_objects: Sequence[dict[str, Any]]) -> list[tuple[bytes, int]]:
@@ -91,7 +91,7 @@ class BaseReader:
 
     def read_identities(self, wire_object: dict[str, Any]) -> list[tuple[bytes, int]]:
         """Return the identities of this subscriber, each with the subscriber's id. The base does not matter."""
-        texts = [(name, wire_object.get(path)) for name, path in self._paths]
+        texts = [(name, wire_object.get(key)) for name, key in self._fields_and_keys]
         return [
             (digest_identity(name, text), int(wire_object["Id"]))
             for name, text in texts

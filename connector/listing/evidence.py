@@ -37,9 +37,9 @@ from connector.listing.findings import (
     compute_id_step,
     contradicts_reading,
     decide_partition,
-    find_end_name,
     find_hidden_classes,
     find_hidden_ids,
+    find_list_end_name,
     find_present_ids,
     list_unshown_classes,
     read_rounds,
@@ -170,7 +170,7 @@ def _plan_count_requests(reading: ListReading) -> list[EvidenceRequest]:
     for field_name in field_names:
         requests += [
             EvidenceRequest(
-                RequestTarget.FILTER_PAIR,
+                RequestTarget.QUERY_FILTER_WITH_PART_FILTER,
                 _build_part_query(reading, {other_field_name: value, field_name: PARTITIONS[field_name][0]}),
                 field_name,
                 other_field_name,
@@ -329,7 +329,7 @@ def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> li
     ends_to_read = set[str]()
     if not any(request.target is RequestTarget.END for request in sent_requests):
         ends_to_read |= {
-            find_end_name(reading, subscriber_id)
+            find_list_end_name(reading, subscriber_id)
             for subscriber_id in find_present_ids(reading, answers, RequestTarget.BEYOND_ID)
         }
         if max(read_totals(answers), default=0) > (reading.certificate.total_last or 0):
@@ -340,7 +340,7 @@ def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> li
     later_answers = answers[max(indexes_of_end_requests, default=-1) + 1 :]
     for answer in select_answers(later_answers, RequestTarget.PART, RequestTarget.COMBINATION):
         hidden_ids = find_hidden_ids(reading, answer, answers).tolist()
-        if any(find_end_name(reading, hidden_id) == "above" for hidden_id in hidden_ids):
+        if any(find_list_end_name(reading, hidden_id) == "above" for hidden_id in hidden_ids):
             ends_to_read.add("above")
     for end_name in sorted(ends_to_read):
         is_tail = end_name == ("above" if reading.certificate.order is Order.ID else "below")

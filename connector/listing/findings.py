@@ -37,7 +37,7 @@ class RequestTarget(Enum):
 
     WHOLE_LIST = "whole_list"  # TotalCount and the first rows of the whole list, after the reading
     # Whether a filter of the reading's query still works together with a filter of a partition.
-    FILTER_PAIR = "filter_pair"
+    QUERY_FILTER_WITH_PART_FILTER = "query_filter_with_part_filter"
     PART = "part"  # TotalCount of one class or base
     COMBINATION = "combination"  # subscribers of several classes at once, such as inactive subscribers without a gender
     KNOWN_SUBSCRIBER = "known_subscriber"  # a listed subscriber, looked up by Id as a control of this filter
@@ -172,8 +172,9 @@ def read_totals(answers: Sequence[Answer]) -> list[int]:
     return [answer.total_count for answer in whole_list_answers if answer.total_count is not None]
 
 
-def find_end_name(reading: ListReading, subscriber_id: int) -> str:
-    """Return "below" if the id is smaller than all listed ids, and "above" otherwise."""
+def find_list_end_name(reading: ListReading, subscriber_id: int) -> str:
+    """Return the end of the list at which the id is missing: "below" if the id is smaller than all listed ids, and
+    "above" otherwise."""
     return "below" if len(reading.ids) and subscriber_id < int(reading.ids[0]) else "above"
 
 
@@ -254,14 +255,14 @@ def contradicts_reading(reading: ListReading, answers: Sequence[Answer]) -> bool
 
 def list_unshown_classes(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenClass]:
     """Return the classes without a known subscriber: the reading shows none, and a request for the class shows none."""
-    part_count_rounds_by_field = {
+    part_counts_of_rounds_by_field = {
         field_name: _read_part_counts(reading, field_name, answers) for field_name in CLASS_FIELDS
     }
     return [
         (field_name, value)
-        for field_name, part_count_rounds in part_count_rounds_by_field.items()
-        for value in (part_count_rounds[-1] if part_count_rounds else ())
-        if not part_count_rounds[-1][value] and not reading.class_counts.get(field_name, {}).get(value)
+        for field_name, part_counts_of_rounds in part_counts_of_rounds_by_field.items()
+        for value in (part_counts_of_rounds[-1] if part_counts_of_rounds else ())
+        if not part_counts_of_rounds[-1][value] and not reading.class_counts.get(field_name, {}).get(value)
     ]
 
 
@@ -291,10 +292,10 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
         >= _compute_growth_limit_between_requests(counts_of_round.whole_list_totals[-1])
         for counts_of_round in rounds
     )
-    part_count_rounds = _read_part_counts(reading, field_name, answers)
-    counted_bases = part_count_rounds[0] if part_count_rounds else {}
+    part_counts_of_rounds = _read_part_counts(reading, field_name, answers)
+    counted_bases = part_counts_of_rounds[0] if part_counts_of_rounds else {}
     has_unlisted_base = any(
-        all(part_counts[base] for part_counts in part_count_rounds) and not reading.base_counts.get(int(str(base)))
+        all(part_counts[base] for part_counts in part_counts_of_rounds) and not reading.base_counts.get(int(str(base)))
         for base in counted_bases
     )
     return (
@@ -388,9 +389,9 @@ def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]
 def _read_part_counts(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
     """Return the counts of a partition by value, one mapping for each round of requests. Return an empty list if any
     answer is missing or does not match its request."""
-    pair_answers = select_answers(answers, RequestTarget.FILTER_PAIR, field_name=field_name)
-    if len(pair_answers) < len(reading.absent_values) or any(
-        answer.page is None or answer.page.subscribers or answer.page.total_count for answer in pair_answers
+    filter_trial_answers = select_answers(answers, RequestTarget.QUERY_FILTER_WITH_PART_FILTER, field_name=field_name)
+    if len(filter_trial_answers) < len(reading.absent_values) or any(
+        answer.page is None or answer.page.subscribers or answer.page.total_count for answer in filter_trial_answers
     ):
         return []
     part_answers = select_answers(answers, RequestTarget.PART, field_name=field_name)
@@ -453,8 +454,8 @@ def _evaluate_total_counts(reading: ListReading, answers: Sequence[Answer]) -> F
         return Finding(
             "total_count",
             EvidenceResult.NOTHING,
-            f"TotalCount was {largest_total:,} in another answer and {last_total:,} at the end of the reading, and the "
-            "new ids are at the end of the list",
+            f"TotalCount was {largest_total:,} in another answer and {last_total:,} at the end of the reading "
+            "(newcomers at the end of the list explain the difference)",
         )
     largest_id = int(reading.ids[-1]) if len(reading.ids) else math.inf  # newcomers have larger ids
     unlisted_counts = [
@@ -611,7 +612,7 @@ def _evaluate_id_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Fi
         answer.request.value for answer in second_lookup_answers if _is_present(reading, answer)
     )
     for subscriber_id in found_ids_beyond_ends:
-        end_name = find_end_name(reading, subscriber_id)
+        end_name = find_list_end_name(reading, subscriber_id)
         ids_at_end = [
             read_ids(answer)
             for answer in select_answers(answers, RequestTarget.END)

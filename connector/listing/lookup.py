@@ -25,7 +25,7 @@ from connector.listing.access import (
     LookupKey,
     LookupResult,
     Sentinel,
-    Visibility,
+    SentinelVisibility,
     find_latest_time,
     measure_lag,
     store_shown_subscribers,
@@ -113,8 +113,8 @@ async def check_filters(
     for spelling_kind, (has_passed, _) in zip(kinds_to_try, results, strict=True):
         if has_passed is not None:
             state.control_results[spelling_kind] = has_passed
-    has_case_to_try = state.is_case_insensitive is None or (state.is_case_insensitive and is_repeated)
-    if checks_case and "email" in state.usable_fields and has_case_to_try:
+    is_letter_case_trial_due = state.is_case_insensitive is None or (state.is_case_insensitive and is_repeated)
+    if checks_case and "email" in state.usable_fields and is_letter_case_trial_due:
         state.is_case_insensitive = await _is_email_filter_case_insensitive(access)
     return FilterCheck(
         frozenset(
@@ -221,13 +221,13 @@ async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
 
 async def find_visible_sentinels(
     access: ListAccess, filter_check: FilterCheck, started_at: float, fields: Collection[str]
-) -> Visibility:
+) -> SentinelVisibility:
     """Look up sentinels by the filter of each field. Return the sentinels that the slowest filter shows, and the
     largest lag of all filters. The slowest filter is the filter that does not show the newest sentinels. Raises
     ListFailed.
     """
     sentinels_and_lags = [await _find_sentinels_by_filter(access, filter_check, started_at, field) for field in fields]
-    return Visibility(
+    return SentinelVisibility(
         min((visibility.seen_sentinels for visibility in sentinels_and_lags), key=find_latest_time),
         max(visibility.lag_s for visibility in sentinels_and_lags),
     )
@@ -235,7 +235,7 @@ async def find_visible_sentinels(
 
 async def _find_sentinels_by_filter(
     access: ListAccess, filter_check: FilterCheck, started_at: float, field: str
-) -> Visibility:
+) -> SentinelVisibility:
     """Look up the latest sentinel, and the latest sentinel of each class of the base. If the filter does not show the
     latest sentinel, look a few earlier sentinels up.
 
@@ -245,7 +245,7 @@ async def _find_sentinels_by_filter(
         sentinel for sentinel in access.sentinels if sentinel.confirmed_at < started_at and sentinel.field == field
     ]
     if not sentinels:
-        return Visibility()
+        return SentinelVisibility()
     base_id, newest_sentinel = access.ledger_writer.base.service_id, sentinels[-1]
     latest_sentinel_by_is_active = {
         sentinel.is_active: sentinel for sentinel in sentinels if sentinel.base_id == base_id
@@ -257,23 +257,25 @@ async def _find_sentinels_by_filter(
         if sentinel in filter_check.seen_sentinels or await _is_sentinel_shown(access, sentinel)
     }
     if newest_sentinel in seen_sentinels:
-        return Visibility(frozenset(seen_sentinels))
+        return SentinelVisibility(frozenset(seen_sentinels))
     findable_sentinels = [
         sentinel
         for sentinel in sentinels
         if classify_spelling(sentinel.field, sentinel.value) in filter_check.kinds_that_passed
     ]
     visibility = await _look_up_sentinels(access, findable_sentinels[-_LATEST_SENTINEL_COUNT:], started_at)
-    return Visibility(visibility.seen_sentinels | seen_sentinels, visibility.lag_s)
+    return SentinelVisibility(visibility.seen_sentinels | seen_sentinels, visibility.lag_s)
 
 
-async def _look_up_sentinels(access: ListAccess, sentinels: Sequence[Sentinel], started_at: float) -> Visibility:
+async def _look_up_sentinels(
+    access: ListAccess, sentinels: Sequence[Sentinel], started_at: float
+) -> SentinelVisibility:
     """Look these sentinels up by filters. Return the sentinels that the filters show, and the lag that the other
     sentinels prove."""
     look_ups = [partial(_is_sentinel_shown, access, sentinel) for sentinel in sentinels]
     results = list(zip(sentinels, await look_up_together(access, look_ups), strict=True))
     missed_sentinels = [sentinel for sentinel, is_shown in results if is_shown is False]
-    return Visibility(
+    return SentinelVisibility(
         frozenset(sentinel for sentinel, is_shown in results if is_shown), measure_lag(missed_sentinels, started_at)
     )
 
@@ -426,7 +428,7 @@ class _FilterLookup:
     async def execute(self) -> LookupResult:
         access = self.access
         started_at = access.clock.monotonic()
-        visibility, filter_check = Visibility(), await self._run_controls()
+        visibility, filter_check = SentinelVisibility(), await self._run_controls()
         if self._can_be_conclusive(filter_check):
             fields = sorted({key_look_up.key.field for key_look_up in self.key_look_ups})
             # Sentinels are looked up before the keys.
@@ -457,7 +459,7 @@ class _FilterLookup:
         absent_identities = frozenset(self.absent_identities.difference(found_ids))
         seen_sentinels, lag_s = visibility.seen_sentinels, visibility.lag_s
         if absent_identities:
-            # A sentinel counts only if the filters also show it after the keys, because one replica may lag.
+            # One replica may lag, so the sentinels are looked up again. Only sentinels that are shown again count.
             sentinels = sorted(seen_sentinels, key=lambda sentinel: sentinel.confirmed_at)
             later_visibility = await _look_up_sentinels(access, sentinels, started_at)
             seen_sentinels, lag_s = later_visibility.seen_sentinels, max(lag_s, later_visibility.lag_s)

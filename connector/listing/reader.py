@@ -214,7 +214,7 @@ async def _has_same_total(request_page: RequestPage, reading: ListReading, answe
 
 
 @dataclass(frozen=True, slots=True)
-class _PartReading:
+class _PartResult:
     """The result of a separate reading of hidden classes."""
 
     page_count: int
@@ -289,7 +289,7 @@ class _SweepReader(Generic[Rows]):
 
     async def _read_part(
         self, reading: ListReading, part_dispatcher: PartDispatcher[Rows], largest_total: int
-    ) -> _PartReading:
+    ) -> _PartResult:
         """Read the subscribers of hidden classes by the filters of `part_dispatcher`, or the whole list without filters
         (architecture 7, rule 7)."""
         query = replace(reading.query, **part_dispatcher.filters)  # type: ignore[arg-type] # each value has its field's type
@@ -300,10 +300,10 @@ class _SweepReader(Generic[Rows]):
         except ListFailed as failure:
             if not failure.is_query_refused:
                 raise
-            return _PartReading(0, f"the service refused the filter {filters_text}")
+            return _PartResult(0, f"the service refused the filter {filters_text}")
         certificate, hidden_classes = pager.certify(started_at, self.now()), list[HiddenClass]()
         if part_dispatcher.has_other_classes:
-            return _PartReading(certificate.pages, f"the filter {filters_text} lists other subscribers as well")
+            return _PartResult(certificate.pages, f"the filter {filters_text} lists other subscribers as well")
         if certificate.is_complete and part_dispatcher.filters:
             filters = {**reading.filters, **part_dispatcher.filters}
             part_reading = ListReading(
@@ -324,14 +324,14 @@ class _SweepReader(Generic[Rows]):
             )
         if not certificate.is_complete:
             problem = f"the reading with {filters_text} is incomplete ({certificate.reason})"
-            return _PartReading(certificate.pages, problem, hidden_classes)
+            return _PartResult(certificate.pages, problem, hidden_classes)
         # A result window may cut off both the list and the class.
         # In this case, both have the same number of rows, and no TotalCount is larger.
         has_size_of_list = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
         may_be_cut_off = (
             has_size_of_list and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
         )
-        return _PartReading(
+        return _PartResult(
             certificate.pages, f"the reading with {filters_text} may be cut off" if may_be_cut_off else ""
         )
 

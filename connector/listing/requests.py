@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from connector.listing.access import IDENTITY_PATHS, ListAccess, ListStats, read_is_active_values
+from connector.listing.access import IDENTITY_FIELDS_AND_KEYS, ListAccess, ListStats, read_is_active_values
 from connector.listing.controls import is_whole, try_sample
 from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page
 from connector.service.wire import TOO_MANY_REQUESTS, ListPage, ListQuery
@@ -124,8 +124,8 @@ async def try_filters_with_unlisted_ids(access: ListAccess, unlisted_ids: Sequen
     state, request_page = access.state, partial(request_first_page, access)
     for subscriber_id in unlisted_ids[:_MAX_UNLISTED_SAMPLES]:
         rows = (await request_rows(access, ListQuery(id=subscriber_id))).rows
-        for name, path in IDENTITY_PATHS:
-            text = rows[0].get(path) if len(rows) == 1 else None
+        for name, key in IDENTITY_FIELDS_AND_KEYS:
+            text = rows[0].get(key) if len(rows) == 1 else None
             if name in state.unusable_fields or not isinstance(text, str) or not text.strip():
                 continue
             if not (await try_sample(request_page, name, (subscriber_id, text))).is_proof:

@@ -136,14 +136,15 @@ async def choose_lookup_method(
 
 @dataclass(frozen=True, slots=True)
 class LookupPart:
-    """A part of a look-up: keys in one base, with their result. With `looks_up_as_sent`, the keys were looked up only
-    as sent, although another program may have sent some identities in other capitals.
+    """A part of a look-up: keys in one base, with their result. With `has_unchecked_spellings`, the keys were looked up
+    only in the spelling of this connector, although another program may have created some of the subscribers with other
+    capitals.
     """
 
     access: ListAccess
     keys: Sequence[LookupKey]
     result: LookupResult
-    looks_up_as_sent: bool = False
+    has_unchecked_spellings: bool = False
 
 
 async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
@@ -212,15 +213,15 @@ async def _look_up_next_groups(
     remaining_groups = [*groups[1:]]
     if later_keys := group_keys[BATCH_SIZE:]:
         remaining_groups = [KeyGroup(access, later_keys), *remaining_groups]
-    filter_keys, looks_up_as_sent = keys, False
+    filter_keys, has_unchecked_spellings = keys, False
     if method is LookupMethod.FILTER_AS_SENT:
         filter_keys = [replace(key, ignores_case=False) for key in keys]
-        looks_up_as_sent = any(key.ignores_case for key in keys)
+        has_unchecked_spellings = any(key.ignores_case for key in keys)
     result = await try_look_up_by_filters(access, filter_keys, remaining_count)
     # Filters that do not find the latest sentinel prove no absence, so the next look-up is a sweep.
     if tried_methods == {LookupMethod.FILTER} and not _shows_latest_sentinel(access, result):
         result = replace(result, absent_identities=frozenset())
-    return [LookupPart(access, keys, result, looks_up_as_sent)], remaining_groups
+    return [LookupPart(access, keys, result, has_unchecked_spellings)], remaining_groups
 
 
 async def look_up_all(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:

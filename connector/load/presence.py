@@ -204,15 +204,15 @@ class AccountPresence:
             return list(tasks)  # the list hides a class, and filters hide the same class, so they prove no absence
         remaining_tasks = list[LookupTask]()
         for task in tasks:
-            session, looks_up_as_sent = task.presence.session, method is LookupMethod.FILTER_AS_SENT
+            session, is_only_sent_spelling = task.presence.session, method is LookupMethod.FILTER_AS_SENT
             started_at = session.clock.monotonic() if task.started_at is None else task.started_at
-            keys = [replace(key, ignores_case=False) for key in task.keys] if looks_up_as_sent else task.keys
+            keys = [replace(key, ignores_case=False) for key in task.keys] if is_only_sent_spelling else task.keys
             self._filter_request_count += count_requests(keys)
             result = await try_look_up_by_filters(session.access, keys, len(keys))
             await self._record_found_subscribers(
                 task.presence, [(identity, ids[0]) for identity, ids in result.found_ids.items()]
             )
-            if looks_up_as_sent and result.absent_identities:
+            if is_only_sent_spelling and result.absent_identities:
                 session.tally.add_message(UNCHECKED_SPELLINGS_MESSAGE)
             inconclusive_keys = split_conclusive_keys(task.keys, result)[1]
             if inconclusive_keys:

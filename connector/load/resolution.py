@@ -236,7 +236,7 @@ class Settler:
         """Return whether a second sweep, without a wait, may prove that the refused create of the entry had no effect.
 
         The proof needs two sweeps in a row that show a subscriber whose create left after the refusal
-        (`read_visibility`). Return True if only the last sweep showed such a subscriber."""
+        (`read_sentinel_visibility`). Return True if only the last sweep showed such a subscriber."""
         unresolved_create, session = self._find_unresolved_create(entry), self._session
         if not unresolved_create.has_retryable_refusal or self._last_result.is_filter_result:
             return False
@@ -252,7 +252,7 @@ class Settler:
     async def record_look_up(self, lookup_part: LookupPart) -> None:
         """Confirm the entries that a part of a look-up found, and record that the look-up did not find the other
         entries."""
-        if lookup_part.looks_up_as_sent and lookup_part.result.absent_identities:
+        if lookup_part.has_unchecked_spellings and lookup_part.result.absent_identities:
             self._session.tally.add_message(UNCHECKED_SPELLINGS_MESSAGE)
         look_up, result = self._look_up, lookup_part.result
         await self._confirm_found_entries(result)

@@ -223,7 +223,7 @@ class _EntryRetry:
         found_ids, absent_identities = dict[bytes, int](), set[bytes]()
 
         async for lookup_part in look_up_keys([KeyGroup(self._session.access, keys)]):
-            if lookup_part.looks_up_as_sent and lookup_part.result.absent_identities:
+            if lookup_part.has_unchecked_spellings and lookup_part.result.absent_identities:
                 tally.add_message(UNCHECKED_SPELLINGS_MESSAGE)
             found_ids.update((identity, ids[0]) for identity, ids in lookup_part.result.found_ids.items())
             absent_identities.update(lookup_part.result.absent_identities)

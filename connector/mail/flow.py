@@ -160,7 +160,7 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
     try:
         with MailRows() as mail_rows:
             await _check_in_thread(run, mail_rows)
-            _check_suppression_size(email_log, run.plan, run.mail_check, records_size=True)
+            _check_suppression_size(email_log, run.plan, run.mail_check, is_recording_size=True)
             invalid_count, read_count = run.mail_check.outcomes[MailOutcome.INVALID], run.mail_check.read_count
             if run.plan.max_invalid is not None and exceeds_share(invalid_count, run.plan.max_invalid, read_count):
                 reason = (
@@ -194,15 +194,17 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
         raise ConfigurationError(reason)
 
 
-def _check_suppression_size(email_log: EmailLog, plan: MailPlan, mail_check: MailCheck, *, records_size: bool) -> None:
-    """Compare the size of the suppression list with its size in the last run. With `records_size`, record the new size.
-    Raises ConfigurationError and LedgerError."""
+def _check_suppression_size(
+    email_log: EmailLog, plan: MailPlan, mail_check: MailCheck, *, is_recording_size: bool
+) -> None:
+    """Compare the size of the suppression list with its size in the last run. With `is_recording_size`, record the new
+    size. Raises ConfigurationError and LedgerError."""
     suppression, account = mail_check.suppression, plan.settings.account
     if suppression is None:
         return
     with email_log.transaction():
         suppression.refuse_shrunk_list(read_suppression_size(email_log.connection, email_meta, account, suppression))
-        if records_size:
+        if is_recording_size:
             record_suppression_size(email_log.connection, email_meta, account, suppression)
 
 
@@ -420,7 +422,7 @@ def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck
                 CampaignHistory(),
             )
             return Counter({MailOutcome.SENT: mail_rows.row_count})
-        _check_suppression_size(email_log, plan, mail_check, records_size=False)
+        _check_suppression_size(email_log, plan, mail_check, is_recording_size=False)
         with email_log.transaction():
             campaign = email_log.find_campaign(
                 account, plan.campaign, is_new_account=plan.is_new_account, is_reopening=plan.is_reopening

@@ -244,7 +244,7 @@ def check_not_blank(field: str, text: object) -> str:
 
 
 # Python would parse attached files of these types, and encode parts that must not be encoded.
-_PARSED_TYPES = ("message", "multipart")
+_MIME_TYPES_THAT_PYTHON_PARSES = ("message", "multipart")
 
 
 def format_eml(message: Message) -> bytes:
@@ -291,19 +291,21 @@ def _build_address(recipient: Recipient, field: str) -> Address:
 
 def _add_contents(email_message: EmailMessage, message: Message) -> None:
     """Add the two bodies as alternatives. Add inline files to the HTML part, and other files to the email."""
-    html_part = email_message
+    parent_of_inline_files = email_message
     if message.plain_text:
         email_message.set_content(message.plain_text)
     if message.plain_text and message.html:
         email_message.add_alternative(message.html, subtype="html")
-        html_part = email_message.get_payload()[-1]  # type: ignore[assignment, index] # the HTML part
+        parent_of_inline_files = email_message.get_payload()[-1]  # type: ignore[assignment, index] # the HTML part
     elif message.html:
         email_message.set_content(message.html, subtype="html")
     for file in sorted(message.attachments, key=lambda file: file.disposition != "inline" or not message.html):
         content_type = policy.SMTP.header_factory("Content-Type", file.mime_type)
-        is_parsed_type = content_type.maintype in _PARSED_TYPES
+        is_parsed_type = content_type.maintype in _MIME_TYPES_THAT_PYTHON_PARSES
         add_file = (
-            html_part.add_related if file.disposition == "inline" and message.html else email_message.add_attachment
+            parent_of_inline_files.add_related
+            if file.disposition == "inline" and message.html
+            else email_message.add_attachment
         )
         add_file(
             file.content,

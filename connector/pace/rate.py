@@ -39,10 +39,11 @@ two windows. The cost is the pause, a round trip, and the time of the refused re
 the time to its refusal. A longer ramp would find a raised limit late."""
 
 _MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S = 2.0
-"""Least cost of a refusal (s) when the maximum length of a ramp is computed. With a smaller value,
-the service refuses more than 3 % of the requests if its limit is 5 requests/s and it asks for no pauses."""
+"""Least cost of a refusal (s) when the maximum length of a ramp is computed. With a smaller value, the service
+refuses more than 3 % of the requests if its limit is 5 requests/s and it asks for no pauses."""
 
-_MIN_REFUSAL_COST_S = 0.3  # least cost of a refusal (s) when the length of a shorter ramp is computed
+# Least cost of a refusal (s) when the length of a ramp is computed, before the length is limited to the maximum length.
+_MIN_REFUSAL_COST_S = 0.3
 _MIN_RAMP_RISE_SHARE = 0.015  # the lower end of a ramp is at least this share below its upper end
 # After the end of a ramp, the rate rises above `end_rate` exponentially, with this time constant. If the limiter counts
 # in a longer window, the window is the time constant.
@@ -159,7 +160,7 @@ class RateController:
         self._ended_period_until = -inf
         self._ramp: _Ramp | None = None  # None during a search
         self._ramp_sending_s = 0.0  # seconds in which the run has sent requests since the ramp began
-        self._period = _Period()  # the present period
+        self._current_period = _Period()
         self._ended_period = _Period()  # the period that the last refusal ended
         self._is_limit_measured = False  # whether a refusal of this run showed a limit
         self._is_undecided = False  # whether `_apply_refusal` must still run for the last refusal
@@ -198,9 +199,10 @@ class RateController:
             self._apply_refusal()
         if self._ramp is None:
             return None
-        sending_s = max(self._last_departed_at - self._period.began_at, 1 / self.rate)
+        sending_s = max(self._last_departed_at - self._current_period.began_at, 1 / self.rate)
         ramp_start_rate = max(
-            self._ramp.start_rate, min(self._period.served_count / (sending_s + self._pause_s), self._ramp.end_rate)
+            self._ramp.start_rate,
+            min(self._current_period.served_count / (sending_s + self._pause_s), self._ramp.end_rate),
         )
         return FoundLimit(ramp_start_rate, max(self._ramp.end_rate, self.rate), self._pause_s, self._window_s)
 
@@ -244,14 +246,16 @@ class RateController:
             return
         if not self._has_recovered:
             self._recover(sent_at)
-        self._period.served_count += 1
+        self._current_period.served_count += 1
         self._refused_in_row_count = 0
         tolerated_share = (
             _TOLERATED_RANDOM_REFUSAL_SHARE
             if self._ramp is None or self._random_refusal_countdown
             else _TOLERATED_REFUSAL_SHARE
         )
-        self._period.excess_refusal_count = max(self._period.excess_refusal_count - tolerated_share, 0.0)
+        self._current_period.excess_refusal_count = max(
+            self._current_period.excess_refusal_count - tolerated_share, 0.0
+        )
         if self._ramp is None and self._is_sender_busy:  # with this rule, a high rate at most triples in a round trip
             self.rate = min(
                 self.rate + min(_SEARCH_GROWTH_SHARE * self.rate, 2 / self._mean_round_trip_s), self._ceiling
@@ -260,7 +264,7 @@ class RateController:
     def record_refusal(self, sent_at: float, now: float, retry_after_s: float | None = None) -> None:
         """Record that a request sent at `sent_at` was refused because of the rate. No request leaves for
         `retry_after_s` seconds."""
-        pause_s, ended_period, period = retry_after_s or 0.0, self._ended_period, self._period
+        pause_s, ended_period, current_period = retry_after_s or 0.0, self._ended_period, self._current_period
         self._paused_until = max(self._paused_until, now + pause_s)
         if sent_at < self._ended_period_until:
             ended_period.refused_trailing_request_count += sent_at > ended_period.refused_request_sent_at
@@ -269,20 +273,25 @@ class RateController:
         if not self._has_recovered:
             self._ended_period_until = max(now, self._paused_until)
             return
-        if not period.excess_refusal_count:
-            period.served_count_before_excess_refusals = period.served_count
-        period.excess_refusal_count += 1
-        if not pause_s and period.excess_refusal_count < (
+        if not current_period.excess_refusal_count:
+            current_period.served_count_before_excess_refusals = current_period.served_count
+        current_period.excess_refusal_count += 1
+        if not pause_s and current_period.excess_refusal_count < (
             2 * _MIN_REFUSALS if self._random_refusal_countdown else _MIN_REFUSALS
         ):
             return
         self._pause_s, self._ended_period_until = pause_s, max(now, self._paused_until)
-        period.refused_request_sent_at, period.rate = sent_at, self.rate
-        period.sending_s = max(sent_at - period.began_at, 1 / self.rate)
-        period.sending_and_pause_s = max(period.sending_s + pause_s, sent_at - ended_period.refused_request_sent_at)
+        current_period.refused_request_sent_at, current_period.rate = sent_at, self.rate
+        current_period.sending_s = max(sent_at - current_period.began_at, 1 / self.rate)
+        current_period.sending_and_pause_s = max(
+            current_period.sending_s + pause_s, sent_at - ended_period.refused_request_sent_at
+        )
         if self._ramp is None:  # in a search, the rate is far above the mean rate that was served
-            period.rate = min(self.rate, _FIRST_RAMP_END_PER_MEAN_RATE * max(period.served_count, 1) / period.sending_s)
-        self._ended_period, self._period = period, _Period()
+            current_period.rate = min(
+                self.rate,
+                _FIRST_RAMP_END_PER_MEAN_RATE * max(current_period.served_count, 1) / current_period.sending_s,
+            )
+        self._ended_period, self._current_period = current_period, _Period()
         self._is_undecided, self._has_recovered = True, False
 
     def _record_departure(self, departed_at: float) -> None:
@@ -300,8 +309,8 @@ class RateController:
 
     def _update_departure_time(self, departed_at: float) -> float:
         """Record the time at which a request leaves, and return the seconds since the request before it."""
-        self._period.began_at = min(self._period.began_at, departed_at)
-        gap_s = departed_at - max(self._last_departed_at, self._period.began_at)
+        self._current_period.began_at = min(self._current_period.began_at, departed_at)
+        gap_s = departed_at - max(self._last_departed_at, self._current_period.began_at)
         self._is_sender_busy = gap_s * self.rate <= _MAX_BUSY_GAP_FACTOR
         self._last_departed_at = departed_at
         return gap_s
@@ -345,7 +354,7 @@ class RateController:
         if ended_period.refused_trailing_request_count >= max(
             _MIN_REFUSALS, ended_period.served_trailing_request_count
         ):
-            # Random refusals do not refuse most of the trailing requests, so it is certain that there is a limit.
+            # Random refusals would not refuse half of the trailing requests, so the service certainly has a limit.
             self._agreement_count = _MAX_REFUSALS_WITHOUT_EVIDENCE
         if self._agreement_count >= _MAX_REFUSALS_WITHOUT_EVIDENCE or not self._is_after_short_pause:
             return False
@@ -401,7 +410,7 @@ class RateController:
     def _recover(self, sent_at: float) -> None:
         """Begin the new period with the first request that is served after the refusal. This request left at `sent_at`.
         If the service refused all requests until the end of a window, begin a ramp at the rate of this window."""
-        self._has_recovered, self._period.began_at = True, sent_at
+        self._has_recovered, self._current_period.began_at = True, sent_at
         ended_period, paused_s = self._ended_period, sent_at - self._ended_period.refused_request_sent_at
         is_pause_too_long = (
             self._refused_in_row_count >= _FEW_REQUESTS and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S

@@ -281,8 +281,8 @@ def describe_hidden_classes(certificate: Certificate) -> str:
 
 
 def is_window_size(row_count: int) -> bool:
-    """Return whether this is a typical size of a result window: at least 999, and a multiple of 1,000, 2ⁿ, 2ⁿ - 1 or
-    10ⁿ - 1."""
+    """Return whether this is a typical size of a result window: 2ⁿ, 2ⁿ - 1, 10ⁿ - 1 or a multiple of 1,000. Typical
+    sizes begin at 999."""
     if row_count < _SMALLEST_TYPICAL_WINDOW - 1:
         return False
     is_below_power_of_ten = str(row_count + 1).strip("0") == "1"

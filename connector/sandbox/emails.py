@@ -182,18 +182,18 @@ def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> b
         message["X-Sandbox-Send-At"] = datetime.fromtimestamp(send_email.email_settings.send_at, UTC).isoformat()
     # The text and the HTML are alternatives.
     # Inline files are related to the HTML, and other files are attached to the whole email.
-    html_part = message
+    parent_of_inline_files = message
     if email.plain_text:
         message.set_content(email.plain_text)
     if email.html and email.plain_text:
         message.add_alternative(email.html, subtype="html")
         message_parts = message.get_payload()
-        html_part = message_parts[-1]  # type: ignore[index,assignment]  # the payload of an alternative is the list of its parts
+        parent_of_inline_files = message_parts[-1]  # type: ignore[index,assignment]  # the payload of an alternative is the list of its parts
     elif email.html:
         message.set_content(email.html, subtype="html")
     for file in sorted(email.attachments, key=lambda file: file.disposition == "attachment"):  # inline files first
         main_type, _, subtype = file.type.partition("/")
-        add_part = html_part.add_related if file.disposition == "inline" else message.add_attachment
+        add_part = parent_of_inline_files.add_related if file.disposition == "inline" else message.add_attachment
         cid = f"<{file.content_id}>" if file.content_id else None
         add_part(file.content, main_type, subtype, cid=cid, filename=file.filename, disposition=file.disposition)
     return message.as_bytes()

@@ -218,12 +218,12 @@ class SyntheticSubscribers:
         return f"{person.latin_name}.{subscriber_id}@example.net"
 
     def find_id_by_email(self, email: str) -> int | None:
-        """Return the id of the subscriber with this email (trimmed, lower case), or None."""
+        """Return the id of the subscriber with this email, or None. `email` is in lower case."""
         subscriber_id = self._parse_id(email.partition("@")[0].rpartition(".")[2])
         return subscriber_id if subscriber_id is not None and self.build_email(subscriber_id) == email else None
 
     def find_id_by_client_user_id(self, key: str) -> int | None:
-        """Return the id of the subscriber whose ClientUserId is `key` in lower case, or None."""
+        """Return the id of the subscriber with this ClientUserId, or None. `key` is in lower case."""
         subscriber_id = self._parse_id(key.removeprefix("seed-"))
         return subscriber_id if f"seed-{subscriber_id}" == key else None
 

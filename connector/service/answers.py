@@ -56,8 +56,10 @@ def parse_create_answer(
         if subscriber_id is not None and subscriber_id > 0:
             return CreatedAnswer(subscriber_id, subscriber, status)
         # A wrong Id shows that the service uses other ids than documented. A missing Id may be an accident.
-        has_other_id = subscriber.get("Id") not in (None, "")
-        return AmbiguousResult(status, "the answer has no whole number as Subscriber.Id", has_unusable_id=has_other_id)
+        has_unusable_id = subscriber.get("Id") not in (None, "")
+        return AmbiguousResult(
+            status, "the answer has no whole number as Subscriber.Id", has_unusable_id=has_unusable_id
+        )
     return _classify_failure(status, headers, body, now, mask_message, success_value)
 
 
@@ -335,12 +337,12 @@ def build_refusal_kind(status: int, message: str) -> str:
 
 _UNPROCESSABLE = 422  # RFC 9110: the request is understood, and its content is wrong
 _FIELD_NAMES = [field.name.removeprefix("address_") for field in FIELDS if field.is_sent]
-_ONE_WORD_NAMES_PATTERN = "|".join(field_name for field_name in _FIELD_NAMES if "_" not in field_name)
-_MANY_WORD_NAMES_PATTERN = "|".join(
+_ONE_WORD_FIELD_NAMES_PATTERN = "|".join(field_name for field_name in _FIELD_NAMES if "_" not in field_name)
+_MULTIWORD_FIELD_NAMES_PATTERN = "|".join(
     field_name.replace("_", "[_ ]?") for field_name in _FIELD_NAMES if "_" in field_name
 )
 _FIELD_NAME_PATTERN = re.compile(
-    rf"\b({_MANY_WORD_NAMES_PATTERN})\b|(?<=\w\.)({_ONE_WORD_NAMES_PATTERN})\b|\b({_ONE_WORD_NAMES_PATTERN})['\"]?\s*:|['\"]({_ONE_WORD_NAMES_PATTERN})['\"]",
+    rf"\b({_MULTIWORD_FIELD_NAMES_PATTERN})\b|(?<=\w\.)({_ONE_WORD_FIELD_NAMES_PATTERN})\b|\b({_ONE_WORD_FIELD_NAMES_PATTERN})['\"]?\s*:|['\"]({_ONE_WORD_FIELD_NAMES_PATTERN})['\"]",
     re.IGNORECASE,
 )
 """The name of a field in a message. A name of one word counts only before a colon (`email: …`), in a path, or in

@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 _ALLOWED_LIMITS = range(1, MAX_LIMIT + 1)
 
-_MAX_RAISED_LIMIT = 50
+_LARGEST_LIMIT_TO_RAISE = 50
 """A repeated list request has another limit, so that no cache answers. A limit up to 50 is raised, and a larger limit
 is reduced."""
 
@@ -151,7 +151,7 @@ class Client:
     def _vary_limit(self, query: ListQuery) -> ListQuery:
         """Return the query with a limit that no earlier request with this query had."""
         limit, used_limits = query.limit, self._used_limits.setdefault(replace(query, limit=1), set())
-        limit_step = -1 if limit > _MAX_RAISED_LIMIT else 1
+        limit_step = -1 if limit > _LARGEST_LIMIT_TO_RAISE else 1
         while limit in used_limits and limit + limit_step in _ALLOWED_LIMITS:
             limit += limit_step
         used_limits.add(limit)

@@ -201,9 +201,9 @@ class EmailAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal: 429, a definite 4xx, or `success: false` with a status below 500. The connector assumes that the
-    request had no effect (architecture 2). If `may_be_temporary`, the cause is the state of the service and not the
-    request (architecture 4.8)."""
+    """A refusal: 429, another 4xx that certainly refuses the request, or `success: false` with a 2xx or 4xx. A refused
+    create counts as a create without effect, until a look-up shows the subscriber (architecture 4.8). If
+    `may_be_temporary`, the cause may be the state of the service instead of the request."""
 
     status: int
     message: str = field(repr=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from connector.listing.access import Sentinel, Visibility, find_latest_time, read_visibility
+from connector.listing.access import Sentinel, SentinelVisibility, find_latest_time, read_sentinel_visibility
 from connector.listing.base_list import describe_unreadable_list
 from connector.listing.lookup import FilterCheck, find_visible_sentinels
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, Order
@@ -45,7 +45,7 @@ def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showe
         (CertificateReason.UNSTABLE_ORDER, {1}, set(), 100.0, 0.0),
     ]
     for reason, seen_ids, previous_seen_ids, latest_sentinel_at, lag_s in sweeps:
-        visibility = read_visibility(
+        visibility = read_sentinel_visibility(
             [OLD_SENTINEL, NEW_SENTINEL],
             frozenset(seen_ids),
             frozenset(previous_seen_ids),
@@ -56,7 +56,7 @@ def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showe
 
 
 def test_a_subscriber_that_is_confirmed_during_a_sweep_is_not_a_sign_of_lag() -> None:
-    visibility = read_visibility(
+    visibility = read_sentinel_visibility(
         [NEW_SENTINEL], frozenset(), frozenset(), build_certificate(CertificateReason.ONE_ANSWER), 150.0
     )
     assert (find_latest_time(visibility.seen_sentinels), visibility.lag_s) == (TIME_WITHOUT_SENTINEL, 0.0)
@@ -64,7 +64,7 @@ def test_a_subscriber_that_is_confirmed_during_a_sweep_is_not_a_sign_of_lag() ->
 
 def find_sentinels(
     fake_list: FakeList, folder: Path, *sentinels: Sentinel, filter_check: FilterCheck = PASSED_CHECK
-) -> Visibility:
+) -> SentinelVisibility:
     return run_with_fake_list(
         fake_list,
         folder,
@@ -78,7 +78,7 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
     fake_list, sentinel = FakeList(), build_sentinel(900.0, 1, "a@x.org")
     fake_list.add(1, "a@x.org")
 
-    def find_sentinels_by_fields(fields: list[str], folder: str) -> Visibility:
+    def find_sentinels_by_fields(fields: list[str], folder: str) -> SentinelVisibility:
         return run_with_fake_list(
             fake_list,
             tmp_path / folder,
