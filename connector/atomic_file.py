@@ -60,7 +60,7 @@ def read_target_kind(path: Path) -> TargetKind:
 def refuse_foreign_file(
     option: str, path: Path, is_own_file: Callable[[bytes], bool], *, may_be_device: bool = False
 ) -> None:
-    """Raise ConfigurationError if the file of an option must not be written. Only a new or empty file in an existing
+    """Raise ConfigurationError if the file of an option must not be written. Only a new or empty file in a writable
     folder may be written, or a file whose first bytes `is_own_file` accepts."""
     try:
         kind = read_target_kind(path)
@@ -75,6 +75,10 @@ def refuse_foreign_file(
         raise ConfigurationError(f"{option} {path}: {reason}, so nothing was changed; name another file")
     if not path.resolve().parent.is_dir():
         raise ConfigurationError(f"{option} {path}: name a file in a folder that exists")
+    if kind is not TargetKind.DEVICE and not os.access(path.resolve().parent, os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"{option} {path}: this user cannot write in the folder; name a file in another folder"
+        )
 
 
 def build_write_error(folder: Path, error: OSError) -> ConfigurationError | RunAborted:

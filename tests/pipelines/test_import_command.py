@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 
 from connector.runs.rejects import ADDED_COLUMNS
-from tests.pipelines.conftest import Connector
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, Connector
 from tests.pipelines.leftovers import read_rejects
 
 INVALID_LINES = (
@@ -97,3 +97,17 @@ def test_rejects_that_cannot_be_written_end_the_run(connector: Connector, tmp_pa
     result = connector.import_file(connector.write_people("email", "a@x.org", "nobody"))
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
     assert "rejects" in result.stderr
+
+
+def test_a_report_in_a_folder_that_cannot_be_written_is_refused_before_anybody_is_created(
+    connector: Connector, tmp_path: Path
+) -> None:
+    people_path, folder = connector.write_addresses(1), tmp_path / "read-only"
+    folder.mkdir()
+    folder.chmod(0o500)
+    for option, name in (("--report", "run.json"), ("--metrics", "run.prom")):
+        arguments = ("import", people_path, *NEWS_IMPORT_OPTIONS, option, folder / name)
+        with connector.start(*arguments, is_unprivileged=True) as process:
+            _, stderr = process.communicate()
+        assert (process.returncode, connector.count_creates_by_email()) == (2, {})
+        assert "this user cannot write in the folder; name a file in another folder" in stderr
