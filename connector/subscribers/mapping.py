@@ -98,7 +98,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
         none_text_positions = reinterpreted_field_cells.get(Reinterpretation(name, _NONE_TEXT))
         if field.content is FieldContent.NAME and none_text_positions is not None:
             positions_without_other_null = _select_positions_without_other_null(
-                frame, rule.columns, none_text_positions
+                frame, rule.columns, none_text_positions, (*NULL_TEXTS, NA_TEXT)
             ).tolist()
             message = f"{name} {_NONE_TEXT_MESSAGE}"
             faults += [Fault(position, name, "null", message) for position in positions_without_other_null]
@@ -119,12 +119,11 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
 
 
 def _select_positions_without_other_null(
-    frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64]
+    frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64], null_texts: Sequence[str]
 ) -> npt.NDArray[np.int64]:
-    """Return the `positions` of rows that have no word for a missing value, such as NULL or NA, outside of
-    `columns`."""
+    """Return the `positions` of rows that have none of the `null_texts` outside of `columns`."""
     rows = frame.iloc[positions]
-    null_masks = [rows[name].str.strip().isin((*NULL_TEXTS, NA_TEXT)) for name in frame.columns if name not in columns]
+    null_masks = [rows[name].str.strip().isin(null_texts) for name in frame.columns if name not in columns]
     return positions[~np.logical_or.reduce(null_masks)] if null_masks else positions
 
 
@@ -270,8 +269,9 @@ def _apply_steps(
                 # NA in another column of countries is not a sign of a missing value: both cells may mean Namibia.
                 is_country = kind is FieldKind.COUNTRY
                 skipped_columns = [name for name in frame.columns if is_country and "country" in normalise_header(name)]
+                # A program that writes NULL for a missing value does not write NA.
                 positions_without_other_null = _select_positions_without_other_null(
-                    frame, [*rule.columns, *skipped_columns], na_positions
+                    frame, [*rule.columns, *skipped_columns], na_positions, [NA_TEXT]
                 )
                 missing_mask = np.zeros(len(cells), dtype=bool)
                 missing_mask[np.setdiff1d(na_positions, positions_without_other_null)] = True
