@@ -4,7 +4,7 @@ import asyncio
 
 from connector.clock import Clock
 from connector.control import Stop, ignore_cancellation
-from connector.errors import ConfigurationError
+from connector.errors import RUN_STOPPED_MESSAGE, ConfigurationError
 from connector.mail.message import Message, encode_email
 from connector.outcomes import MailOutcome
 from connector.progress import Progress
@@ -26,10 +26,12 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
     with record_report(report, settings.state_dir, settings.retention_s, clock.now) as is_run_recorded:
         if not is_run_recorded:
             reason = f"the run cannot be recorded in {settings.state_dir}, so the email was not sent"
+            report.email = {"state": "unsent", "message": reason}
             _end_report(
                 report, MailOutcome.UNSENT, "aborted", clock, f"{reason}. Make the folder writable, and run again"
             )
         elif stop.is_stopping:
+            report.email = {"state": "unsent", "message": RUN_STOPPED_MESSAGE}
             _end_report(report, MailOutcome.UNSENT, "stopped", clock)
             report.signal = stop.signal
         else:

@@ -127,6 +127,7 @@ def test_an_email_that_cannot_be_recorded_is_not_sent(mailer: Connector) -> None
     result = mailer.run_json("send", *ARGUMENTS)
     assert (result.exit_code, mailer.sandbox.outbox(), result.rows) == (3, [], {"read": 1, "unsent": 1})
     assert "cannot be recorded in" in result.report["messages"][0]
+    assert result.report["email"]["state"] == "unsent"
 
 
 def test_an_email_that_was_not_sent_is_unsent(mailer: Connector, sandbox: SandboxProcess) -> None:
