@@ -12,6 +12,7 @@ import openpyxl
 import pyarrow.parquet as pq
 import pytest
 
+from connector.fields import FIELD_NAMES
 from connector.sheet_file import MAX_ROWS, CellError, SheetFile
 from tests.export.exports import create_people
 from tests.pipelines.conftest import Connector
@@ -105,9 +106,9 @@ def test_a_file_without_run_columns_is_replaced_by_the_next_export(exporter: Con
             assert result.exit_code == 0, result.stderr
     names = pq.read_schema(exporter.folder / "people.parquet").names
     assert ("_run_id" in names, "_exported_at" in names, "_invalid" in names) == (False, False, True)
-    assert list(read_sheet(exporter.folder / "people.xlsx")[0])[-2:] == ["birthday", "_invalid"]
+    assert list(read_sheet(exporter.folder / "people.xlsx")[0])[-2:] == [FIELD_NAMES[-1], "_invalid"]
     first_row = json.loads((exporter.folder / "people.jsonl").read_text(encoding="utf-8").splitlines()[0])
-    assert list(first_row)[-2:] == ["birthday", "_invalid"]
+    assert list(first_row)[-2:] == [FIELD_NAMES[-1], "_invalid"]
 
 
 def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: Connector) -> None:
