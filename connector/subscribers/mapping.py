@@ -166,7 +166,7 @@ _QUOTED_TEXT_PATTERN = r'^=?"([^"]*)"$'
 _LABEL_PATTERN_BY_FIELD = {"phone": r"^(?:p|tel|Tel|TEL): *", "address_zip": r"^z:"}
 """The letters that Facebook writes before a phone number (`p:`) and a zip code (`z:`), and the `tel:` of links."""
 
-_MIDNIGHT_PATTERN = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z|\+00:?00)?$"
+_MIDNIGHT_PATTERN = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]00:00(?::00(?:\.0+)?)?(?:Z| ?UTC|\+00(?::?00)?)?$"
 
 _INVISIBLE_CHARACTERS = "\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff"
 """Soft hyphens, spaces without width, direction marks and byte order marks, for a regular expression. Texts that were

@@ -147,7 +147,8 @@ COUNTRY_CHECK = _build_reader_check(
 DATE_CHECK = _build_text_check(
     "date",
     checks.mark_dates,
-    'is not a date in the form YYYY-MM-DD: for another form, set `format:` of this field in a job, such as "%d.%m.%Y"',
+    'is not a date in the form YYYY-MM-DD: for another form, set `format:` of this field in a job, such as "%d.%m.%Y". '
+    "Convert a time with a time zone to a date in the source, such as cast(birthday as date), or .dt.date in pandas",
 )
 _LIFETIME_MESSAGE = "lies before 1900 or in the future: correct the date, or leave the cell empty"
 _PHONE_MESSAGE = "cannot be written as E.164 (+, country, number): the number is not valid, or has an extension"
