@@ -279,7 +279,7 @@ def _check_chunk(
         try:
             plan.texts.compose(row, now)
         except MessageError as error:
-            problem = Problem(row, Outcome.INVALID, error.field, "email", error.problem)
+            problem = Problem(row, Outcome.INVALID, error.field, "email", f"{error.field} {error.problem}")
         except TemplateError as error:
             problem = Problem(row, Outcome.INVALID, "", "template", str(error))
         else:

@@ -359,7 +359,7 @@ async def write_preview(plan: MailPlan, folder: Path, email_count: int, stop: St
 
     def on_problem(problem: Problem) -> None:
         if len(faults) < _MAX_SHOWN_FAULTS:
-            faults.append(f"row {problem.row.number} is invalid: {problem.field or 'template'}: {problem.message}")
+            faults.append(f"row {problem.row.number} is invalid: {problem.message}")
 
     now, is_stopped = report.started_at, stop.event.is_set
     with plan.source, MailRows() as mail_rows:

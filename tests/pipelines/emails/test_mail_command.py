@@ -123,6 +123,7 @@ def test_a_row_whose_subject_is_empty_gets_no_email(mailer: Connector) -> None:
     write_job(mailer.folder, {"subject": "{{ first }}"})
     result = mailer.run_json("mail", "mail.yaml").expect(1, read=2, sent=1, invalid=1)
     assert "Email.Subject" in str(result.report["causes"])
+    assert read_rejects(result)[0]["_message"].startswith("Email.Subject is empty for this row; fill first")
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
