@@ -15,7 +15,7 @@ from connector.sandbox import SandboxProcess
 
 PAGE_PATH = Path(__file__).parent / "reference" / "outputs.md"
 
-Run = Callable[[Sequence[str]], str]
+CommandRunner = Callable[[Sequence[str]], str]
 """Runs a command in the folder of the files, and returns its standard error and its standard output."""
 
 TEXT_BY_FILE: Mapping[str, str] = {
@@ -93,13 +93,13 @@ the same reports as JSON.
 """
 
 
-def build_page(run: Run, folder: Path) -> str:
+def build_page(run_command: CommandRunner, folder: Path) -> str:
     """Run the commands in the folder, and return the page."""
     for name, text in TEXT_BY_FILE.items():
         (folder / name).write_text(text, encoding="utf-8")
     parts = [_INTRODUCTION, *(f"`{name}`:\n\n```text\n{text}```\n" for name, text in TEXT_BY_FILE.items())]
     for command, sentence in SENTENCE_BY_COMMAND.items():
-        output = _LOG_LINE.sub("", run(command.split()))
+        output = _LOG_LINE.sub("", run_command(command.split()))
         for pattern, replacement in _REPLACEMENT_BY_PATTERN.items():
             output = re.sub(pattern, replacement, output)
         output = output.replace(str(folder.resolve()), "/home/ann").rstrip()
@@ -118,14 +118,14 @@ def main() -> None:
             "COLUMNS": "80",
         }
 
-        def run(arguments: Sequence[str]) -> str:
+        def run_command(arguments: Sequence[str]) -> str:
             command = [sys.executable, "-m", "pipelines", *arguments]
             completed_process = subprocess.run(  # noqa: S603
                 command, cwd=folder, env=os.environ | settings, capture_output=True, text=True, stdin=subprocess.DEVNULL
             )
             return completed_process.stderr + completed_process.stdout
 
-        PAGE_PATH.write_text(build_page(run, Path(folder)), encoding="utf-8")
+        PAGE_PATH.write_text(build_page(run_command, Path(folder)), encoding="utf-8")
 
 
 if __name__ == "__main__":

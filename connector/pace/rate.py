@@ -58,7 +58,7 @@ _MIN_REFUSALS = 3
 # while random refusals are expected.
 _TOLERATED_REFUSAL_SHARE, _TOLERATED_RANDOM_REFUSAL_SHARE = 0.01, 0.2
 
-_RATE_AFTER_REFUSAL_FACTOR = 0.9
+_TRAILING_RATE_FACTOR = 0.9
 """The next ramp begins at this many times the rate of the served trailing requests, or higher. The factor is below 1,
 because few requests do not measure a rate exactly."""
 
@@ -317,24 +317,24 @@ class RateController:
 
     def _apply_refusal(self) -> None:
         """Choose the effect of the last refusal: no effect if the refusal was random, a new search, or a ramp."""
-        ended_period, rate_after_refusal, self._is_undecided = self._ended_period, 0.0, False
-        sending_s_after_refusal = self._last_departed_at - ended_period.refused_request_sent_at
-        if ended_period.served_trailing_request_count > _FEW_REQUESTS and sending_s_after_refusal > 0:
-            rate_after_refusal = (ended_period.served_trailing_request_count - 1) / sending_s_after_refusal
+        ended_period, trailing_rate, self._is_undecided = self._ended_period, 0.0, False
+        trailing_sending_s = self._last_departed_at - ended_period.refused_request_sent_at
+        if ended_period.served_trailing_request_count > _FEW_REQUESTS and trailing_sending_s > 0:
+            trailing_rate = (ended_period.served_trailing_request_count - 1) / trailing_sending_s
         is_pause_short = 0 < self._pause_s < _SHORTEST_LONG_PAUSE_S
         if is_pause_short and self._detect_contradiction():
             self._ramp, self._has_recovered = None, True
-        elif self._detect_random_refusal(is_pause_short, rate_after_refusal):
+        elif self._detect_random_refusal(is_pause_short, trailing_rate):
             self._has_recovered = True
         else:
             self._window_s = max(self._window_s, min(self._pause_s, _LONGEST_WINDOW_S))
-            self._begin_ramp(*self._find_ramp_rates(rate_after_refusal))
+            self._begin_ramp(*self._find_ramp_rates(trailing_rate))
             self._is_limit_measured = True
         if self._has_recovered:
             self._refused_in_row_count = 0
         self._is_after_short_pause = is_pause_short
 
-    def _find_ramp_rates(self, rate_after_refusal: float) -> tuple[float, float]:
+    def _find_ramp_rates(self, trailing_rate: float) -> tuple[float, float]:
         """Return the rates (requests/s) at which the next ramp begins and ends."""
         ended_period = self._ended_period
         self._fewest_served_count = min(self._fewest_served_count, ended_period.served_count)
@@ -344,8 +344,8 @@ class RateController:
             proved_rate = max(
                 proved_rate, (ended_period.served_count - 2 * self._fewest_served_count) / ended_period.sending_s
             )
-        first_rate = max((proved_rate * ended_period.rate) ** 0.5, _RATE_AFTER_REFUSAL_FACTOR * rate_after_refusal)
-        return first_rate, max(ended_period.rate, rate_after_refusal)
+        first_rate = max((proved_rate * ended_period.rate) ** 0.5, _TRAILING_RATE_FACTOR * trailing_rate)
+        return first_rate, max(ended_period.rate, trailing_rate)
 
     def _detect_contradiction(self) -> bool:
         """Return whether an earlier period contradicts a limit at the refused rate: the service served more requests in
@@ -374,7 +374,7 @@ class RateController:
         self._agreement_count = 0 if is_limit_contradicted else self._agreement_count + 1
         return is_limit_contradicted
 
-    def _detect_random_refusal(self, is_pause_short: bool, rate_after_refusal: float) -> bool:
+    def _detect_random_refusal(self, is_pause_short: bool, trailing_rate: float) -> bool:
         """Return whether the last refusal counts as random, and record the evidence for or against random refusals."""
         ended_period = self._ended_period
         meets_search_rule = is_pause_short and ended_period.served_trailing_request_count >= max(
@@ -403,7 +403,7 @@ class RateController:
         self._proved_rate = max(
             self._proved_rate,
             (ended_period.served_count - _FEW_REQUESTS) / ended_period.sending_and_pause_s,
-            rate_after_refusal,
+            trailing_rate,
         )
         return meets_search_rule and self._random_refusal_countdown > 0
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _ANSWER_TIMEOUT_S = 5.0  # seconds to wait for the answer of a running scheduler
 _START_TIMEOUT_S = 60.0  # seconds to wait until a scheduler that this command starts is ready, on a busy machine
-_STOP_INTERVAL_S = 0.5
+_STOP_REPEAT_INTERVAL_S = 0.5  # seconds after which the command stops all tasks once more
 _CLOSE_TIMEOUT_S = 2.0  # seconds after which workers that have not ended are killed
 _MAX_WORKER_DEATHS = 50  # workers that may die during one task; if more workers die, the task is the cause
 _PRELOADED_MODULES = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
@@ -214,7 +214,7 @@ async def _stop_tasks(client: Client, task_key_prefix: str, stop: Stop) -> None:
     while True:
         with suppress(Exception):  # a worker has just died
             await client.run(_stop_local_tasks, task_key_prefix, stop.signal, stop.reason, on_error="ignore")
-        await asyncio.sleep(_STOP_INTERVAL_S)
+        await asyncio.sleep(_STOP_REPEAT_INTERVAL_S)
 
 
 @asynccontextmanager

@@ -136,7 +136,7 @@ class _Retry:
 
         async def retry() -> None:
             session.suppression = await run.read_suppression()
-            # An earlier base of this run may have the same id.
+            # The retry of an earlier base may have joined this base with that base in the ledger.
             session.ledger_writer.base = await run.ledger_queue.execute(
                 lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )

@@ -84,18 +84,21 @@ def read_health(location: StateLocation, *, job: str | None, max_run_count: int)
     """Return the values of the HTML page of `status`. For each job and command, the page shows the last runs, the
     latest first, and the time of the last success. If the ledger cannot be read, the first next step has the reason."""
     runs = list(list_runs(location.state_dir))
-    group_by_job: dict[tuple[str, str], dict[str, Any]] = {}
+    history_by_job_and_command: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:
         if job not in (None, run["job"]):
             continue
-        new_job_group = {"job": run["job"], "command": run["command"], "last_succeeded_at": None, "runs": []}
-        job_group = group_by_job.setdefault((run["job"], run["command"]), new_job_group)
-        if len(job_group["runs"]) < max_run_count:
-            job_group["runs"].append(run)
-        if run["status"] == "ok" and job_group["last_succeeded_at"] is None:
-            job_group["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
-    selected_runs = [run for job_group in group_by_job.values() for run in job_group["runs"]]
-    return {"jobs": list(group_by_job.values()), **_read_open_work(location, selected_runs, runs, job=job)}
+        new_history = {"job": run["job"], "command": run["command"], "last_succeeded_at": None, "runs": []}
+        history = history_by_job_and_command.setdefault((run["job"], run["command"]), new_history)
+        if len(history["runs"]) < max_run_count:
+            history["runs"].append(run)
+        if run["status"] == "ok" and history["last_succeeded_at"] is None:
+            history["last_succeeded_at"] = run.get("finished_at") or run["started_at"]
+    selected_runs = [run for history in history_by_job_and_command.values() for run in history["runs"]]
+    return {
+        "jobs": list(history_by_job_and_command.values()),
+        **_read_open_work(location, selected_runs, runs, job=job),
+    }
 
 
 def _read_open_work(

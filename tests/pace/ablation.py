@@ -22,31 +22,31 @@ from tests.pace.matrix import (
 
 
 class _ControllerWithoutGeometricMean(RateController):
-    def _find_ramp_rates(self, rate_after_refusal: float) -> tuple[float, float]:
-        start_rate, end_rate = super()._find_ramp_rates(rate_after_refusal)
+    def _find_ramp_rates(self, trailing_rate: float) -> tuple[float, float]:
+        start_rate, end_rate = super()._find_ramp_rates(trailing_rate)
         # The ramp begins at the lower bound. With all rules, the ramp begins at the geometric mean of the bounds.
         return start_rate**2 / end_rate, end_rate
 
 
 class _ControllerWithoutSecondBound(RateController):
-    def _find_ramp_rates(self, rate_after_refusal: float) -> tuple[float, float]:
+    def _find_ramp_rates(self, trailing_rate: float) -> tuple[float, float]:
         self._fewest_served_count = inf
-        return super()._find_ramp_rates(rate_after_refusal)
+        return super()._find_ramp_rates(trailing_rate)
 
 
-class _ControllerWithoutRateAfterRefusal(RateController):
-    def _find_ramp_rates(self, rate_after_refusal: float) -> tuple[float, float]:
+class _ControllerWithoutTrailingRate(RateController):
+    def _find_ramp_rates(self, trailing_rate: float) -> tuple[float, float]:
         return super()._find_ramp_rates(0.0)
 
 
 class _ControllerWithoutRandomRefusals(RateController):
-    def _detect_random_refusal(self, is_pause_short: bool, rate_after_refusal: float) -> bool:
+    def _detect_random_refusal(self, is_pause_short: bool, trailing_rate: float) -> bool:
         return False
 
 
 class _ControllerWithoutRandomRefusalsInRamps(RateController):
-    def _detect_random_refusal(self, is_pause_short: bool, rate_after_refusal: float) -> bool:
-        return self._ramp is None and super()._detect_random_refusal(is_pause_short, rate_after_refusal)
+    def _detect_random_refusal(self, is_pause_short: bool, trailing_rate: float) -> bool:
+        return self._ramp is None and super()._detect_random_refusal(is_pause_short, trailing_rate)
 
 
 class _ControllerWithoutContradictions(RateController):
@@ -108,7 +108,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("one refusal, not three, shows whether refusals are random", RateController, "_MIN_REFUSALS", 1),
     (
         "the rate of the requests that left after a refused request is not measured",
-        _ControllerWithoutRateAfterRefusal,
+        _ControllerWithoutTrailingRate,
         "_MIN_REFUSALS",
         3,
     ),
