@@ -61,12 +61,12 @@ _NEGATED_OPERATOR_BY_OPERATOR: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
     ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt,
 }  # fmt: skip
-_SHIFTED_OPERATOR_BY_OPERATOR: dict[type[ast.cmpop], type[ast.cmpop]] = {
+_OPERATOR_WITH_CHANGED_BOUND_BY_OPERATOR: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
 }  # fmt: skip
 _FUNCTION_NODES = (ast.FunctionDef, ast.AsyncFunctionDef)
 _UNCHANGED_FIELDS = ("annotation", "returns", "decorator_list", "bases")  # no mutation changes these fields
-_MEMORY_BYTES = 12 << 30  # an endless loop must not fill the memory of the machine
+_MAX_PROCESS_MEMORY_BYTES = 12 << 30  # an endless loop must not fill the memory of the machine
 _TIMEOUT_FACTOR, _EXTRA_TIMEOUT_S = 4, 120  # timeout = factor * (time without a mutation) + extra timeout
 _TEST_TIMEOUT_S = 300  # the timeout of each test, several times the time of the longest test
 _KILL_DELAY_S = 30  # seconds from the interruption of tests that hang until the tests are killed
@@ -133,7 +133,7 @@ def _find_expression_changes(node: ast.AST, function: str) -> Iterator[Change]:
         for index, operator in enumerate(node.ops):
             for kind, new_operators in (
                 ("comparison", _NEGATED_OPERATOR_BY_OPERATOR),
-                ("bound", _SHIFTED_OPERATOR_BY_OPERATOR),
+                ("bound", _OPERATOR_WITH_CHANGED_BOUND_BY_OPERATOR),
             ):
                 if new_operator := new_operators.get(type(operator)):
                     yield Change(function, kind, node, partial(setitem, node.ops, index, new_operator()))
@@ -323,7 +323,7 @@ def main(arguments: Sequence[str]) -> None:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy is removed
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests ignore the signal if this process does
-    resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (_MAX_PROCESS_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     memory_folder = Path("/dev/shm")
     with tempfile.TemporaryDirectory(
         prefix="mutations-", dir=memory_folder if memory_folder.is_dir() else None

@@ -29,7 +29,7 @@ class Tool:
     name: str
     script_name: str
     requirements: tuple[str, ...]
-    distribution: str
+    package: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class InstalledTool:
     @property
     def name(self) -> str:
         """The name of the tool with the version."""
-        return f"{self.tool.name} [{self.tool.distribution} {self.version}]"
+        return f"{self.tool.name} [{self.tool.package} {self.version}]"
 
     def load(self, sandbox: SandboxProcess, path: Path) -> ResourceUsage:
         """Load the file of people into the sandbox. HOME is a new folder. Raise CommandError if the tool fails."""
@@ -84,7 +84,7 @@ def install(tool: Tool) -> InstalledTool:
         )
         # This file is written last, because an environment without this file is incomplete.
         requirements_file.write_text(requirements, encoding="utf-8")
-    version_script = f"from importlib.metadata import version; print(version({tool.distribution!r}))"
+    version_script = f"from importlib.metadata import version; print(version({tool.package!r}))"
     return InstalledTool(tool, python_path, _run_command(str(python_path), "-c", version_script).strip())
 
 

@@ -87,7 +87,7 @@ def test_the_user_script_runs_without_a_warning(folder: Path) -> None:
     assert result.stdout.splitlines() == ["[2, 2, 1, 1, 3, 3, 1, 1]", "5 True", "401"]
 
 
-EQUAL_CALLS: dict[str, tuple[list[str], Callable[[], Report]]] = {
+COMMAND_AND_LIBRARY_CALL_BY_NAME: dict[str, tuple[list[str], Callable[[], Report]]] = {
     "import": (
         ["import", "signups.csv", "--base-id", "7", "--active", "--quiet-period", "1s", "--max-rate", "50"],
         lambda: Library().import_file("signups.csv", base_id=7, active=True, quiet_period_s=1, max_rate=50),
@@ -120,11 +120,11 @@ def normalize_report(report: dict[str, Any], folder: Path) -> dict[str, Any]:
     return dict(drop_changing_keys(json.loads(text)))
 
 
-@pytest.mark.parametrize("call_name", EQUAL_CALLS)
+@pytest.mark.parametrize("call_name", COMMAND_AND_LIBRARY_CALL_BY_NAME)
 def test_the_report_is_equal_to_the_report_of_the_command(
     call_name: str, folder: Path, sandbox: SandboxProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments, call_library = EQUAL_CALLS[call_name]
+    arguments, call_library = COMMAND_AND_LIBRARY_CALL_BY_NAME[call_name]
     command_folder = folder / "command"
     command_folder.mkdir()
     (command_folder / "text.txt").write_text("Hello", encoding="utf-8")

@@ -49,7 +49,7 @@ class LimitedService:
     `round_trip_steps`: pairs of a time (s) and the round trip (s) from this time on.
     `capacity`: the service works on at most this many requests at once. Other requests wait.
     `random_refusal_share`: the share of the requests that the service refuses at random.
-    `list_request_times`: the times (s) at which the client also sends a list request.
+    `times_of_list_requests`: the times (s) at which the client also sends a list request.
     `are_list_requests_limited`: whether the limiter counts list requests.
     """
 
@@ -61,7 +61,7 @@ class LimitedService:
     capacity: float = inf
     random_refusal_share: float = 0.0
     round_trip_steps: Sequence[tuple[float, float]] = ()
-    list_request_times: Sequence[float] = ()
+    times_of_list_requests: Sequence[float] = ()
     are_list_requests_limited: bool = True
 
     def build_limiter_at(self, rate: float) -> RateLimiter:
@@ -106,7 +106,7 @@ class _Simulation:
         self._send(0.0)
         if self._service.kind == SHARED_BUCKET:
             self._schedule(0.0, self._on_other_client_request)
-        for scheduled_at in self._service.list_request_times:
+        for scheduled_at in self._service.times_of_list_requests:
             self._schedule(scheduled_at, self._on_list_request)
         while self._events:
             now, _, handle_event, sent_at = heapq.heappop(self._events)

@@ -19,8 +19,8 @@ def test_an_import_by_base_name_ends_if_the_base_may_have_unknown_creates(connec
     sandbox, path = connector.sandbox, connector.write_addresses(3)
     sandbox.switch(list_lag_ms=2500)
     produce_three_unknown_creates(connector, path, "--base-id", "1", base=None, drop_after=1)
-    early_result = connector.import_file(path, "--limit", "3").expect(3, read=3, unsent=3)
-    assert "the ledger may have this base twice" in early_result.stderr
+    aborted_result = connector.import_file(path, "--limit", "3").expect(3, read=3, unsent=3)
+    assert "the ledger may have this base twice" in aborted_result.stderr
     connector.run_json("import", path, "--base-id", "1", "--quiet-period", "1300ms").expect_rows(read=3, exists=3)
     assert set(connector.count_creates_by_email().values()) == {1}
 

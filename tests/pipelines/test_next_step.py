@@ -97,9 +97,9 @@ EXISTING_FILE = __file__
 
 RUN = {"run_id": "R", "job": "crm", "command": "sync", "status": "partial", "started_at": "2026-11-23T08:00:00+00:00"}
 RUN_OF_JOB = RUN | {"settings": {"job_file": EXISTING_FILE}}
-PLAN_VALUES = {"command": "plan", "status": "ok", "planned": True, "rows": {"created": 1}}
-DIFFERENCE_VALUES = {"command": "reconcile", "differences": {"missing": 1}}
-INVALID_ROW_VALUES = {"rows": {"invalid": 1}, "rejects_file": EXISTING_FILE}
+REPORT_PART_OF_PLAN = {"command": "plan", "status": "ok", "planned": True, "rows": {"created": 1}}
+REPORT_PART_WITH_DIFFERENCE = {"command": "reconcile", "differences": {"missing": 1}}
+REPORT_PART_WITH_INVALID_ROW = {"rows": {"invalid": 1}, "rejects_file": EXISTING_FILE}
 INVALID_ROW_STEP = (
     "Correct the rows in the rejects file, then import this file: "
     f"connector import {EXISTING_FILE} --job {EXISTING_FILE}"
@@ -114,16 +114,16 @@ READ_MESSAGES_STEP = "Read the messages of the run: connector status R"
 @pytest.mark.parametrize(
     ("run", "expected_steps"),
     [
-        (RUN | PLAN_VALUES, ["To carry out the plan, run the same command with import instead of plan."]),
-        (RUN_OF_JOB | PLAN_VALUES, [f"To carry out the plan, run: connector sync {EXISTING_FILE}"]),
-        (RUN_OF_JOB | PLAN_VALUES | {"rows": {"exists": 1}}, []),
+        (RUN | REPORT_PART_OF_PLAN, ["To carry out the plan, run the same command with import instead of plan."]),
+        (RUN_OF_JOB | REPORT_PART_OF_PLAN, [f"To carry out the plan, run: connector sync {EXISTING_FILE}"]),
+        (RUN_OF_JOB | REPORT_PART_OF_PLAN | {"rows": {"exists": 1}}, []),
         (
-            RUN_OF_JOB | DIFFERENCE_VALUES,
+            RUN_OF_JOB | REPORT_PART_WITH_DIFFERENCE,
             [f"To list each difference, run: connector reconcile {EXISTING_FILE} --to differences.csv"],
         ),
-        (RUN_OF_JOB | DIFFERENCE_VALUES | {"differences_file": "d.csv"}, [READ_MESSAGES_STEP]),
-        (RUN_OF_JOB | INVALID_ROW_VALUES, [INVALID_ROW_STEP]),
-        (RUN_OF_JOB | INVALID_ROW_VALUES | {"rows": {"rejected": 1}}, [INVALID_ROW_STEP, REJECTED_ROW_STEP]),
+        (RUN_OF_JOB | REPORT_PART_WITH_DIFFERENCE | {"differences_file": "d.csv"}, [READ_MESSAGES_STEP]),
+        (RUN_OF_JOB | REPORT_PART_WITH_INVALID_ROW, [INVALID_ROW_STEP]),
+        (RUN_OF_JOB | REPORT_PART_WITH_INVALID_ROW | {"rows": {"rejected": 1}}, [INVALID_ROW_STEP, REJECTED_ROW_STEP]),
         (RUN_OF_JOB | {"command": "validate", "rows": {"invalid": 1}}, []),
         (RUN | {"status": "ok", "rows": {"created": 1}}, []),
         (RUN | {"rows": {"created": 1}}, [READ_MESSAGES_STEP]),  # for example, the receipts could not be written
@@ -134,7 +134,7 @@ def test_the_next_steps_after_a_run_follow_from_its_report(run: dict[str, Any], 
 
 
 IMPORT_RUN = RUN | {"command": "import", "job": "people"}
-IMPORT_RUN_WITH_REJECTS = RUN_OF_JOB | IMPORT_RUN | INVALID_ROW_VALUES
+IMPORT_RUN_WITH_REJECTS = RUN_OF_JOB | IMPORT_RUN | REPORT_PART_WITH_INVALID_ROW
 RETRY_STEP = "1 create is unresolved. To look up and finish the create, run: connector retry"
 REPEAT_TEXT = "The connector repeats nothing that is on record. Run the same command again."
 ACTIVE_RUN_STEP = "1 create is unresolved. Wait until run R ends. The run may resolve the create."

@@ -18,7 +18,7 @@ FIRST_ID = 100_001  # the first id of the sandbox
 OTHER_PEOPLE_COUNT = 1_500
 """The number of subscribers in another base. On pages of 50, their sweep needs more requests than filters."""
 
-NEWS_BASE = "--base-name News"
+NEWS_BASE_OPTION = "--base-name News"
 MIXED_ROWS = [
     f"p{index}@x.org,k{index},{'male' if index % 3 else ''},{str(index % 2 == 0).lower()}" for index in range(40)
 ]
@@ -37,20 +37,20 @@ def build_rows(
 def import_people(
     connector: Connector,
     rows: Sequence[str],
-    base: str = "--base-id 7",
+    base_option: str = "--base-id 7",
     *options: str,
     state_folder_name: str = "state",
 ) -> CommandResult:
     """Import rows of `HEADER` with the ledger of this state folder."""
     people_path = connector.write_people(HEADER, *rows)
     environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state_folder_name)}
-    options = (*base.split(), "--quiet-period", "200ms", *options)
+    options = (*base_option.split(), "--quiet-period", "200ms", *options)
     return connector.run_json("import", people_path, *options, environ=environ)
 
 
-def fill_base(connector: Connector, rows: Sequence[str], base: str = "--base-id 7", *options: str) -> None:
+def fill_base(connector: Connector, rows: Sequence[str], base_option: str = "--base-id 7", *options: str) -> None:
     """Create the people with a ledger that no other command uses."""
-    result = import_people(connector, rows, base, *options, state_folder_name=mkdtemp(dir=connector.folder))
+    result = import_people(connector, rows, base_option, *options, state_folder_name=mkdtemp(dir=connector.folder))
     result.expect_rows(read=len(rows), created=len(rows))
 
 
@@ -76,8 +76,8 @@ class Case:
     rows: Sequence[str]
     switches: Mapping[str, Any]
     other_person_count: int = 0
-    base: str = "--base-id 7"
-    first_base: str = "--base-id 7"  # the base as the first import names it
+    base_option: str = "--base-id 7"
+    first_base_option: str = "--base-id 7"  # the base as the first import names it
     options: Sequence[str] = field(default_factory=tuple)
     message: str = ""
 
@@ -94,17 +94,19 @@ CASE_BY_NAME = {
     "male in a base": Case(build_rows("male"), {"hide": "male", "hidden_bases": "7"}, OTHER_PEOPLE_COUNT),
     "all three": Case(build_rows("male", False), {"hide": "inactive,male", "hidden_bases": "7"}),
     "ids as numbers": Case(build_rows(), {"client_user_ids": "number"}, OTHER_PEOPLE_COUNT, options=ID_OPTIONS),
-    "ids of bases": Case(build_rows(), {"base_in_rows": "id"}, base="--base-id 1", first_base=NEWS_BASE),
+    "ids of bases": Case(
+        build_rows(), {"base_in_rows": "id"}, base_option="--base-id 1", first_base_option=NEWS_BASE_OPTION
+    ),
 }
 
 
 @pytest.mark.parametrize("case", CASE_BY_NAME.values(), ids=list(CASE_BY_NAME))
 def test_a_subscriber_on_a_partial_list_is_not_created_twice(connector: Connector, case: Case) -> None:
-    fill_base(connector, case.rows, case.first_base, *case.options)
+    fill_base(connector, case.rows, case.first_base_option, *case.options)
     stored_count = connector.sandbox.stats()["subscribers"]
     add_other_people(connector, case.other_person_count)
     connector.sandbox.switch(**case.switches)
-    result = import_people(connector, [*case.rows, "new@x.org,999,male,true"], case.base, *case.options)
+    result = import_people(connector, [*case.rows, "new@x.org,999,male,true"], case.base_option, *case.options)
     expected_rows = {"read": len(case.rows) + 1, "created": 1, "exists": len(case.rows)}
     assert (result.exit_code, result.rows) == (0, expected_rows), result.report["messages"]
     assert connector.sandbox.stats()["subscribers"] == stored_count + case.other_person_count + 1
@@ -147,17 +149,19 @@ def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_cla
     assert find_create_counts_per_email(connector) == {1}
 
 
-@pytest.mark.parametrize(("base", "other_person_count"), [("--base-id 7", 0), (NEWS_BASE, OTHER_PEOPLE_COUNT)])
+@pytest.mark.parametrize(
+    ("base_option", "other_person_count"), [("--base-id 7", 0), (NEWS_BASE_OPTION, OTHER_PEOPLE_COUNT)]
+)
 def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
-    connector: Connector, base: str, other_person_count: int
+    connector: Connector, base_option: str, other_person_count: int
 ) -> None:
     add_other_people(connector, other_person_count)
-    fill_base(connector, build_rows(count=3, first_index=1), base)  # the first new row shows the base's id
-    connector.sandbox.switch(hidden_bases="7" if base == "--base-id 7" else "51")
-    result = import_people(connector, build_rows(count=5), base).expect(0, read=5, created=2, exists=3)
+    fill_base(connector, build_rows(count=3, first_index=1), base_option)  # the first new row shows the base's id
+    connector.sandbox.switch(hidden_bases="7" if base_option == "--base-id 7" else "51")
+    result = import_people(connector, build_rows(count=5), base_option).expect(0, read=5, created=2, exists=3)
     messages = str(result.report["messages"])
     assert "until a request had its BaseId" in messages or "shows no subscribers of the base 7 unless" in messages
-    second_result = import_people(connector, build_rows(count=7), base)
+    second_result = import_people(connector, build_rows(count=7), base_option)
     assert second_result.rows == {"read": 7, "created": 2, "exists": 5}, second_result.report["messages"]
     assert (second_result.exit_code, second_result.report["requests"]["list"]["sent"] < 60) == (0, True)
     assert find_create_counts_per_email(connector) == {1}
@@ -190,22 +194,22 @@ def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector
 
 
 @pytest.mark.parametrize(
-    ("switches", "base", "other_person_count", "expected_text"),
+    ("switches", "base_option", "other_person_count", "expected_text"),
     [
-        ({"base_in_rows": "id"}, NEWS_BASE, 0, "does not show the name of a subscriber's base"),
-        ({"base_in_rows": "id"}, NEWS_BASE, OTHER_PEOPLE_COUNT, "Give the base by its id"),
+        ({"base_in_rows": "id"}, NEWS_BASE_OPTION, 0, "does not show the name of a subscriber's base"),
+        ({"base_in_rows": "id"}, NEWS_BASE_OPTION, OTHER_PEOPLE_COUNT, "Give the base by its id"),
         ({"base_in_rows": "name"}, "--base-id 1", OTHER_PEOPLE_COUNT, "does not show the Id of a subscriber's base"),
-        ({"emails_in_rows": "masked"}, NEWS_BASE, OTHER_PEOPLE_COUNT, "The list shows no email of its"),
+        ({"emails_in_rows": "masked"}, NEWS_BASE_OPTION, OTHER_PEOPLE_COUNT, "The list shows no email of its"),
     ],
 )
 def test_a_load_ends_before_its_first_create_if_rows_of_the_list_lack_their_base_or_email(
-    connector: Connector, switches: Mapping[str, str], base: str, other_person_count: int, expected_text: str
+    connector: Connector, switches: Mapping[str, str], base_option: str, other_person_count: int, expected_text: str
 ) -> None:
-    fill_base(connector, build_rows(), NEWS_BASE)
+    fill_base(connector, build_rows(), NEWS_BASE_OPTION)
     add_other_people(connector, other_person_count)
     connector.sandbox.switch(**switches)
     for options in ((), ("--dry-run",)):
-        result = import_people(connector, build_rows(count=7), base, *options)
+        result = import_people(connector, build_rows(count=7), base_option, *options)
         assert (result.exit_code, expected_text in result.stderr) == (2, True), result.stderr
     assert connector.sandbox.stats()["subscribers"] == 5 + other_person_count
 
@@ -256,7 +260,7 @@ def test_each_lost_create_is_found_or_sent_again_but_never_twice(
 def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(connector: Connector) -> None:
     connector.sandbox.seed(30, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="ignored", drop_after=1.0)
-    result = import_people(connector, build_rows("", False, 1), NEWS_BASE)
+    result = import_people(connector, build_rows("", False, 1), NEWS_BASE_OPTION)
     assert connector.count_creates_by_email().total() == 1
     result.expect(1, read=1, unknown=1)
     rejects = Path(result.report["rejects_file"]).read_text()
@@ -369,8 +373,8 @@ def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated
     result.expect(0, read=2, created=2)
 
 
-def age_runs(connector: Connector) -> None:
-    """Let the runs of the ledger be an hour old, so that the list must show their subscribers."""
+def make_runs_an_hour_old(connector: Connector) -> None:
+    """Change the times of the runs in the ledger, because the list must show the subscribers of old runs."""
     connector.ledger.run("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
 
 
@@ -379,7 +383,7 @@ def test_no_export_certifies_a_list_that_lacks_confirmed_subscribers(connector: 
     arguments = "export", "out.csv", "--allow-incomplete"
     result = connector.run_json(*arguments)
     assert "ledger" not in result.report["certificate"]["evidence"]  # the list may not show a new subscriber yet
-    age_runs(connector)
+    make_runs_an_hour_old(connector)
     result = connector.run_json(*arguments)
     assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off")
     assert result.report["certificate"]["evidence"]["ledger"].startswith("contradicts")
@@ -394,7 +398,7 @@ def test_an_export_that_lacks_confirmed_subscribers_is_incomplete_if_the_filter_
     connector.sandbox.switch(hide="inactive", filters="ignored")
     rows = [*build_rows(count=20), *build_rows("", False, 3, "inactive")]
     import_people(connector, rows).expect_rows(read=23, created=23)  # partial, if a hidden subscriber is the last one
-    age_runs(connector)
+    make_runs_an_hour_old(connector)
     result = connector.run_json("export", "out.csv")
     assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off_possible")
     (message,) = result.find_messages("The list may hide subscribers")
@@ -411,7 +415,7 @@ def test_subscribers_outside_the_filter_do_not_contradict_the_list(connector: Co
     rows = [f"bea{index}@x.org,Bea" for index in range(30)]
     bea_path = connector.write_csv("beas.csv", "email,name", *rows)
     assert connector.import_file(bea_path, "--map", "first_name=name").rows == {"read": 30, "created": 30}
-    age_runs(connector)
+    make_runs_an_hour_old(connector)
     result = connector.run_json("export", "out.csv", "--first-name", "Ann")
     assert (result.exit_code, result.report["rows"]["written"]) == (0, EXISTING_PEOPLE_COUNT)
     evidence = result.report["certificate"]["evidence"]["ledger"]

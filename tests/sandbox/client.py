@@ -61,10 +61,10 @@ class SandboxClient:
         page: dict[str, Any] = reply.json["SubscribersList"]
         return page
 
-    def list_emails(self, **query: object) -> list[str]:
+    def list_subscriber_emails(self, **query: object) -> list[str]:
         return [subscriber["Email"] for subscriber in self.read_page(**query)["Subscribers"]]
 
-    def list_ids(self, **query: object) -> list[int]:
+    def list_subscriber_ids(self, **query: object) -> list[int]:
         return [subscriber["Id"] for subscriber in self.read_page(**query)["Subscribers"]]
 
     def send(self, email: dict[str, Any], **parts: object) -> Reply:

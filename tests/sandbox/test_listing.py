@@ -65,23 +65,23 @@ def test_a_list_is_in_ascending_or_descending_order_of_ids(client: SandboxClient
     ids = [
         subscriber_id
         for offset in range(0, 100, 10)
-        for subscriber_id in client.list_ids(offset=offset, limit=10, **filters)
+        for subscriber_id in client.list_subscriber_ids(offset=offset, limit=10, **filters)
     ]
     assert ids == sorted(ids)
     client.sandbox.switch(order="id_desc")
     assert [
         subscriber_id
         for offset in range(0, 100, 10)
-        for subscriber_id in client.list_ids(offset=offset, limit=10, **filters)
+        for subscriber_id in client.list_subscriber_ids(offset=offset, limit=10, **filters)
     ] == ids[::-1]
 
 
 def test_a_list_in_order_of_emails_stays_in_order_after_a_create(filled_client: SandboxClient) -> None:
     filled_client.sandbox.seed(30)
     filled_client.sandbox.switch(order="email")
-    filled_client.list_emails()
+    filled_client.list_subscriber_emails()
     filled_client.create("Bea@example.com", IsActive=True)
-    emails = [email.lower() for email in filled_client.list_emails()]
+    emails = [email.lower() for email in filled_client.list_subscriber_emails()]
     assert "bea@example.com" in emails
     assert emails == sorted(emails)
 
@@ -89,11 +89,11 @@ def test_a_list_in_order_of_emails_stays_in_order_after_a_create(filled_client: 
 def test_a_shuffled_list_changes_its_order_at_each_request(client: SandboxClient) -> None:
     client.sandbox.seed(100)
     client.sandbox.switch(order="shuffled")
-    first_ids, second_ids = client.list_ids(limit=100), client.list_ids(limit=100)
+    first_ids, second_ids = client.list_subscriber_ids(limit=100), client.list_subscriber_ids(limit=100)
     assert first_ids != second_ids
     assert sorted(first_ids) == sorted(second_ids)
     assert len(set(first_ids)) == len(first_ids)
-    assert len(client.list_ids(limit=30, offset=80)) == max(0, len(first_ids) - 80)
+    assert len(client.list_subscriber_ids(limit=30, offset=80)) == max(0, len(first_ids) - 80)
 
 
 def test_the_list_and_its_filters_show_a_create_after_the_lag(client: SandboxClient) -> None:
@@ -101,12 +101,12 @@ def test_the_list_and_its_filters_show_a_create_after_the_lag(client: SandboxCli
     hidden_id = client.create("late@example.com").json["Subscriber"]["Id"]
     client.sandbox.switch(list_lag_ms=0)
     client.create("now@example.com")
-    assert client.list_emails() == client.list_emails(BaseId=1) == ["now@example.com"]
+    assert client.list_subscriber_emails() == client.list_subscriber_emails(BaseId=1) == ["now@example.com"]
     assert client.read_page(Email="late@example.com")["TotalCount"] == client.read_page(Id=hidden_id)["TotalCount"] == 0
     assert client.sandbox.stats()["subscribers"] == 2
     client.sandbox.switch(list_lag_ms=1)
     client.create("soon@example.com")
-    wait_until(lambda: client.list_emails(Email="soon@example.com"))
+    wait_until(lambda: client.list_subscriber_emails(Email="soon@example.com"))
 
 
 def test_total_count_can_be_capped_or_wrong(client: SandboxClient) -> None:
@@ -125,9 +125,9 @@ def test_switches_choose_the_smallest_and_the_largest_page_size(client: SandboxC
 
 def test_a_switch_repeats_the_last_page_for_an_offset_after_the_end(client: SandboxClient) -> None:
     client.sandbox.seed(30)
-    ids = client.list_ids()
+    ids = client.list_subscriber_ids()
     client.sandbox.switch(past_end="repeat")
-    assert client.list_ids(offset=64, limit=8) == ids[24:]
+    assert client.list_subscriber_ids(offset=64, limit=8) == ids[24:]
 
 
 # possible behaviours of a service
@@ -139,11 +139,11 @@ def test_a_result_window_limits_the_count_and_the_pages(client: SandboxClient, o
     client.sandbox.switch(result_window=25, order=order)
     page = client.read_page(limit=20)
     assert (page["TotalCount"], len(page["Subscribers"])) == (25, 20)
-    assert [len(client.list_ids(offset=offset, limit=20)) for offset in (20, 25, 29)] == [5, 0, 0]
+    assert [len(client.list_subscriber_ids(offset=offset, limit=20)) for offset in (20, 25, 29)] == [5, 0, 0]
     # 27 subscribers are active, but the window limits each result.
     assert client.read_page(IsActive=1)["TotalCount"] == 25
     assert client.read_page(IsActive=0)["TotalCount"] == 3
-    assert len(client.list_ids(Id=100_030)) == 1  # this subscriber is beyond the window of the whole list
+    assert len(client.list_subscriber_ids(Id=100_030)) == 1  # this subscriber is beyond the window of the whole list
 
 
 def test_a_page_past_the_end_can_be_an_error(client: SandboxClient) -> None:
@@ -152,7 +152,7 @@ def test_a_page_past_the_end_can_be_an_error(client: SandboxClient) -> None:
     client.sandbox.seed(30)
     reply = client.request_list(offset=30)
     assert (reply.status, reply.json["success"]) == (404, False)
-    assert len(client.list_ids(offset=29)) == 1
+    assert len(client.list_subscriber_ids(offset=29)) == 1
     client.sandbox.switch(result_window=20)
     assert client.request_list(offset=20).status == 404
 

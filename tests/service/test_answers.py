@@ -114,11 +114,11 @@ def test_an_answer_2xx_without_the_fields_of_service_api_md_is_ambiguous() -> No
 
 
 def test_a_uuid_or_a_fraction_is_recognised_as_an_id_of_another_type() -> None:
-    for subscriber_id, has_other_ids in ((None, False), ("0e1f-88", True), ("", False), (1.5, True)):
+    for subscriber_id, has_unusable_id in ((None, False), ("0e1f-88", True), ("", False), (1.5, True)):
         body = orjson.dumps({"success": True, "Subscriber": {"Id": subscriber_id}})
         answer = parse_create_answer(200, {}, body, NOW)
         assert isinstance(answer, AmbiguousResult), subscriber_id
-        assert answer.has_unusable_id is has_other_ids, subscriber_id
+        assert answer.has_unusable_id is has_unusable_id, subscriber_id
 
 
 def test_a_page_without_an_array_of_subscribers_is_ambiguous() -> None:

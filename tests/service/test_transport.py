@@ -71,12 +71,16 @@ async def test_a_request_after_a_failed_tls_handshake_is_not_sent(fault: Fault, 
 
 async def test_a_request_without_a_connection_in_time_is_not_sent() -> None:
     """The backlog of the listener is full, so the kernel does not finish further handshakes."""
-    with socket.socket() as listening_socket, socket.socket() as first_filler, socket.socket() as second_filler:
+    with (
+        socket.socket() as listening_socket,
+        socket.socket() as first_waiting_socket,
+        socket.socket() as second_waiting_socket,
+    ):
         listening_socket.bind(("127.0.0.1", 0))
         listening_socket.listen(0)
-        for filler in (first_filler, second_filler):
-            filler.setblocking(False)
-            filler.connect_ex(listening_socket.getsockname())
+        for waiting_socket in (first_waiting_socket, second_waiting_socket):
+            waiting_socket.setblocking(False)
+            waiting_socket.connect_ex(listening_socket.getsockname())
         answer = await make_attempt(
             f"http://127.0.0.1:{listening_socket.getsockname()[1]}", CREATE_REQUEST, timeout_s=1.0
         )

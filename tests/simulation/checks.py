@@ -35,7 +35,7 @@ def check_that_no_person_is_stored_twice_by_our_creates(facts: SimulationFacts) 
         subscriber_by_call_number = {
             subscriber.call.number: subscriber
             for subscriber in facts.find_our_subscribers(person_number)
-            if subscriber.call and not subscriber.is_update
+            if subscriber.call and not subscriber.was_updated
         }
         for call_number in sorted(subscriber_by_call_number)[:-1]:
             if facts.must_prevent_second_create(subscriber_by_call_number[call_number]):

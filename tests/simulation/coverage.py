@@ -158,14 +158,14 @@ def _count_late_events(facts: SimulationFacts) -> tuple[int, int, int]:
     quiet period.
     """
     late_shown_subscriber_count = subscriber_in_quiet_period_count = subscriber_after_quiet_period_count = 0
-    list_request_times = [
+    times_of_list_requests = [
         call.arrived_at for call in facts.simulation.record.calls if call.operation == "list" and call.arrived_at
     ]
     for subscriber in facts.simulation.record.stored_subscribers:
         if subscriber.call is None or not subscriber.person_number:
             continue
         late_shown_subscriber_count += subscriber.shown_at > subscriber.stored_at and any(
-            subscriber.stored_at < requested_at < subscriber.shown_at for requested_at in list_request_times
+            subscriber.stored_at < requested_at < subscriber.shown_at for requested_at in times_of_list_requests
         )
         lateness_s = subscriber.stored_at - facts.find_quiet_period_start(subscriber.call)
         subscriber_in_quiet_period_count += 0 < lateness_s <= facts.simulation.scenario.quiet_period_s

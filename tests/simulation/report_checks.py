@@ -65,7 +65,8 @@ def check_that_the_changed_count_is_the_number_of_different_rows(facts: Simulati
 
     - A row whose entry has no fingerprint was not compared. In a retry, this row does not count as changed. If the
       report says that some rows were not compared, this row may count as changed or not.
-    - A retry may also count entries as created, exists or changed that the retry moves from REJECTED to UNKNOWN.
+    - A retry moves some entries from REJECTED to UNKNOWN. The retry may count these entries as created, exists or
+      changed, in addition to the confirmed rows.
     """
     for run_result, report in _list_reports(facts):
         reopened_entry_count = sum(

@@ -17,7 +17,7 @@ class StoredSubscriber:
     person_number: int
     first_name: str
     answer_kind: str
-    is_update: bool
+    was_updated: bool  # whether the service updated an existing subscriber and stored no new subscriber
     call: "Call | None"  # our create, or None if another program created the subscriber
     previous_version: "StoredSubscriber | None" = None  # the subscriber that had this id before
 

@@ -77,7 +77,7 @@ class SimulatedService:
             if call is not None:
                 call.stored_subscribers.append(subscriber)
             origin = f"by request {call.number}" if call is not None else "by another program"
-            verb = "updated" if subscriber.is_update else "stored"
+            verb = "updated" if subscriber.was_updated else "stored"
             self._record.add_line(
                 subscriber.stored_at,
                 f"service: {verb} {subscriber.subscriber_id} (person {subscriber.person_number}) {origin}, "
@@ -94,7 +94,7 @@ class SimulatedService:
             person_number=self._people.find_person_number(subscriber_object),
             first_name=subscriber_object.get("FirstName") or "",
             answer_kind=event["answered"],
-            is_update=event["kind"] == "updated",
+            was_updated=event["kind"] == "updated",
             call=call,
             previous_version=self._latest_by_id.get(event["id"]),
         )

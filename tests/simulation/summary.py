@@ -24,8 +24,8 @@ def print_summary(terminal: TerminalReporter) -> None:
 
 
 def _print_coverage(terminal: TerminalReporter, recorded_values: list[Any]) -> None:
-    for seed_total, rows in recorded_values:
-        terminal.section(f"faults, settings and ends of runs that the simulation reached in {seed_total} seeds")
+    for total_seed_count, rows in recorded_values:
+        terminal.section(f"faults, settings and ends of runs that the simulation reached in {total_seed_count} seeds")
         terminal.write_line(f"{'':14}{'':44}{'seeds':>8}{'events':>8}")
         for group, name, seed_count, event_count in rows:
             terminal.write_line(f"{group:14}{name:44}{seed_count:8}{event_count:8}")

@@ -170,7 +170,9 @@ def test_a_simulation_fails_if_a_mutation_removes_a_precaution(
     result = code_copy_runner.simulate_seeds_in_copy(tmp_path, mutation.first_seed, SEED_COUNT_PER_MUTATION)
     assert result.returncode == 1, "no seed failed"
     assert result.stdout.startswith("python -m tests.simulation "), result.stderr
-    assert EXCEPTION_CLAIM not in result.stdout, f"the mutation is a fault of another kind: {result.stdout}"
+    assert EXCEPTION_CLAIM not in result.stdout, (
+        f"the mutation only lets the program end with an exception: {result.stdout}"
+    )
     seed = int(result.stdout.split()[3])
     assert [result.contradictions for result in simulate_seeds(range(seed, seed + 1), Ledgers())] == [[]], (
         "the seed fails without the mutation too"

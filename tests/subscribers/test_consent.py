@@ -138,7 +138,7 @@ UNSUBSCRIBED_HEADERS = (
 )  # fmt: skip
 """Headers of columns in which "yes" means that the person wants no emails."""
 
-OTHER_HEADERS = (
+NOT_UNSUBSCRIBED_HEADERS = (
     "status", "newsletter_name", "order_status", "Newsletter", "Newsletter ja/nein", "Newsletter yes/no by email",
     "¿Enviar email? sí/no", "Mailing (tak/nie) e-mail", "Telefono/Email", "Contact No", "Mail No", "Email No",
     "No of emails sent", "No. of newsletters", "No abonné", "No contact", "N° client", "No de courriel", "Nombre",
@@ -168,7 +168,7 @@ def check_consent_column(header: str, cells: list[str], expected_flags: list[boo
 def test_a_column_that_marks_people_who_want_no_emails_makes_these_people_inactive() -> None:
     for header in UNSUBSCRIBED_HEADERS:
         check_consent_column(header, ["x", ""], [False, True])
-    assert [header for header in OTHER_HEADERS if is_unsubscribed_header(header)] == []
+    assert [header for header in NOT_UNSUBSCRIBED_HEADERS if is_unsubscribed_header(header)] == []
 
 
 def test_a_word_for_a_missing_value_in_a_column_of_unsubscribed_people_means_active() -> None:

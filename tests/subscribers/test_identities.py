@@ -30,11 +30,11 @@ from connector.subscribers.spellings import (
     spellings_differ_only_in_case,
 )
 
-TAGS = pd.ArrowDtype(pa.list_(pa.string()))
+TAGS_DTYPE = pd.ArrowDtype(pa.list_(pa.string()))
 
 
 def build_frame(**columns: list[Any]) -> pd.DataFrame:
-    dtypes: dict[str, Any] = {"tags": TAGS, "is_active": "boolean", "address_zip": "Int64"}
+    dtypes: dict[str, Any] = {"tags": TAGS_DTYPE, "is_active": "boolean", "address_zip": "Int64"}
     return pd.DataFrame({name: pd.Series(values, dtype=dtypes.get(name, "str")) for name, values in columns.items()})
 
 

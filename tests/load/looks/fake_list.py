@@ -24,7 +24,7 @@ def matches_exactly(filter_text: str, stored_text: str) -> bool:
     return filter_text == stored_text
 
 
-def matches_in_any_case(filter_text: str, stored_text: str) -> bool:
+def matches_ignoring_case(filter_text: str, stored_text: str) -> bool:
     return filter_text.lower() == stored_text.lower()
 
 
@@ -38,7 +38,7 @@ def matches_everything(filter_text: str, stored_text: str) -> bool:
 
 TEXT_MATCH_BY_FILTER_MODE: dict[str, TextMatch] = {
     "exact": matches_exactly,
-    "icase": matches_in_any_case,
+    "icase": matches_ignoring_case,
     "partial": matches_partially,
     "ignored": matches_everything,
 }

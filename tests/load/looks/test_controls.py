@@ -15,7 +15,7 @@ from tests.load.looks.fake_list import (
     build_other_people,
     matches_everything,
     matches_exactly,
-    matches_in_any_case,
+    matches_ignoring_case,
     matches_partially,
 )
 from tests.load.sessions import build_sentinel, run_with_fake_list
@@ -125,7 +125,7 @@ def test_a_sentinel_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -
     assert [fake_list.count_requests(f"late+{sentinel_number}@x.org") for sentinel_number in (1, 2, 3)] == [1, 1, 0]
 
 
-def test_a_kind_of_spelling_fails_if_only_the_filter_by_id_finds_its_sentinel(tmp_path: Path) -> None:
+def test_the_check_of_a_kind_of_spelling_fails_if_only_the_filter_by_id_finds_the_sentinel(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter is case-sensitive
     result = check_list_filters(fake_list, tmp_path, PLUS_KIND, sentinels=build_sentinels("wit+ness@x.org"))
@@ -136,24 +136,24 @@ def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_rev
     def matches_lower_text(filter_text: str, stored_text: str) -> bool:
         return filter_text.lower() == stored_text
 
-    def matches_any_case_of_the_domain(filter_text: str, stored_text: str) -> bool:
+    def matches_ignoring_case_of_domain(filter_text: str, stored_text: str) -> bool:
         has_same_local_part = filter_text.partition("@")[0] == stored_text.partition("@")[0]
-        return has_same_local_part and matches_in_any_case(filter_text, stored_text)
+        return has_same_local_part and matches_ignoring_case(filter_text, stored_text)
 
     def matches_text_or_lower_text(filter_text: str, stored_text: str) -> bool:
         return stored_text in (filter_text, filter_text.lower())
 
     people_with_capitals = [*build_other_people(3), *build_other_people(3, 11, "Ann{}@x.org")]
     lists_and_filters = [
-        (build_other_people(3), matches_in_any_case, True),
+        (build_other_people(3), matches_ignoring_case, True),
         (build_other_people(3), matches_partially, True),
         (build_other_people(3), matches_exactly, False),
-        (build_other_people(3), matches_any_case_of_the_domain, False),
-        (people_with_capitals, matches_in_any_case, True),
+        (build_other_people(3), matches_ignoring_case_of_domain, False),
+        (people_with_capitals, matches_ignoring_case, True),
         (people_with_capitals, matches_exactly, False),
         (people_with_capitals, matches_lower_text, False),  # no stored text with capitals is ever found
         (people_with_capitals, matches_text_or_lower_text, False),
-        ([], matches_in_any_case, False),
+        ([], matches_ignoring_case, False),
     ]
     for index, (people, text_match, is_case_insensitive) in enumerate(lists_and_filters):
         result = check_list_filters(FakeList(people, text_match), tmp_path / str(index), PLAIN_KIND, checks_case=True)

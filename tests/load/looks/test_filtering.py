@@ -18,7 +18,7 @@ from tests.load.looks.fake_list import (
     TextMatch,
     build_other_people,
     matches_exactly,
-    matches_in_any_case,
+    matches_ignoring_case,
     matches_partially,
 )
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake_list
@@ -123,7 +123,7 @@ def test_each_look_up_checks_the_controls_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text_match", "absent_emails"),
-    [(matches_exactly, set()), (matches_in_any_case, {"bob@x.org"}), (matches_partially, {"bob@x.org"})],
+    [(matches_exactly, set()), (matches_ignoring_case, {"bob@x.org"}), (matches_partially, {"bob@x.org"})],
 )
 def test_only_a_case_insensitive_filter_proves_all_spellings_of_a_key_absent(
     text_match: TextMatch, absent_emails: set[str], tmp_path: Path

@@ -30,7 +30,7 @@ def test_each_row_of_a_file_is_read_or_rejected_with_its_line(tmp_path: Path, ca
     [case[1:] for case in FILES_REFUSED_AT_OPENING],
     ids=[kind for kind, _, _ in FILES_REFUSED_AT_OPENING],
 )
-def test_a_file_without_a_certain_header_is_refused_at_opening_without_data_of_a_person(
+def test_a_file_without_a_readable_header_is_refused_with_an_error_without_personal_data(
     tmp_path: Path, content: str | bytes, expected_text: str
 ) -> None:
     path = write_file(tmp_path, content)
@@ -97,10 +97,10 @@ def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path:
     assert read_file(path, encoding=encoding, chunk_size=1000).rows == rows
 
 
-@pytest.mark.parametrize("byte_count_before", range(3))
-def test_a_character_across_the_border_of_two_reads_is_decoded(tmp_path: Path, byte_count_before: int) -> None:
+@pytest.mark.parametrize("leading_byte_count", range(3))
+def test_a_character_across_the_border_of_two_reads_is_decoded(tmp_path: Path, leading_byte_count: int) -> None:
     # The euro sign has three bytes, so two of the three tests have a character across the border of two reads.
-    cell = "x" * byte_count_before + "€" * 100_000
+    cell = "x" * leading_byte_count + "€" * 100_000
     assert read_file(write_file(tmp_path, f"a,b\n{cell},1\n")).rows == [[cell, "1"]]
 
 

@@ -35,14 +35,14 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A table of moments and of the same times in UTC without a zone. Sessions of servers are in the zone of Berlin."""
     database_kind = request.param
     with DATABASE_OPENER_BY_KIND[database_kind]() as new_database:
-        moment_type, plain_type = COLUMN_TYPES_BY_DATABASE[database_kind]
+        type_with_zone, type_without_zone = COLUMN_TYPES_BY_DATABASE[database_kind]
         row_texts = [
             f"({index}, '{moment}{'' if database_kind == 'mariadb' else '+00:00'}', '{moment}')"
             for index, moment in enumerate(MOMENT_TEXTS)
         ]
         new_database.run(
             *(["set time_zone = '+00:00'"] if database_kind == "mariadb" else []),
-            f"create table t (id integer, moment {moment_type}, plain {plain_type})",
+            f"create table t (id integer, moment {type_with_zone}, moment_without_zone {type_without_zone})",
             f"insert into t values {', '.join(row_texts)}",
         )
         url = new_database.url
@@ -67,7 +67,7 @@ def test_the_time_zone_of_the_session_does_not_change_the_moment_of_a_cursor(
     database: Database,
 ) -> None:
     for (row_id, moment), column, is_table, has_zone in product(
-        enumerate(MOMENT_TEXTS), ("moment", "plain"), (True, False), (True, False)
+        enumerate(MOMENT_TEXTS), ("moment", "moment_without_zone"), (True, False), (True, False)
     ):
         cursor_value = datetime.fromisoformat(moment)
         if has_zone:
@@ -83,8 +83,11 @@ def test_the_time_zone_of_the_session_does_not_change_the_moment_of_a_cursor(
 
 def test_a_cursor_that_an_earlier_version_saved_in_the_zone_of_mysql_misses_no_row() -> None:
     with DATABASE_OPENER_BY_KIND["mariadb"]() as database:
-        database.run("create table t (id integer, moment timestamp null, plain datetime)")
-        for column, expected_start in (("moment", datetime(2026, 11, 20, 22, tzinfo=UTC)), ("plain", None)):
+        database.run("create table t (id integer, moment timestamp null, moment_without_zone datetime)")
+        for column, expected_start in (
+            ("moment", datetime(2026, 11, 20, 22, tzinfo=UTC)),
+            ("moment_without_zone", None),
+        ):
             source = IncrementalSource(database.url, table="t", column=column, kind=CursorKind.TIMESTAMP)
             saved_value = datetime(2026, 11, 21, 12)  # noqa: DTZ001 - the earlier version saved no zone
             assert source.convert_saved_value(saved_value) == (expected_start or saved_value)
