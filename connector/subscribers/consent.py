@@ -213,7 +213,8 @@ def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_col
         return []
     rules = (activity_rule, mapping.rules.get("email"))
     skipped_columns = {*ignored_columns, *(column for rule in rules if rule is not None for column in rule.columns)}
-    has_activity_column = activity_rule is not None and bool(activity_rule.columns)
+    # A column of unsubscribed people does not show who has agreed to receive email.
+    has_activity_column = activity_rule is not None and not all(map(is_unsubscribed_header, activity_rule.columns))
     return [
         column
         for column in map(str, frame.columns)
@@ -224,7 +225,7 @@ def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_col
 
 def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_column: bool) -> bool:
     """Return whether a column is a consent column. `has_activity_column` is true if is_active is mapped to another
-    column."""
+    column, which is not a column of unsubscribed people."""
     header = normalise_header(column)
     if _is_unrelated_header(header) or (has_activity_column and _INACTIVE_HEADER_PATTERN.search(header)):
         return False

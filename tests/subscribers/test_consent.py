@@ -260,6 +260,14 @@ def test_a_column_of_unsubscribed_people_is_recognised_beside_a_mapped_consent_c
     assert find_consent_columns(frame, mapping, ()) == ["unsubscribed"]
 
 
+def test_an_answer_of_no_is_recognised_beside_a_mapped_column_of_unsubscribed_people() -> None:
+    frame = pd.DataFrame({"unsubscribed": ["", "yes"], "newsletter": ["no", "yes"]}, dtype="str")
+    mapping = FieldMapping({"is_active": build_consent_rule("unsubscribed")})
+    assert find_consent_columns(frame, mapping, ()) == ["newsletter"]
+    mapping = FieldMapping({"is_active": build_consent_rule("unsubscribed", "newsletter")})
+    assert find_consent_columns(frame, mapping, ()) == []
+
+
 def test_a_state_that_is_no_region_is_recognised_even_if_everybody_is_active() -> None:
     for cells, is_consent in ((["Active", "Active"], True), (["Active", "Bayern"], False), (["ON", "ON"], False)):
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "State": cells}, dtype="str")
