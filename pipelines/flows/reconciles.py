@@ -100,12 +100,9 @@ class _Reconciliation:
         names, account = _list_compared_fields(load.rows.mapping, load.rows.rules), load.settings.account
         suppression = None
         if load.rows.suppression is not None:
-            try:
-                suppression, messages = await asyncio.to_thread(
-                    read_suppression, load.rows.suppression, self._stop.event.is_set
-                )
-            except ConfigurationError as error:
-                raise RunAborted(str(error)) from None
+            suppression, messages = await asyncio.to_thread(
+                read_suppression, load.rows.suppression, self._stop.event.is_set
+            )
             report.messages += messages
         await self._read_source()
         report.messages += self._source_rows.messages

@@ -239,7 +239,7 @@ def _advise_on_unfinished(run: Mapping[str, Any]) -> str:
         if (run.get("rows") or {}).get("unsent"):
             return f"{run_name} was {run['status']}, and the email was not sent. Run the same command again."
         return f"{run_name} was {run['status']}. Before you send the email again, check whether the email arrived."
-    if run["command"] in ("export", "mail") and run["status"] == "aborted":  # the message may name an option
+    if run["status"] == "aborted":  # the message may name an option, a guard or another account
         sentence = f"{run_name} was aborted. Follow the message of the run, and run the command again"
     else:
         sentence = (

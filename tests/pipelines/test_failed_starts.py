@@ -74,7 +74,7 @@ def test_status_lists_each_failed_start(
 @pytest.mark.parametrize(
     ("job_file", "advice"),
     [
-        ("sql.yaml", "Run the same command again:\n  connector sync"),
+        ("sql.yaml", "Follow the message of the run, and run the command again:\n  connector sync"),
         ("key.yaml", "To find other faults, run:\n  connector check"),
     ],
 )

@@ -156,6 +156,7 @@ KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
     [
         (1, [RUN | {"command": "export", "job": "", "status": "aborted"}], 0, [ABORTED_EXPORT_STEP]),
         (1, [RUN | {"command": "mail", "job": "", "status": "aborted"}], 0, [ABORTED_MAIL_STEP]),
+        (1, [IMPORT_RUN | {"status": "aborted"}], 0, [ABORTED_EXPORT_STEP.replace("export", "import people")]),
         (1, [IMPORT_RUN | {"status": "running"}], 1, [ACTIVE_RUN_STEP]),
         (1, [LATER_LOCKED_RUN, IMPORT_RUN | {"status": "running"}], 1, [ACTIVE_RUN_STEP, LOCKED_RUN_STEP]),
         (1, [IMPORT_RUN | {"status": "killed"}], 1, [RETRY_STEP, f"Run R (import people) was killed. {REPEAT_TEXT}"]),
