@@ -132,6 +132,7 @@ def test_an_alert_shows_markup_in_a_message_as_plain_text() -> None:
     text = json.loads(alert.body)["text"]
     assert "&lt;!channel&gt; &amp; &lt;https://x.org|y&gt; \\x1b[31m" in text
     assert text.splitlines()[-1] == "More: connector status 20261126T020000-0a1b2c"
+    assert "run again" not in text, "the message may name a guard or another account"
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"last_run": {"nonsense": 1}, "undelivered": []}', "{}"])

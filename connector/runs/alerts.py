@@ -148,7 +148,7 @@ _RESULT_TEXT_BY_STATUS = {
     "ok": "finished",
     "partial": "finished, and needs your attention",
     "usage": "did not run, because something must be corrected",
-    "aborted": "ended early and can be run again",
+    "aborted": "ended early",
     "locked": "did not run, because another run holds the lock",
     "stopped": "was stopped",
 }
