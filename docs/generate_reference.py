@@ -360,11 +360,11 @@ def _find_object(value_type: Any) -> tuple[str, type | None]:
         return "", value_type
     origin, arguments = get_origin(value_type), get_args(value_type)
     if origin is list:
-        path, object_model = _find_object(arguments[0])
-        return f"[]{path}", object_model
+        inner_path, object_model = _find_object(arguments[0])
+        return f"[]{inner_path}", object_model
     if origin in (dict, Mapping):
-        path, object_model = _find_object(arguments[1])
-        return f".*{path}", object_model
+        inner_path, object_model = _find_object(arguments[1])
+        return f".*{inner_path}", object_model
     return next((_find_object(part) for part in arguments if _find_object(part)[1] is not None), ("", None))
 
 

@@ -311,7 +311,8 @@ NA_TEXT = "NA"
 
 DASHES = ("-", "--", "---", "–", "—")
 EMPTY_MARKS = (*DASHES, ".", "?")
-"""Marks that people write for a missing value. A mark may be intended in place of a name."""
+"""Marks that people write for a missing value. Names, cities and custom fields keep a mark, because the mark may
+be meant as the value."""
 
 ZERO_DATES = (
     "0000-00-00", "0000-00-00 00:00:00", "0000-00-00T00:00:00",
@@ -345,7 +346,7 @@ IS_YES_BY_WORD: dict[str, bool] = {
 """Words for yes and no, in lower case: words of eight languages and words of spreadsheets."""
 
 
-def mark_texts_other_than_answers(cells: pa.Array) -> pa.Array:
+def mark_texts_other_than_yes_or_no(cells: pa.Array) -> pa.Array:
     """Return a boolean for each text: false if the text is a word for yes or no. A digit is not a word."""
     return _mark_texts_not_in(pc.utf8_lower(cells), [word for word in IS_YES_BY_WORD if word.isalpha()])
 

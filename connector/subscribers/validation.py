@@ -116,9 +116,9 @@ SPOILED_NUMBER_CHECK = _build_pattern_check(
     "is a number as a spreadsheet shows it, such as 4.9E+11 or 1,234, or a date that a spreadsheet made of a number: "
     "digits or zeros may be lost. Make the column a text column, and write the file again",
 )
-ANSWER_CHECK = _build_text_check(
+YES_OR_NO_CHECK = _build_text_check(
     "answer",
-    checks.mark_texts_other_than_answers,
+    checks.mark_texts_other_than_yes_or_no,
     "is an answer such as yes or no, not a phone number: correct the row. If the column has only such answers, map "
     "another column to phone, or no column (--map phone=; in a job, delete the field)",
 )
@@ -220,7 +220,7 @@ def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pan
         case FieldContent.NAME:
             return [LIST_CHECK, PROGRAM_CODE_CHECK, SPOILED_NAME_CHECK]
         case FieldContent.DIGITS:
-            return [LIST_CHECK, PROGRAM_CODE_CHECK, SPOILED_NUMBER_CHECK, ANSWER_CHECK]
+            return [LIST_CHECK, PROGRAM_CODE_CHECK, SPOILED_NUMBER_CHECK, YES_OR_NO_CHECK]
         case FieldContent.ID:
             # If client_user_id is the identity, the service may already have a subscriber with the id `1001.0`.
             # So this check does not refuse the id. The load refuses the row if the subscriber is new.
