@@ -154,10 +154,10 @@ def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
     for block in re.split(r"(\n\s*\n)", text):
         stripped_block = block.strip()
         if stripped_block.startswith("|"):
-            header, *rows = stripped_block.splitlines()
-            for index, row in enumerate(rows, start=1):
-                if not set(row) <= set("|-: "):
-                    yield line_number + index, f"{header}\n{row}"
+            header, *table_rows = stripped_block.splitlines()
+            for index, table_row in enumerate(table_rows, start=1):
+                if not set(table_row) <= set("|-: "):
+                    yield line_number + index, f"{header}\n{table_row}"
         elif len(stripped_block.split()) >= _MIN_WORD_COUNT:
             yield line_number, stripped_block
         line_number += block.count("\n")

@@ -269,13 +269,14 @@ def test_a_filter_matches_the_same_rows_after_both_decoders(rows: list[tuple[str
         {name: FILTER_VALUES_BY_FIELD[name][index % len(FILTER_VALUES_BY_FIELD[name])] for name, index in query.items()}
     )
     body = build_page(*(write_object(*filter(None, row)) for row in rows))
-    slow_page, fast_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
-    assert isinstance(slow_page, ListPage)
-    assert isinstance(fast_page, ListPage)
+    wire_page, columns_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
+    assert isinstance(wire_page, ListPage)
+    assert isinstance(columns_page, ListPage)
     assert match_rows is not None
-    expected_mask = match_rows(lambda name: WIRE_FORM.read_values(slow_page.subscribers, name))
+    expected_mask = match_rows(lambda name: WIRE_FORM.read_values(wire_page.subscribers, name))
     assert (
-        match_rows(lambda name: FAST_FORM.read_values(fast_page.subscribers, name)).tolist() == expected_mask.tolist()
+        match_rows(lambda name: FAST_FORM.read_values(columns_page.subscribers, name)).tolist()
+        == expected_mask.tolist()
     )
 
 
@@ -291,10 +292,10 @@ def test_both_decoders_read_the_same_ids() -> None:
     ]
     for id_texts in id_lists:
         body = build_page(*(f'{{"Id":{subscriber_id}}}' for subscriber_id in id_texts))
-        slow_page, fast_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
-        assert isinstance(slow_page, ListPage)
-        assert isinstance(fast_page, ListPage)
-        expected_ids, ids = WIRE_FORM.read_ids(slow_page.subscribers), FAST_FORM.read_ids(fast_page.subscribers)
+        wire_page, columns_page = parse_list_answer(200, {}, body, NOW), parse_columns(200, {}, body, NOW)
+        assert isinstance(wire_page, ListPage)
+        assert isinstance(columns_page, ListPage)
+        expected_ids, ids = WIRE_FORM.read_ids(wire_page.subscribers), FAST_FORM.read_ids(columns_page.subscribers)
         assert (None if ids is None else ids.tolist()) == (None if expected_ids is None else expected_ids.tolist())
 
 

@@ -42,11 +42,12 @@ def test_a_ledger_that_must_exist_is_not_created(ledger_url: str) -> None:
 def build_stop_check(call_number: int, callback: Callable[[], object]) -> Callable[[], bool]:
     """Return an `is_stopped` that always returns False. Call number `call_number` of the function also calls
     `callback`."""
-    calls: list[bool] = []
+    call_count = 0
 
     def is_stopped() -> bool:
-        calls.append(False)
-        if len(calls) == call_number:
+        nonlocal call_count
+        call_count += 1
+        if call_count == call_number:
             callback()
         return False
 
@@ -61,10 +62,11 @@ def test_a_waiting_run_gets_the_ledger_when_the_ledger_is_free(ledger_url: str) 
 
 
 def test_a_waiting_run_ends_at_its_time_limit_or_when_it_is_stopped(ledger_url: str) -> None:
-    calls: list[int] = []
+    call_count = 0
 
     def is_stopped() -> bool:
-        calls.append(1)
+        nonlocal call_count
+        call_count += 1
         return True
 
     with open_ledger(ledger_url):
@@ -72,7 +74,7 @@ def test_a_waiting_run_ends_at_its_time_limit_or_when_it_is_stopped(ledger_url: 
         check_opening_fails(
             open_ledger(ledger_url, wait_s=3600.0, is_stopped=is_stopped), LockedError, "held by process"
         )
-    assert calls == [1]
+    assert call_count == 1
 
 
 def test_the_lock_of_a_killed_process_is_free(ledger_url: str) -> None:

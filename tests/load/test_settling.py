@@ -63,7 +63,7 @@ class ObservedSettler:
     now_s: float = 1000.0
     look_up_times: list[float] = field(default_factory=list)
     resent_candidates: list[Candidate] = field(default_factory=list)
-    ignores_case: list[bool] = field(default_factory=list)
+    ignores_case_of_look_ups: list[bool] = field(default_factory=list)
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
     other_sentinels: tuple[Sentinel, ...] = ()  # every look-up shows these sentinels
     loss_count: int = 0  # the number of lost batches before the first answered batch
@@ -115,7 +115,7 @@ class ObservedSettler:
 
     def look_up(self, access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
         assert [replace(key, ignores_case=False) for key in keys] == [LookupKey(ANN_IDENTITY, "email", "ann@x.org")]
-        self.ignores_case.append(keys[0].ignores_case)
+        self.ignores_case_of_look_ups.append(keys[0].ignores_case)
         if not self.fake_look_ups:
             access.stop.request_stop("the test has no more look-ups")
             return build_result(INCOMPLETE_LOOK_UP, self.now_s, access)
@@ -262,7 +262,7 @@ def test_a_run_records_the_largest_lag_for_the_next_run(observed_settler: Observ
 def test_an_entry_of_an_earlier_run_is_looked_up_in_every_spelling(observed_settler: ObservedSettler) -> None:
     observed_settler.fake_look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
     observed_settler.settle(sentinel_confirmed_at=1001.0)
-    assert observed_settler.ignores_case == [True] * 3
+    assert observed_settler.ignores_case_of_look_ups == [True] * 3
 
 
 def test_other_spellings_are_looked_up_only_after_the_first_look_up_has_expired(
@@ -280,7 +280,7 @@ def test_other_spellings_are_looked_up_only_after_the_first_look_up_has_expired(
         sentinel_confirmed_at=1001.0,
         unresolved_create=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, valid_until=1060.0),
     )
-    assert observed_settler.ignores_case == [False, False, False, True, True, True]
+    assert observed_settler.ignores_case_of_look_ups == [False, False, False, True, True, True]
 
 
 def test_a_create_of_a_run_with_on_unknown_hold_is_not_sent_again_in_a_later_run(

@@ -15,10 +15,10 @@ IDLE_S = 600.0
 BURST_S = 0.006  # a sender that wakes up late may send the requests of this time at once
 
 
-def build_controller_with_found_limit(rate: float, seconds: float = 30.0) -> RateController:
-    """Return a controller that has found the rate of a bucket within `seconds`."""
+def build_controller_with_found_limit(rate: float) -> RateController:
+    """Return a controller that has found the rate of a bucket within 30 s."""
     client = RateOnlyClient()
-    simulate_client(client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S), seconds, seed=1)
+    simulate_client(client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S), 30.0, seed=1)
     # the controller may probe above the limit, or a ramp has just begun
     assert 0.5 * rate <= client.rate_controller.rate <= 1.25 * rate
     return client.rate_controller

@@ -14,13 +14,13 @@ def write_job_with_bases(
     *rows: str,
     base: str = "news: 7, shop: 9, club: 11",
     job_lines: Sequence[str] = (),
-    **values: str,
+    **job_values: str,
 ) -> Path:
     """Write a job and people.csv with these rows of `email,list`. `base` maps the cells of the column `list` to ids of
     bases. If `base` is "", the cells are ids or names."""
     connector.write_people("email,list", *rows)
     return connector.write_job(
-        *job_lines, base=f"column: list, values: {{{base}}}" if base else "column: list", **values
+        *job_lines, base=f"column: list, values: {{{base}}}" if base else "column: list", **job_values
     )
 
 

@@ -169,10 +169,10 @@ class Connector:
         """Wait until the sandbox has at least this many subscribers."""
         wait_for(lambda: self.sandbox.stats()["subscribers"] >= subscriber_count)
 
-    def write_job(self, *job_lines: str, file_name: str = "job.yaml", **values: str) -> Path:
+    def write_job(self, *job_lines: str, file_name: str = "job.yaml", **job_values: str) -> Path:
         """Write the job file of a load, as `build_job` does. Return its path."""
         path = self.folder / file_name
-        path.write_text(build_job(*job_lines, **values), encoding="utf-8")
+        path.write_text(build_job(*job_lines, **job_values), encoding="utf-8")
         return path
 
     def write_csv(self, name: str | Path, *lines: str) -> Path:

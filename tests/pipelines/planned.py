@@ -9,9 +9,9 @@ from tests.pipelines.conftest import CommandResult, Connector, read_rows
 JOB_FIELDS = "email: email, first_name: name, is_active: {value: true}"
 
 
-def write_job(connector: Connector, *job_lines: str, **values: str) -> Path:
+def write_job(connector: Connector, *job_lines: str, **job_values: str) -> Path:
     """Write a job that also loads names."""
-    return connector.write_job(*job_lines, **{"fields": JOB_FIELDS, **values})
+    return connector.write_job(*job_lines, **{"fields": JOB_FIELDS, **job_values})
 
 
 def read_outcomes(path: Path) -> dict[str, str]:

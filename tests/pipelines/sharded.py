@@ -25,17 +25,17 @@ UNUSED_ROWS = ("PERSON5@example.com,Ann 5", "person6@example.com,Another", "no a
 UNUSED_ROW_COUNTS = {"duplicate": 2, "invalid": 3}
 
 
-def write_job(connector: Connector, *job_lines: str, **values: str) -> None:
+def write_job(connector: Connector, *job_lines: str, **job_values: str) -> None:
     fields = "email: email, first_name: first_name, is_active: {value: true}"
-    load = f"quiet_period: 500ms, {values.pop('load', '')}"
+    load = f"quiet_period: 500ms, {job_values.pop('load', '')}"
     connector.write_job(
-        "service: {timeout: 5s}", *job_lines, **{"base": "id: 7", "fields": fields, "load": load, **values}
+        "service: {timeout: 5s}", *job_lines, **{"base": "id: 7", "fields": fields, "load": load, **job_values}
     )
 
 
-def write_files(connector: Connector, *job_lines: str, person_count: int = PEOPLE_COUNT, **values: str) -> None:
+def write_files(connector: Connector, *job_lines: str, person_count: int = PEOPLE_COUNT, **job_values: str) -> None:
     """Write a job and people.csv. The file contains valid people and `UNUSED_ROWS`."""
-    write_job(connector, *job_lines, **values)
+    write_job(connector, *job_lines, **job_values)
     people = [f"person{index}@example.com,Ann {index}" for index in range(person_count)]
     connector.write_people("email,first_name", *people, *UNUSED_ROWS)
 

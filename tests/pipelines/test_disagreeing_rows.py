@@ -14,8 +14,8 @@ FIELDS = "email: email, first_name: name, address_country: country, is_active: a
 ROWS = ("ann@x.org,Ann,DE,yes", "bob@x.org,Bob,DE,yes")
 
 
-def write_job(connector: Connector, *job_lines: str, **values: str) -> Path:
-    return connector.write_job(*job_lines, **{"base": "id: 7", "fields": FIELDS, **values})
+def write_job(connector: Connector, *job_lines: str, **job_values: str) -> Path:
+    return connector.write_job(*job_lines, **{"base": "id: 7", "fields": FIELDS, **job_values})
 
 
 def write_people(connector: Connector, *rows: str, name: str = "people.csv") -> None:

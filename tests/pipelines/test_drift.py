@@ -15,15 +15,15 @@ FIELDS = (
 COLUMNS = ["identity", "field", "service", "source", "_row", "_file", "_outcome", "_code", "_run_id", "_at"]
 
 
-def sync_lines(connector: Connector, *lines: str, **values: str) -> CommandResult:
+def sync_lines(connector: Connector, *lines: str, **job_values: str) -> CommandResult:
     """Sync a file with these rows of email, name, segments and zip."""
-    return connector.sync(write_files(connector, *lines, **values))
+    return connector.sync(write_files(connector, *lines, **job_values))
 
 
-def write_files(connector: Connector, *lines: str, **values: str) -> Path:
+def write_files(connector: Connector, *lines: str, **job_values: str) -> Path:
     """Write the job, and its file with these rows."""
     connector.write_people("email,name,segments,zip", *lines)
-    return connector.write_job(**{"base": "id: 7", "fields": FIELDS, **values})
+    return connector.write_job(**{"base": "id: 7", "fields": FIELDS, **job_values})
 
 
 def read_drift(result: CommandResult) -> list[dict[str, str]]:

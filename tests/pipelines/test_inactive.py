@@ -15,8 +15,8 @@ THREE_PEOPLE = ("email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,no"
 SUPPRESS_INACTIVE = "suppress: {inactive: true}"
 
 
-def write_job(connector: Connector, *job_lines: str, **values: str) -> Path:
-    return connector.write_job(*job_lines, base="id: 9", fields="email: email, is_active: active", **values)
+def write_job(connector: Connector, *job_lines: str, **job_values: str) -> Path:
+    return connector.write_job(*job_lines, base="id: 9", fields="email: email, is_active: active", **job_values)
 
 
 @pytest.mark.parametrize("other_person_count", [0, LARGE_OTHER_PERSON_COUNT], ids=["sweep", "filters"])

@@ -13,11 +13,11 @@ DATE = "2026-11-20"
 
 
 def write_job(
-    connector: Connector, *, rows: str = "table: people", start: str = "2000-01-01T00:00:00", **values: str
+    connector: Connector, *, rows: str = "table: people", start: str = "2000-01-01T00:00:00", **job_values: str
 ) -> Path:
     """Write a job with a cursor on updated_at. `start` may contain additional keys: `2026-01-01, lookback: 1d`."""
     cursor = f"{{column: updated_at, start: {start}}}"
-    return connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', {rows}, cursor: {cursor}}}", **values)
+    return connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', {rows}, cursor: {cursor}}}", **job_values)
 
 
 def add_people(connector: Connector, *rows: tuple[object, object]) -> None:
@@ -197,10 +197,10 @@ def test_a_run_that_leaves_out_rows_does_not_move_the_cursor(connector: Connecto
 
 def test_each_job_and_query_and_base_has_its_own_cursor(connector: Connector) -> None:
     add_people(connector, *list_people_updated_at(8, 9))
-    other_values: list[dict[str, str]] = [{"job": "other"}, {"base": "name: Shop"}, {"rows": QUERY}]
+    other_job_values: list[dict[str, str]] = [{"job": "other"}, {"base": "name: Shop"}, {"rows": QUERY}]
     # The first job runs again at the end: the other jobs have not moved its cursor.
     read_row_counts = [
-        connector.sync(write_job(connector, **values)).rows["read"] for values in ({}, *other_values, {})
+        connector.sync(write_job(connector, **job_values)).rows["read"] for job_values in ({}, *other_job_values, {})
     ]
     assert read_row_counts == [2, 2, 2, 2, 1]
 

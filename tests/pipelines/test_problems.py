@@ -14,8 +14,8 @@ QUERY_SOURCE = (
 VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS = "ann@x.org,Ann,", "bob@x.org,Bob,31.02.1990", "no address,Cy,"
 
 
-def write_job(connector: Connector, *job_lines: str, **values: str) -> Path:
-    return connector.write_job(*job_lines, **{"base": "id: 7", "fields": FIELDS, **values})
+def write_job(connector: Connector, *job_lines: str, **job_values: str) -> Path:
+    return connector.write_job(*job_lines, **{"base": "id: 7", "fields": FIELDS, **job_values})
 
 
 def sync_lines(connector: Connector, *lines: str, job_line: str = "", options: tuple[str, ...] = ()) -> CommandResult:

@@ -251,7 +251,7 @@ def check_receipts(connector: Connector, destination: Destination, kill_point: i
     subscribers = connector.list_created_subscribers()
     stored_ids = {digest_identity("email", email): subscriber["Id"] for email, subscriber in subscribers.items()}
     created_ids = {
-        digest: service_id for digest, (outcome, service_id) in receipt_outcomes.items() if outcome == "created"
+        digest: subscriber_id for digest, (outcome, subscriber_id) in receipt_outcomes.items() if outcome == "created"
     }
     assert created_ids == stored_ids
     created_identities = [row["identity"] for row in destination.read() if row["outcome"] == "created"]
@@ -269,4 +269,4 @@ def read_ledger_outcomes(connector: Connector) -> dict[bytes, tuple[str, int | N
     """Return the outcome and the Id of each subscriber in the ledger, by the digest of the identity."""
     outcomes = {State.CONFIRMED: "created", State.REJECTED: "rejected", State.UNKNOWN: "unknown"}
     entries = connector.ledger.fetch("SELECT identity, state, subscriber_id FROM entry")
-    return {digest: (outcomes.get(State(state), "sending"), service_id) for digest, state, service_id in entries}
+    return {digest: (outcomes.get(State(state), "sending"), subscriber_id) for digest, state, subscriber_id in entries}

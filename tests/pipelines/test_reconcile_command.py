@@ -156,7 +156,7 @@ def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Conne
     assert "connector retry" in ledger_states["lost0@x.org"][1]
 
 
-def test_a_missing_row_whose_create_was_dropped_names_the_decision(connector: Connector) -> None:
+def test_the_message_of_a_missing_row_names_the_command_that_dropped_its_create(connector: Connector) -> None:
     write_job(connector)
     connector.write_people("email,name", "there@x.org,Ann")
     connector.sync()

@@ -107,7 +107,7 @@ def test_a_run_cannot_hold_a_campaign_twice(email_log: EmailLog) -> None:
 
 
 def test_a_waiting_run_gets_the_campaign_when_the_campaign_is_free(ledger_url: str) -> None:
-    calls: list[bool] = []
+    call_count = 0
     with (
         open_email_log(ledger_url) as first_email_log,
         open_email_log(ledger_url) as second_email_log,
@@ -116,8 +116,9 @@ def test_a_waiting_run_gets_the_campaign_when_the_campaign_is_free(ledger_url: s
         exit_stack.enter_context(first_email_log.hold_campaign("account", "welcome"))
 
         def release_campaign_at_second_call() -> bool:
-            calls.append(True)
-            if len(calls) == 2:
+            nonlocal call_count
+            call_count += 1
+            if call_count == 2:
                 exit_stack.close()
             return False
 
@@ -125,7 +126,7 @@ def test_a_waiting_run_gets_the_campaign_when_the_campaign_is_free(ledger_url: s
             "account", "welcome", wait_s=60.0, is_stopped=release_campaign_at_second_call
         ) as campaign:
             bring_to_state(second_email_log, campaign, EmailState.SENT)
-    assert len(calls) == 2
+    assert call_count == 2
 
 
 def test_an_exception_inside_a_campaign_frees_the_campaign(ledger_url: str) -> None:

@@ -14,7 +14,7 @@ from connector.subscribers.spellings import classify_spelling
 from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import build_sentinel, run_with_fake_list
 
-TIME_WITHOUT_SENTINEL = float("-inf")
+NEVER = float("-inf")
 PLAIN_SPELLING_KINDS = frozenset({classify_spelling("email", "a@x.org")})
 PASSED_CHECK = FilterCheck(PLAIN_SPELLING_KINDS)
 OLD_SENTINEL, NEW_SENTINEL = build_sentinel(100.0, 1, "old@x.org"), build_sentinel(200.0, 2, "new@x.org")
@@ -35,9 +35,9 @@ def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showe
         (CertificateReason.TWO_SWEEPS, {1, 2}, set(), 200.0, 0.0),
         (CertificateReason.TWO_SWEEPS, {1}, set(), 100.0, 100.0),
         (CertificateReason.TWO_SWEEPS, {2}, set(), 200.0, 200.0),
-        (CertificateReason.TWO_SWEEPS, set(), set(), TIME_WITHOUT_SENTINEL, 200.0),
+        (CertificateReason.TWO_SWEEPS, set(), set(), NEVER, 200.0),
         # Both sentinels may have appeared in the middle of the sweep.
-        (CertificateReason.ID_ORDER, {1, 2}, set(), TIME_WITHOUT_SENTINEL, 0.0),
+        (CertificateReason.ID_ORDER, {1, 2}, set(), NEVER, 0.0),
         (CertificateReason.ID_ORDER, {1, 2}, {1}, 100.0, 0.0),
         (CertificateReason.ID_ORDER, {1, 2}, {1, 2}, 200.0, 0.0),
         (CertificateReason.ID_ORDER, {1}, {1, 2}, 100.0, 100.0),  # this sweep does not show the sentinel 2
@@ -59,7 +59,7 @@ def test_a_subscriber_that_is_confirmed_during_a_sweep_is_not_a_sign_of_lag() ->
     visibility = read_sentinel_visibility(
         [NEW_SENTINEL], frozenset(), frozenset(), build_certificate(CertificateReason.ONE_ANSWER), 150.0
     )
-    assert (find_latest_time(visibility.seen_sentinels), visibility.lag_s) == (TIME_WITHOUT_SENTINEL, 0.0)
+    assert (find_latest_time(visibility.seen_sentinels), visibility.lag_s) == (NEVER, 0.0)
 
 
 def find_sentinels(
@@ -87,11 +87,8 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
         )
 
     assert find_latest_time(find_sentinels_by_fields(["email"], "email").seen_sentinels) == 900.0
-    assert find_latest_time(find_sentinels_by_fields(["client_user_id"], "id").seen_sentinels) == TIME_WITHOUT_SENTINEL
-    assert (
-        find_latest_time(find_sentinels_by_fields(["client_user_id", "email"], "both").seen_sentinels)
-        == TIME_WITHOUT_SENTINEL
-    )
+    assert find_latest_time(find_sentinels_by_fields(["client_user_id"], "id").seen_sentinels) == NEVER
+    assert find_latest_time(find_sentinels_by_fields(["client_user_id", "email"], "both").seen_sentinels) == NEVER
 
 
 def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
@@ -125,21 +122,21 @@ SENTINEL_CASES: dict[str, tuple[float, tuple[Sentinel, ...], FilterCheck, tuple[
     ),
     "the latest of a few visible sentinels is found": (995.0, build_series(10), PASSED_CHECK, (995.0, 4.0), None),
     "if the list shows no sentinel, the lag is the age of the oldest sentinel": (
-        0.0, build_series(5), PASSED_CHECK, (TIME_WITHOUT_SENTINEL, 5.0), None,
+        0.0, build_series(5), PASSED_CHECK, (NEVER, 5.0), None,
     ),
     "a missing sentinel is a sign of lag if its kind of spelling passed the check": (
-        0.0, MIXED_SENTINELS, PASSED_CHECK, (TIME_WITHOUT_SENTINEL, 90.0), None,
+        0.0, MIXED_SENTINELS, PASSED_CHECK, (NEVER, 90.0), None,
     ),
     "a missing sentinel is not a sign of lag if no kind of spelling passed the check": (
-        0.0, MIXED_SENTINELS, FilterCheck(), (TIME_WITHOUT_SENTINEL, 0.0), None,
+        0.0, MIXED_SENTINELS, FilterCheck(), (NEVER, 0.0), None,
     ),
     "a sentinel is looked up in every spelling": (
         900.0, (build_sentinel(900.0, 1, "P900@X.org"),), PASSED_CHECK, (900.0, 0.0), None,
     ),
     "a sentinel confirmed after the start of the look-up does not count": (
-        0.0, (build_sentinel(1000.5, 1, "a@x.org"),), PASSED_CHECK, (TIME_WITHOUT_SENTINEL, 0.0), 0,
+        0.0, (build_sentinel(1000.5, 1, "a@x.org"),), PASSED_CHECK, (NEVER, 0.0), 0,
     ),
-    "without a sentinel, no request is sent": (0.0, (), PASSED_CHECK, (TIME_WITHOUT_SENTINEL, 0.0), 0),
+    "without a sentinel, no request is sent": (0.0, (), PASSED_CHECK, (NEVER, 0.0), 0),
 }  # fmt: skip
 
 
@@ -171,7 +168,7 @@ def test_at_most_nine_requests_find_the_lag_of_a_list(
     visibility = find_sentinels(fake_list, tmp_path, *sentinels)
     latest_sentinel_at = find_latest_time(visibility.seen_sentinels)
     assert latest_sentinel_at <= last_shown_at
-    assert latest_sentinel_at >= last_shown_at - sentinel_count / 10 or latest_sentinel_at == TIME_WITHOUT_SENTINEL
+    assert latest_sentinel_at >= last_shown_at - sentinel_count / 10 or latest_sentinel_at == NEVER
     assert 0 < visibility.lag_s <= 1000.0 - last_shown_at + sentinel_count / 10
     assert len(fake_list.queries) <= 9
 
