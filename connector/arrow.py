@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from connector.fields import FIELDS, FieldKind
 
-INVALID: Final = "_invalid"
+INVALID_COLUMN: Final = "_invalid"
 """The column with a JSON object of the values that do not fit the type of their column."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -43,7 +43,7 @@ def find_arrow_type(field_kind: FieldKind) -> pa.DataType:
 
 
 PAGE_SCHEMA: Final = pa.schema(
-    [*(pa.field(field.name, find_arrow_type(field.kind)) for field in FIELDS), pa.field(INVALID, pa.string())]
+    [*(pa.field(field.name, find_arrow_type(field.kind)) for field in FIELDS), pa.field(INVALID_COLUMN, pa.string())]
 )
 """The columns of a page: all fields, and `_invalid`."""
 

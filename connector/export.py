@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
-from connector.arrow import INVALID
+from connector.arrow import INVALID_COLUMN
 from connector.clock import Clock
 from connector.control import Stop, ignore_cancellation
 from connector.errors import ConfigurationError, ConnectorError, LockedError
@@ -203,7 +203,7 @@ class _StagedSweep:
         table = narrow_table(table, self.schema)
         self.writer.add(table)
         self.row_count += len(table)
-        invalid_texts = table[INVALID]
+        invalid_texts = table[INVALID_COLUMN]
         if len(table) > invalid_texts.null_count:
             self.invalid_row_count += len(table) - invalid_texts.null_count
             self.invalid_fields = self.invalid_fields or tuple(json.loads(invalid_texts.drop_null()[0].as_py()))
@@ -347,7 +347,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
         report.messages.append(
             f"{count(invalid_count, 'row has a value', 'rows have values')} of a type that does not fit the column, "
             f"for example in {', '.join(staged_sweep.invalid_fields)}. The column is empty in "
-            f"{choose_form(invalid_count, 'this row', 'these rows')}, and the column {INVALID} has the "
+            f"{choose_form(invalid_count, 'this row', 'these rows')}, and the column {INVALID_COLUMN} has the "
             f"{choose_form(invalid_count, 'value', 'values')} as JSON."
         )
     if shrink_message:

@@ -139,7 +139,7 @@ class RequestLimiter:
             )
         if pause_s > 0:
             return pause_s
-        wait_s = self._breaker.wait(now) or self._rate.admit_or_compute_wait(now)
+        wait_s = self._breaker.compute_wait_s(now) or self._rate.admit_or_compute_wait(now)
         if wait_s <= 0:
             self._breaker.record_departure(now)
             self._in_flight_count += 1

@@ -86,12 +86,12 @@ class Comparison(CloseableResource):
     """The join of the list, a source and the ledger. It is a context manager, and a sink for `read_list`.
 
     Add the source by `add_rows` and the ledger by `add_entries`. Then make the tables `joined` and `vanished` by
-    `join_tables`, and read them by `fetch_rows`. `identity` is the field that identifies a subscriber, and
-    `field_names` are the fields that are compared. Every method raises RunAborted if DuckDB fails.
+    `join_tables`, and read them by `fetch_rows`. `identity_field` is the field that identifies a subscriber,
+    and `field_names` are the fields that are compared. Every method raises RunAborted if DuckDB fails.
     """
 
-    def __init__(self, identity: str, field_names: Sequence[str]) -> None:
-        self._identity, self._field_names = FIELD_BY_NAME[identity], tuple(field_names)
+    def __init__(self, identity_field: str, field_names: Sequence[str]) -> None:
+        self._identity_field, self._field_names = FIELD_BY_NAME[identity_field], tuple(field_names)
         self._row_count = 0
         with _translate_errors():
             self._folder = tempfile.TemporaryDirectory(prefix="connector-")
@@ -117,11 +117,11 @@ class Comparison(CloseableResource):
         """Add a page of listed subscribers."""
         for wire_object in wire_objects:
             base_index = self._bases.setdefault(read_base(wire_object), len(self._bases))
-            identity_text = wire_object.get(self._identity.path[0])
+            identity_text = wire_object.get(self._identity_field.path[0])
             if not isinstance(identity_text, str) or not identity_text.strip():
                 self._pending_rows.append((base_index, None, wire_object["Id"], None, None))
                 continue
-            digest = digest_identity(self._identity.name, identity_text)
+            digest = digest_identity(self._identity_field.name, identity_text)
             content = encode_values([_read_value(wire_object, field) for field in self._field_names])
             self._pending_rows.append(
                 (base_index, digest, wire_object["Id"], identity_text.encode(errors="surrogatepass"), content)

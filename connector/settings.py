@@ -112,9 +112,10 @@ def read_settings(
     may_create_ledger: bool = True,
     retention_s: float = RETENTION_S,
     time_limit_s: float | None = None,
-    is_writing: bool = True,
+    writes_state: bool = True,
 ) -> Settings:
-    """Return the settings of a run that sends requests to the service. If `is_writing`, create the state folder (0700).
+    """Return the settings of a run that sends requests to the service. If `writes_state`, create the state folder
+    (0700).
 
     The keyword arguments are values of a job. Only a caller in Python passes `token`. The base URL of the environment
     has precedence.
@@ -129,7 +130,7 @@ def read_settings(
     service = read_service(
         environ, base_url=base_url, token=token, authorization=authorization, timeout_s=timeout_s, proxy=proxy
     )
-    state_location = read_state_location(environ, is_writing=is_writing)
+    state_location = read_state_location(environ, writes_state=writes_state)
     return Settings(
         service=service,
         account=account or service.base_url,
@@ -226,11 +227,11 @@ def _check_token(text: str, origin: str) -> Token:
     return Token(token)
 
 
-def read_state_location(environ: Mapping[str, str], *, is_writing: bool = True) -> StateLocation:
-    """Return the location of the ledger and the other files of this user. If `is_writing`, create the folder. Only its
-    owner can open the folder (0700), because the files contain personal data.
+def read_state_location(environ: Mapping[str, str], *, writes_state: bool = True) -> StateLocation:
+    """Return the location of the ledger and the other files of this user. If `writes_state`, create the folder. Only
+    its owner can open the folder (0700), because the files contain personal data.
 
-    Raises ConfigurationError if the folder begins with ~ or cannot be read. If `is_writing`, also raises
+    Raises ConfigurationError if the folder begins with ~ or cannot be read. If `writes_state`, also raises
     ConfigurationError if the folder cannot be created or written.
     """
     configured_folder = environ.get("CONNECTOR_STATE_DIR")
@@ -250,7 +251,7 @@ def read_state_location(environ: Mapping[str, str], *, is_writing: bool = True) 
             "database needs a path in UTF-8: set CONNECTOR_STATE_DIR to another folder"
         )
     is_folder_usable = True
-    if is_writing:
+    if writes_state:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)  # the permissions of an existing folder do not change
@@ -268,8 +269,9 @@ def read_state_location(environ: Mapping[str, str], *, is_writing: bool = True) 
             is_folder_usable = isinstance(error, FileNotFoundError)
     if not is_folder_usable:
         raise ConfigurationError(
-            f"this user cannot {'write' if is_writing else 'read'} the state folder {folder}: change the permissions. "
-            "If the folder has no ledger of this account, you can also set CONNECTOR_STATE_DIR to another folder"
+            f"this user cannot {'write' if writes_state else 'read'} the state folder {folder}: change the "
+            "permissions. If the folder has no ledger of this account, you can also set CONNECTOR_STATE_DIR to another "
+            "folder"
         )
     return StateLocation(folder, environ.get("CONNECTOR_LEDGER") or _build_ledger_url(folder))
 

@@ -275,13 +275,13 @@ class SpooledRows(CloseableResource):
     def read(self, limit: int | None = None) -> Iterator[PreparedChunk]:
         """Yield the chunks, with at most `limit` records. In each chunk, rows that are not used are marked as
         duplicates."""
-        remaining_count = limit
+        remaining_row_count = limit
         for prepared_chunk in map(self._conflicts.resolve, self._spool.read()):
-            if remaining_count is not None:
-                prepared_chunk = prepared_chunk.truncate(remaining_count)
-                remaining_count -= prepared_chunk.chunk.record_count
+            if remaining_row_count is not None:
+                prepared_chunk = prepared_chunk.truncate(remaining_row_count)
+                remaining_row_count -= prepared_chunk.chunk.record_count
             yield prepared_chunk
-            if remaining_count == 0:
+            if remaining_row_count == 0:
                 return
 
     async def read_in_thread(self, stop: Stop, limit: int | None) -> AsyncGenerator[PreparedChunk]:

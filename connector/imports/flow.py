@@ -125,7 +125,8 @@ def _build_problem_scope(plan: LoadPlan) -> ProblemScope:
         mapping=plan.rows.mapping,
         identity=plan.rows.rules.identity,
         base_column=None if column is None else column.column,
-        is_whole=plan.is_whole or (plan.is_complete_job_source and plan.is_full and plan.rows.limit is None),
+        reads_complete_source=plan.reads_complete_source
+        or (plan.uses_source_of_job and plan.is_full and plan.rows.limit is None),
         fails_only_on_new_problems=plan.fails_only_on_new_problems,
     )
 
@@ -150,7 +151,9 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
         job=plan.rows.job,
         columns=plan.rows.source.columns,
         find_bases=find_bases,
-        suppression=partial(read_suppression, plan.rows.suppression) if plan.rows.suppression is not None else None,
+        suppression_reader=partial(read_suppression, plan.rows.suppression)
+        if plan.rows.suppression is not None
+        else None,
         scope=describe_load(plan),
         columns_by_field={name: rule.columns for name, rule in plan.rows.mapping.rules.items()},
         is_workbook=is_workbook_name(plan.rows.source.name),
@@ -210,7 +213,7 @@ class _LoadRun:
         run.tally.reset_row_counts()
         run.rows.restart()
         self._remarks = Remarks()
-        run.limits.begin(guard.max_creates, guard.max_rejected)
+        run.create_limits.begin(guard.max_creates, guard.max_rejected)
         return await self._load_in_mode(RunMode.LOAD, survey)
 
     async def _load_in_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
@@ -226,7 +229,7 @@ class _LoadRun:
         if plan.guard is None or not run.is_running:
             return
         previous_row_count = None
-        if plan.is_whole:
+        if plan.reads_complete_source:
             account = plan.settings.account
             previous_row_count = await run.ledger_queue.execute(
                 lambda ledger: find_source_row_count(ledger.connection, account, plan.rows.job, "sync")
@@ -252,7 +255,7 @@ class _LoadRun:
         await loads.begin()
         await self._load_chunks(loads)
         await loads.settle()
-        run.limits.check_rejected_share()
+        run.create_limits.check_rejected_share()
         if compares_rows:
             await run.compare_waiting_rows(loads.sessions)
         if run.is_running and (newcomer_message := await loads.describe_newcomers()) is not None:
@@ -308,7 +311,7 @@ class _LoadRun:
             return
         if self._source_rows.source_row_count == 0 and plan.rows.refuses_empty_source:
             raise RunAborted(f"{plan.rows.source.name} has a header and no rows: there is nothing to import")
-        run.source_row_count = self._source_rows.source_row_count if plan.is_whole else None
+        run.source_row_count = self._source_rows.source_row_count if plan.reads_complete_source else None
 
     async def _reuse_rows_of_preview_or_survey(self) -> None:
         """Use the rows that a preview or the survey of this run has read. Raises RunAborted if the suppression list has

@@ -88,13 +88,13 @@ class LoadPlan(RunPlan):
     increment: Increment | None = None
     guard: LoadGuard | None = None
     fails_only_on_new_problems: bool = False  # only new problems make the run partial
-    # The source is the job's complete source, so the row counts of consecutive runs are comparable.
-    is_complete_job_source: bool = False
+    # Whether the rows come from the source of the job, so that the row counts of consecutive runs are comparable.
+    uses_source_of_job: bool = False
 
     @property
-    def is_whole(self) -> bool:
+    def reads_complete_source(self) -> bool:
         """Whether each run reads the complete source of the job."""
-        return self.is_complete_job_source and self.increment is None and self.rows.limit is None
+        return self.uses_source_of_job and self.increment is None and self.rows.limit is None
 
 
 def check_plan(plan: RowsPlan) -> RowsPlan:

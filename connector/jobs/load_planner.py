@@ -59,7 +59,7 @@ def plan_sync(job: Job, settings: Settings, request: RunRequest = _DEFAULT_REQUE
     increment = plan_increment(job, job.source, settings.account, request)
     source = open_source(job.source) if increment is None else increment.source
     plan = _plan_load("sync", job, subscriber, source, settings, request)
-    plan = replace(plan, job_name=job.name, increment=increment, is_complete_job_source=True, is_full=request.is_full)
+    plan = replace(plan, job_name=job.name, increment=increment, uses_source_of_job=True, is_full=request.is_full)
     return plan if request.shard.is_whole else _limit_to_shard(plan, request.shard)
 
 
@@ -88,13 +88,13 @@ def plan_import(
     return replace(plan, job_name=job.name) if has_job_file else replace(plan, options=options)
 
 
-def plan_validation(job: Job, limit: int | None, *, is_complete_job_source: bool = True) -> RowsPlan:
+def plan_validation(job: Job, limit: int | None, *, uses_source_of_job: bool = True) -> RowsPlan:
     """Return the plan to validate the rows of a job's source. Raises ConfigurationError and SourceError."""
     subscriber = _find_subscriber(job)
     if job.source is None:
         raise ConfigurationError(f"The job {job.name} has no source. Name a file: connector validate FILE --job JOB")
     source = open_source(job.source)
-    return _plan_rows(job, subscriber, source if is_complete_job_source else read_corrections(source), limit)
+    return _plan_rows(job, subscriber, source if uses_source_of_job else read_corrections(source), limit)
 
 
 def _find_subscriber(job: Job) -> JobSubscriber:

@@ -372,7 +372,7 @@ def read_settings(
     *,
     token: Token | None = None,
     time_limit_s: float | None = None,
-    is_writing: bool = True,
+    writes_state: bool = True,
     service: Mapping[str, Any] = MappingProxyType({}),
 ) -> Settings:
     """Return the settings of a run, with or without a job. `time_limit_s` and `service` override the job. `service` has
@@ -390,5 +390,5 @@ def read_settings(
         time_limit_s = job.time_limit_s if time_limit_s is None else time_limit_s
     setting_values |= service
     return connector.settings.read_settings(
-        environ, **setting_values, token=token, time_limit_s=time_limit_s, is_writing=is_writing
+        environ, **setting_values, token=token, time_limit_s=time_limit_s, writes_state=writes_state
     )

@@ -151,8 +151,8 @@ class SqlSource(SqlRows):
     def _check_cursor(self) -> Self:
         from connector.sources.cursor import uses_cursor
 
-        database = re.split("[:+]", self.url, maxsplit=1)[0]
-        if self.query is not None and uses_cursor(self.query, database) != (self.cursor is not None):
+        backend_name = re.split("[:+]", self.url, maxsplit=1)[0]
+        if self.query is not None and uses_cursor(self.query, backend_name) != (self.cursor is not None):
             raise ValueError(_UNUSED_CURSOR_MESSAGE if self.cursor is not None else _UNKNOWN_CURSOR_MESSAGE)
         return self
 

@@ -70,7 +70,7 @@ class Transition:
 
     `answered_base` has the id and the name of the base in the answer, if this is not the base of the request.
     `has_expired_look_up` means that the create was not sent, because its look-up had expired. The subscriber is looked
-    up again. `has_older_subscriber` means that the subscriber in the answer existed before the create.
+    up again. `is_subscriber_older_than_create` means that the subscriber in the answer existed before the create.
     `is_refusal_possibly_temporary` means that the refusal may be about the service instead of the row.
     """
 
@@ -81,7 +81,7 @@ class Transition:
     altered_fields: tuple[str, ...] = ()  # fields whose values differ in the answer
     answered_base: tuple[int | None, str | None] | None = None
     has_expired_look_up: bool = False
-    has_older_subscriber: bool = False
+    is_subscriber_older_than_create: bool = False
     is_refusal_possibly_temporary: bool = False
 
     @property

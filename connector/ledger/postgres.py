@@ -232,19 +232,20 @@ Table(
 
 @contextmanager
 def hold_lease(
-    store: Store, name: str, key: int, shard: Shard, wait_s: float, is_stopped: Callable[[], bool]
+    store: Store, name: str, lock_key: int, shard: Shard, wait_s: float, is_stopped: Callable[[], bool]
 ) -> Iterator[None]:
     """Hold the lease of a shard during the context. Every transaction of the store renews the lease.
 
-    `name` is the name of the ledger in messages. `key` is the number of the advisory lock under which leases are taken.
-    Raises LockedError if an overlapping lease is still held after `wait_s` seconds, or when `is_stopped` returns True.
+    `name` is the name of the ledger in messages. `lock_key` is the number of the advisory lock under which leases are
+    taken. Raises LockedError if an overlapping lease is still held after `wait_s` seconds, or when `is_stopped` returns
+    True.
     """
     lease: Lease | None = None
     token = token_hex(8)
 
     def try_acquire() -> bool:
         nonlocal lease
-        lease = _try_acquire_lease(store, key, shard, token)
+        lease = _try_acquire_lease(store, lock_key, shard, token)
         return lease is not None
 
     lock_name, wait_s = name if shard.is_whole else f"shard {shard} of {name}", max(wait_s, _SESSION_END_WAIT_S)
@@ -260,12 +261,12 @@ def hold_lease(
             connection.execute(_DELETE_LEASE, {"id": lease.lease_id if lease is not None else None})
 
 
-def _try_acquire_lease(store: Store, key: int, shard: Shard, token: str) -> Lease | None:
+def _try_acquire_lease(store: Store, lock_key: int, shard: Shard, token: str) -> Lease | None:
     """Return a new lease, or None while an overlapping lease is held."""
     monotonic = system_clock().monotonic
     requested_at = monotonic()
     with store.transaction() as connection:
-        connection.execute(LOCK_TRANSACTION, {"key": key})
+        connection.execute(LOCK_TRANSACTION, {"key": lock_key})
         other_leases = [
             row for row in connection.execute(_LIST_LEASES) if shard.overlaps(Shard(row.shard_index, row.shard_count))
         ]

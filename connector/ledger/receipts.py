@@ -128,7 +128,7 @@ def _build_receipt(
     status: int | None,
     entry_message: str | None,
     sender_run_key: int | None,
-    reported_at: float | None,
+    reported_or_checked_at: float | None,
 ) -> Receipt | None:
     """Return the receipt that follows from the state of the entry, or None if the subscriber gets no receipt from this
     run."""
@@ -152,7 +152,7 @@ def _build_receipt(
         case State.REJECTED if not is_sent_by_run or not status:
             return Receipt(identity_text, "rejected", None, "ledger", entry_message)
         case State.REJECTED:
-            refusal_evidence = "answer" if reported_at is None else "lookup"
+            refusal_evidence = "answer" if reported_or_checked_at is None else "lookup"
             return Receipt(identity_text, "rejected", None, refusal_evidence, entry_message)
         case State.HELD if subscriber_id is not None:
             return Receipt(identity_text, "held", subscriber_id, "answer", entry_message)

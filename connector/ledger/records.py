@@ -346,8 +346,8 @@ class EntryDetails:
 
     `run_id`, `job`, `command`, `started_at` and `finished_at` (Unix seconds), and `run_status` are of the run that sent
     the create last, or that looked the subscriber up last after a refusal. They are None if only the list has shown the
-    subscriber. `reported_at` is the time at which a changed row was reported. If the state is REJECTED, `reported_at`
-    is the time at which a later run looked the subscriber up.
+    subscriber. `reported_or_checked_at` is the time at which a changed row was reported or, if the state is REJECTED,
+    at which a later run looked the subscriber up.
     """
 
     account: str
@@ -360,7 +360,7 @@ class EntryDetails:
     status: int | None
     message: str | None
     attempt_count: int
-    reported_at: float | None
+    reported_or_checked_at: float | None
     altered_fields: str | None
     opt_out_job: str | None
     run_id: str | None

@@ -150,9 +150,9 @@ class Connector:
                 raise ConfigurationError(
                     f"The job has its own base, mapping and rules. Leave out {', '.join(refused_names)}"
                 )
-            plan = self._plan_sync(rows, {"limit": options.get("limit")}, is_writing=False)
+            plan = self._plan_sync(rows, {"limit": options.get("limit")}, writes_state=False)
         else:
-            plan = self._plan_rows(rows, options, is_writing=False)
+            plan = self._plan_rows(rows, options, writes_state=False)
         plan = replace(plan, command="plan", is_planned=True, rows_path=path)
         return run_flow(lambda stop, progress: run_load(plan, stop, progress), options.get("time_limit_s"))
 
@@ -175,7 +175,7 @@ class Connector:
         refuse_unknown_options(options, SyncOptions)
         with self._record_failed_start("sync", job, is_planned=dry_run):
             loaded_job = override_receipts(_load_job(job), options.get("receipts"), format_argument=str)
-            plan = replace(self._plan_sync(loaded_job, options, is_writing=not dry_run), is_planned=dry_run)
+            plan = replace(self._plan_sync(loaded_job, options, writes_state=not dry_run), is_planned=dry_run)
             return _run_job(loaded_job, plan.settings, lambda stop, progress: run_load(plan, stop, progress))
 
     def export(self, job: _JobOrPath, *, time_limit_s: float | None = None) -> Report:
@@ -246,7 +246,7 @@ class Connector:
         >>> entry.state, entry.base_id, entry.run.run_id == report.run_id
         ('confirmed', 7, True)
         """
-        return explain_identity(read_state_location(self._build_environ(), is_writing=False), identity)
+        return explain_identity(read_state_location(self._build_environ(), writes_state=False), identity)
 
     @overload
     def read_subscribers(self, *, chunksize: None = ..., **options: Unpack[ListFilters]) -> pd.DataFrame: ...
@@ -282,7 +282,7 @@ class Connector:
     def _list_service_options(self) -> dict[str, Any]:
         return {name: value for name, value in self._options.items() if name not in ("account", "state_dir", "ledger")}
 
-    def _read_settings(self, job: Job | None, time_limit_s: float | None, *, is_writing: bool = True) -> Settings:
+    def _read_settings(self, job: Job | None, time_limit_s: float | None, *, writes_state: bool = True) -> Settings:
         if time_limit_s is not None and not time_limit_s > 0:  # nan compares false
             raise ConfigurationError(f"time_limit_s must be more than 0 seconds, not {time_limit_s}")
         options = self._options
@@ -292,7 +292,7 @@ class Connector:
             job,
             token=make_token(options.get("token")),
             time_limit_s=time_limit_s,
-            is_writing=is_writing,
+            writes_state=writes_state,
             service={name: value for name, value in service_options.items() if value is not None},
         )
 
@@ -317,14 +317,14 @@ class Connector:
                     error.add_note(message)
             raise
 
-    def _plan_sync(self, job: _JobOrPath, options: SyncOptions, *, is_writing: bool) -> LoadPlan:
+    def _plan_sync(self, job: _JobOrPath, options: SyncOptions, *, writes_state: bool) -> LoadPlan:
         loaded_job, since, is_full = _load_job(job), options.get("since"), options.get("full", False)
         if is_full and since is not None:
             raise ConfigurationError("full reads all rows, and since reads a part: set one of the two")
         request = RunRequest(
             _check_number("limit", options.get("limit")), _check_wait(options.get("wait_s", 0.0)), is_full, since
         )
-        settings = self._read_settings(loaded_job, options.get("time_limit_s"), is_writing=is_writing)
+        settings = self._read_settings(loaded_job, options.get("time_limit_s"), writes_state=writes_state)
         return plan_sync(loaded_job, settings, request)
 
     def _plan_rows(
@@ -332,7 +332,7 @@ class Connector:
         rows: str | PathLike[str] | pd.DataFrame | ArrowStream,
         options: RowOptions | ImportOptions,
         *,
-        is_writing: bool = True,
+        writes_state: bool = True,
     ) -> LoadPlan:
         """Return the plan to load these rows. Raises ConfigurationError. Values of a wrong type also raise this error,
         because Python does not check types.
@@ -355,7 +355,7 @@ class Connector:
                 raise ConfigurationError("format, encoding, delimiter and sheet are for a file: leave them out")
             name = options.get("name", "frame") if job is None else job.name
             rows_job = build_rows_job(None, name, arguments, job=job, format_argument=str)
-        settings = self._read_settings(rows_job, options.get("time_limit_s"), is_writing=is_writing)
+        settings = self._read_settings(rows_job, options.get("time_limit_s"), writes_state=writes_state)
         rows_source = None
         if not isinstance(rows, str | PathLike):
             rows_source = open_rows(rows, rows_job.name if job is None else options.get("name", job.name))

@@ -178,13 +178,13 @@ def shows_identity(wire_object: Mapping[str, Any], field_name: str) -> bool:
 
 @dataclass(slots=True)
 class ListStats:
-    """Facts about the list at `read_at` (monotonic). `total_count` is TotalCount, and `request_count` the number of
-    requests of a sweep (None: not known). `bases` has the Ids and names of the bases. `samples_by_kind` has a few
+    """Facts about the list at `read_at` (monotonic). `total_count` is TotalCount, and `sweep_request_count` the number
+    of requests of a sweep (None: not known). `bases` has the Ids and names of the bases. `samples_by_kind` has a few
     listed subscribers for each kind of spelling."""
 
     read_at: float
     total_count: int | None = None
-    request_count: int | None = None
+    sweep_request_count: int | None = None
     bases: set[tuple[object, object]] = field(default_factory=set)
     samples_by_kind: dict[SpellingKind, list[ListedSubscriber]] = field(default_factory=dict)
     shown_fields: set[str] = field(default_factory=set)

@@ -104,6 +104,6 @@ async def find_ids_of_sentinel(
     matching_rows = [row for row in answer.rows if may_be_in_base(row, identities, base_id)]
     ids_shown_in_base = {row["Id"] for row in matching_rows if base_id is not None and read_base(row)[0] == base_id}
     ids = {row["Id"] for row in matching_rows} | {sentinel.subscriber_id}.intersection(row["Id"] for row in answer.rows)
-    if not ids and answer.rows and not answer.is_whole:
+    if not ids and answer.rows and not answer.has_all_matches:
         return None, ids_shown_in_base
     return ids, ids_shown_in_base

@@ -293,7 +293,7 @@ async def _read_list_and_record_state(
     has_list_changed = certificate.total_first != certificate.total_last or certificate.appeared or certificate.vanished
     state.swept_base_ids = frozenset(base_ids if certificate.is_complete and not has_list_changed else ())
     state.stats = watching_sink.stats
-    state.stats.total_count, state.stats.request_count = certificate.total_last, certificate.pages
+    state.stats.total_count, state.stats.sweep_request_count = certificate.total_last, certificate.pages
     return certificate, seen_ids & watched_ids
 
 

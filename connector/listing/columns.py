@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as arrow_json
 
-from connector.arrow import EMPTY_TEXT, INVALID, PAGE_SCHEMA, build_null_scalar, find_arrow_type
+from connector.arrow import EMPTY_TEXT, INVALID_COLUMN, PAGE_SCHEMA, build_null_scalar, find_arrow_type
 from connector.fields import FIELDS, LARGEST_ID, Field, FieldKind
 from connector.paging.overlap import IdArray, Mask
 from connector.service.answers import NUMBER_KEYS_OF_PAGE, parse_list_answer, read_whole_number
@@ -119,7 +119,7 @@ class Columns:
 
     def read_values(self, rows: pa.RecordBatch, field_name: str) -> Sequence[Any]:
         values: list[Any] = rows.column(field_name).to_pylist()
-        invalid_column = rows.column(INVALID)
+        invalid_column = rows.column(INVALID_COLUMN)
         if invalid_column.null_count == len(invalid_column):
             return values
         for row_index, invalid_text in enumerate(invalid_column.to_pylist()):
@@ -336,8 +336,8 @@ def _read_value(kind: FieldKind, value: Any) -> object:
         case FieldKind.ZIP:
             return str(value) if type(value) is int else _read_text(value)
         case FieldKind.TAGS:
-            is_list = type(value) is list and all(_read_text(item) is not None for item in value)
-            return value if is_list else None
+            is_text_list = type(value) is list and all(_read_text(item) is not None for item in value)
+            return value if is_text_list else None
         case FieldKind.DATE:
             return _read_date(value)
         case FieldKind.TEXT | FieldKind.NULLABLE_TEXT | FieldKind.EMAIL | FieldKind.GENDER | FieldKind.COUNTRY:

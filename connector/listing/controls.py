@@ -103,7 +103,9 @@ async def try_sample(request_page: RequestPage, field_name: str, sample: IdAndVa
     if page is None:
         return FilterTrialResult()
     is_found = any(row.get("Id") == subscriber_id for row in page.subscribers)
-    return FilterTrialResult(_classify_answer(field_name, value, page, is_found=is_found), is_found and is_whole(page))
+    return FilterTrialResult(
+        _classify_answer(field_name, value, page, is_found=is_found), is_found and has_all_matches(page)
+    )
 
 
 def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found: bool) -> ControlResult:
@@ -120,7 +122,7 @@ def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found
     return ControlResult.PARTIAL if is_found and field_name not in PARTITIONS else ControlResult.IGNORED
 
 
-def is_whole(page: ListPage) -> bool:
+def has_all_matches(page: ListPage) -> bool:
     """Return whether the answer has all matching subscribers. The number of its rows must be TotalCount and less than
     its limit, and no two rows may have the same Id."""
     if page.total_count is None or page.limit is None:

@@ -39,7 +39,7 @@ from connector.listing.findings import (
     decide_partition,
     find_hidden_classes,
     find_hidden_ids,
-    find_list_end_name,
+    find_list_end_of_id,
     find_present_ids,
     list_unshown_classes,
     read_rounds,
@@ -147,7 +147,7 @@ def plan_requests(reading: ListReading, answers: Sequence[Answer]) -> list[Evide
     if not answers:
         requests = _plan_count_requests(reading)
         # The look-ups need not wait for the counts if the list does not change, or if TotalCount is ignored.
-        if reading.is_list_quiet or not reading.is_total_checked:
+        if reading.is_list_unchanged or not reading.is_total_checked:
             requests += _plan_look_ups(reading, len(requests))
         return requests
     requests = _plan_recount_requests(reading, answers)
@@ -190,9 +190,11 @@ def _choose_bases(reading: ListReading) -> list[int]:
     Return no base if one base has every row."""
     if reading.filters or "base_id" in reading.skipped_partitions:
         return []
-    listed_bases = sorted(reading.base_counts, key=lambda base_id: -reading.base_counts[base_id])
+    listed_bases = sorted(reading.row_count_by_base_id, key=lambda base_id: -reading.row_count_by_base_id[base_id])
     bases = sorted(listed_bases, key=lambda base_id: base_id not in (reading.base_ids or ()))[:_MAX_LISTED_BASES]
-    unlisted_base_ids = [base_id for base_id in reading.unlisted_base_ids if base_id not in reading.base_counts]
+    unlisted_base_ids = [
+        base_id for base_id in reading.unlisted_base_ids if base_id not in reading.row_count_by_base_id
+    ]
     bases += unlisted_base_ids[:_MAX_UNLISTED_BASES]
     return bases if len(bases) > 1 or not listed_bases else []
 
@@ -225,7 +227,7 @@ def _plan_combination_requests(reading: ListReading, answers: Sequence[Answer]) 
     base_ids = () if "base_id" in reading.filters else reading.base_ids or ()
     unshown_classes = list_unshown_classes(reading, answers)
     classes_of_unlisted_bases: list[HiddenClass] = [
-        ("base_id", base_id) for base_id in base_ids if base_id not in reading.base_counts
+        ("base_id", base_id) for base_id in base_ids if base_id not in reading.row_count_by_base_id
     ]
     classes_of_bases = {*classes_of_unlisted_bases, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
     classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(reading, answers), *classes_of_unlisted_bases])
@@ -270,8 +272,8 @@ def _plan_look_ups(reading: ListReading, request_count: int) -> list[EvidenceReq
     """Return look-ups of ids, and of a few ledger entries. Return no more look-ups than MAX_REQUESTS allows after
     `request_count` requests."""
     requests = _plan_id_look_ups(reading)[: MAX_REQUESTS - request_count]
-    remaining_count = max(0, MAX_REQUESTS - _RESERVED_REQUEST_COUNT - request_count - len(requests))
-    unlisted_entry_ids = reading.unlisted_entry_ids[: min(remaining_count, _FIRST_ENTRY_COUNT)]
+    remaining_request_count = max(0, MAX_REQUESTS - _RESERVED_REQUEST_COUNT - request_count - len(requests))
+    unlisted_entry_ids = reading.unlisted_entry_ids[: min(remaining_request_count, _FIRST_ENTRY_COUNT)]
     return [*_build_entry_requests(unlisted_entry_ids, ()), *requests]
 
 
@@ -329,7 +331,7 @@ def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> li
     ends_to_read = set[str]()
     if not any(request.target is RequestTarget.END for request in sent_requests):
         ends_to_read |= {
-            find_list_end_name(reading, subscriber_id)
+            find_list_end_of_id(reading, subscriber_id)
             for subscriber_id in find_present_ids(reading, answers, RequestTarget.BEYOND_ID)
         }
         if max(read_totals(answers), default=0) > (reading.certificate.total_last or 0):
@@ -340,14 +342,14 @@ def _plan_second_look_ups(reading: ListReading, answers: Sequence[Answer]) -> li
     later_answers = answers[max(indexes_of_end_requests, default=-1) + 1 :]
     for answer in select_answers(later_answers, RequestTarget.PART, RequestTarget.COMBINATION):
         hidden_ids = find_hidden_ids(reading, answer, answers).tolist()
-        if any(find_list_end_name(reading, hidden_id) == "above" for hidden_id in hidden_ids):
+        if any(find_list_end_of_id(reading, hidden_id) == "above" for hidden_id in hidden_ids):
             ends_to_read.add("above")
-    for end_name in sorted(ends_to_read):
-        is_tail = end_name == ("above" if reading.certificate.order is Order.ID else "below")
+    for list_end in sorted(ends_to_read):
+        is_tail = list_end == ("above" if reading.certificate.order is Order.ID else "below")
         overlap_row_count = min(_OVERLAP_ROW_COUNT, reading.page_size // 2)
         offset = max(0, reading.certificate.distinct - overlap_row_count) if is_tail else 0
         query = replace(reading.query, offset=offset, limit=MAX_LIMIT - 1)
-        requests += [EvidenceRequest(RequestTarget.END, query, value=end_name)] * _REQUEST_COUNT_PER_END
+        requests += [EvidenceRequest(RequestTarget.END, query, value=list_end)] * _REQUEST_COUNT_PER_END
     return requests
 
 

@@ -113,14 +113,14 @@ class ListReading:
         return self.certificate.total_count is TotalCountCheck.CHECKED
 
     @property
-    def base_counts(self) -> Mapping[int, int]:
+    def row_count_by_base_id(self) -> Mapping[int, int]:
         """The number of listed rows of each base."""
         return {
             value: row_count for value, row_count in self.class_counts.get("base_id", {}).items() if type(value) is int
         }
 
     @property
-    def is_list_quiet(self) -> bool:
+    def is_list_unchanged(self) -> bool:
         """Whether the list did not change during the reading, as far as the reading shows."""
         certificate = self.certificate
         is_total_unchanged = certificate.total_first == certificate.total_last
@@ -172,7 +172,7 @@ def read_totals(answers: Sequence[Answer]) -> list[int]:
     return [answer.total_count for answer in whole_list_answers if answer.total_count is not None]
 
 
-def find_list_end_name(reading: ListReading, subscriber_id: int) -> str:
+def find_list_end_of_id(reading: ListReading, subscriber_id: int) -> str:
     """Return the end of the list at which the id is missing: "below" if the id is smaller than all listed ids, and
     "above" otherwise."""
     return "below" if len(reading.ids) and subscriber_id < int(reading.ids[0]) else "above"
@@ -282,7 +282,7 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
         )
     if _find_unlisted_values(reading, field_name, answers):
         return EvidenceResult.CONTRADICTS
-    evidence_result = compare_counts(rounds, reading.is_list_quiet, known_totals)
+    evidence_result = compare_counts(rounds, reading.is_list_unchanged, known_totals)
     if field_name != "base_id":
         return evidence_result
     # Only some bases are counted. So equal sums prove nothing, because both may lack a base that no page showed. A
@@ -295,7 +295,8 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
     part_counts_of_rounds = _read_part_counts(reading, field_name, answers)
     counted_bases = part_counts_of_rounds[0] if part_counts_of_rounds else {}
     has_unlisted_base = any(
-        all(part_counts[base] for part_counts in part_counts_of_rounds) and not reading.base_counts.get(int(str(base)))
+        all(part_counts[base] for part_counts in part_counts_of_rounds)
+        and not reading.row_count_by_base_id.get(int(str(base)))
         for base in counted_bases
     )
     return (
@@ -317,7 +318,7 @@ def _find_underlisted_values(reading: ListReading, field_name: str, answers: Seq
     listed_count_by_value = reading.class_counts.get(field_name, {})
     tolerated_difference = (
         _compute_growth_limit_between_requests(reading.certificate.distinct)
-        if reading.hidden_classes or not reading.is_list_quiet
+        if reading.hidden_classes or not reading.is_list_unchanged
         else 0
     )
     hidden_values = [
@@ -380,7 +381,7 @@ def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]
         if field_name == "base_id":
             part_counts.append(
                 reading.certificate.distinct
-                - sum(reading.base_counts.get(int(str(base_id)), 0) for base_id in count_by_value)
+                - sum(reading.row_count_by_base_id.get(int(str(base_id)), 0) for base_id in count_by_value)
             )
         rounds.append(RoundCounts(part_counts, (totals[0], totals[-1])))
     return rounds
@@ -432,7 +433,7 @@ def _evaluate_class_combinations(reading: ListReading, answers: Sequence[Answer]
         if len(unlisted_ids) and have_requested_values({**reading.filters, **dict(classes)}, page.subscribers):
             unlisted_count += len(unlisted_ids)
             combinations.append(classes)
-    if unlisted_count < (1 if reading.is_list_quiet and not reading.hidden_classes else _MIN_UNLISTED_COUNT):
+    if unlisted_count < (1 if reading.is_list_unchanged and not reading.hidden_classes else _MIN_UNLISTED_COUNT):
         return None
     hidden_classes = dict.fromkeys(class_ for classes in combinations for class_ in classes)
     field_names = " and ".join(field_name for field_name, _ in combinations[0])
@@ -464,19 +465,19 @@ def _evaluate_total_counts(reading: ListReading, answers: Sequence[Answer]) -> F
     ]
     unlisted_count = max(unlisted_counts, default=0)
     growth_limit = _compute_growth_limit_between_requests(last_total)
-    is_unchanged = reading.is_list_quiet and len(set(totals)) == 1
+    is_unchanged = reading.is_list_unchanged and len(set(totals)) == 1
     if is_unchanged and max(totals[0] - last_total, unlisted_count) >= growth_limit:
         message = (
             f"TotalCount of a second reading is {totals[0]:,}, and the second reading shows {unlisted_count:,} "
             "unlisted ids between the listed ids"
         )
     elif (
-        reading.is_list_quiet
+        reading.is_list_unchanged
         and reading.earlier_total is not None
         and reading.earlier_total - last_total >= growth_limit
     ):
         message = f"TotalCount was {reading.earlier_total:,} shortly before the reading, and then {last_total:,}"
-    elif reading.is_list_quiet and largest_total - last_total >= max(
+    elif reading.is_list_unchanged and largest_total - last_total >= max(
         _NEW_ROW_LIMIT_DURING_EVIDENCE, _NEW_SHARE_LIMIT_DURING_EVIDENCE * last_total
     ):
         message = f"TotalCount was {last_total:,} at the end of the reading, and {largest_total:,} in another answer"
@@ -612,11 +613,11 @@ def _evaluate_id_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Fi
         answer.request.value for answer in second_lookup_answers if _is_present(reading, answer)
     )
     for subscriber_id in found_ids_beyond_ends:
-        end_name = find_list_end_name(reading, subscriber_id)
+        list_end = find_list_end_of_id(reading, subscriber_id)
         ids_at_end = [
             read_ids(answer)
             for answer in select_answers(answers, RequestTarget.END)
-            if answer.request.value == end_name and answer.page is not None
+            if answer.request.value == list_end and answer.page is not None
         ]
         if ids_at_end and not any(subscriber_id in ids_of_answer for ids_of_answer in ids_at_end):
             unlisted_ids.add(subscriber_id)

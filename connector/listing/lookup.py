@@ -312,15 +312,15 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: b
 
 
 async def _is_sentinel_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
-    """Look up the sentinel by each spelling of its identity. Return whether a look-up finds the sentinel, or None if no
-    look-up does and an answer was not whole."""
-    is_whole = True
+    """Look up the sentinel by each spelling of its identity. Return whether an answer shows the sentinel, or None if no
+    answer shows the sentinel and an answer may lack matching subscribers."""
+    have_all_matches = True
     for text in build_spellings(sentinel.field, sentinel.value):
         answer = await look_up(access, sentinel.field, text)
         if answer.has_subscriber(sentinel.subscriber_id):
             return True
-        is_whole = is_whole and answer.is_whole
-    return False if is_whole else None
+        have_all_matches = have_all_matches and answer.has_all_matches
+    return False if have_all_matches else None
 
 
 # Number of identities between two controls; if a filter stops working, only these identities are inconclusive.
@@ -328,12 +328,13 @@ BATCH_SIZE = 300
 
 
 async def look_up_by_filters(
-    access: ListAccess, keys: Sequence[LookupKey], *, remaining_count: int | None = None
+    access: ListAccess, keys: Sequence[LookupKey], *, remaining_key_count: int | None = None
 ) -> LookupResult:
     """Look the keys up by filters alone. A case-sensitive filter does not prove the absence of a key with
     `ignores_case`.
 
-    `remaining_count` is the number of keys that the run still has to look up, including `keys`, for the progress line.
+    `remaining_key_count` is the number of keys that the run still has to look up, including `keys`, for the progress
+    line.
 
     Raises ListFailed if the service does not answer, and RunAborted if the base is not the intended one or the run must
     stop.
@@ -342,7 +343,7 @@ async def look_up_by_filters(
     key_look_ups = [_build_key_look_up(key) for key in keys]
     fields = sorted({key.field for key in keys})
     reader = BaseReader(access.ledger_writer.base, access.requested_base_name, fields, access.inactive_identities)
-    access.stop.activity = f"looking for {count(remaining_count or len(keys), 'subscriber')} by the list's filters"
+    access.stop.activity = f"looking for {count(remaining_key_count or len(keys), 'subscriber')} by the list's filters"
     result = await access.stop.wait_until_stopped(_FilterLookup(access, key_look_ups, reader).execute())
     log_values = {"asked": len(keys), "present": len(result.found_ids), "absent": len(result.absent_identities)}
     logger.info("look-up: by filter %(asked)d asked, %(present)d present, %(absent)d absent", log_values)
@@ -447,7 +448,7 @@ class _FilterLookup:
                 # subscribers in another answer.
                 lists_several_matches = key_look_up.key.field in access.state.multiple_match_fields
                 has_all_matches = bool(answers) and all(
-                    answer.is_whole and (len(answer.rows) != 1 or lists_several_matches) for answer in answers
+                    answer.has_all_matches and (len(answer.rows) != 1 or lists_several_matches) for answer in answers
                 )
                 if (
                     has_all_matches

@@ -171,9 +171,9 @@ def _explain_failure(answer: Refused | AmbiguousResult | NotSent, client: Client
         return ListFailed(
             f"The list could not be read, because the service cannot be reached: {answer.message}. {hint}"
         )
-    is_page = answer.status is not None and 200 <= answer.status < 300
+    has_success_status = answer.status is not None and 200 <= answer.status < 300
     # A page that cannot be parsed holds personal data, so the message shows nothing of the page.
-    message = "the answer is not a page of the list" if is_page else answer.message or "no message"
+    message = "the answer is not a page of the list" if has_success_status else answer.message or "no message"
     if isinstance(answer, Refused):
         is_token_refused = answer.status in UNAUTHORISED
         hint = "Check the token." if is_token_refused else "Check the base URL, or run again later."

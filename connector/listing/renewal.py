@@ -70,11 +70,11 @@ async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink
         seen_ids.update(ids.tolist())
         is_page_full = len(ids) >= (page.limit or MAX_LIMIT)
         if (not len(ids) or ids[-1] <= last_id) and not is_page_full:
-            is_whole = page.total_count is not None and page.total_count <= offset + len(ids)
+            reaches_list_end = page.total_count is not None and page.total_count <= offset + len(ids)
             newcomer_count = sum(subscriber_id > list_end.last_id for subscriber_id in seen_ids)
             row_count = offset + len(ids)
             is_end_certain = (
-                is_whole
+                reaches_list_end
                 and row_count - list_end.row_count <= newcomer_count  # otherwise some newcomers are before the old end
                 and _shows_latest_sentinel(access, list_end, seen_ids)
             )

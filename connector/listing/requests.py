@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from connector.listing.access import IDENTITY_FIELDS_AND_KEYS, ListAccess, ListStats, read_is_active_values
-from connector.listing.controls import is_whole, try_sample
+from connector.listing.controls import has_all_matches, try_sample
 from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page
 from connector.service.wire import TOO_MANY_REQUESTS, ListPage, ListQuery
 
@@ -32,10 +32,10 @@ _FILTER_INDEPENDENT_STATUSES = frozenset({401, 403, 404, 405, 408, 409, TOO_MANY
 
 @dataclass(frozen=True, slots=True)
 class AnswerRows:
-    """The rows of an answer as received. With `is_whole`, the rows are all subscribers that match the filter."""
+    """The rows of an answer as received. With `has_all_matches`, the rows are all subscribers that match the filter."""
 
     rows: Sequence[dict[str, Any]] = field(repr=False)
-    is_whole: bool
+    has_all_matches: bool
 
     def has_subscriber(self, subscriber_id: int) -> bool:
         """Return whether this subscriber is among the rows."""
@@ -61,9 +61,9 @@ async def request_rows(access: ListAccess, query: ListQuery) -> AnswerRows:
     filter. Raises ListFailed."""
     page = await request_first_page(access, query)
     if page is None:
-        return AnswerRows((), is_whole=False)
+        return AnswerRows((), has_all_matches=False)
     access.known_ids.add_shown_ids([row["Id"] for row in page.subscribers])
-    return AnswerRows(page.subscribers, is_whole(page))
+    return AnswerRows(page.subscribers, has_all_matches(page))
 
 
 async def look_up(access: ListAccess, field_name: str, text: str) -> AnswerRows:
@@ -172,11 +172,11 @@ async def read_stats(access: ListAccess) -> ListStats:
     page = await access.stop.wait_until_stopped(
         fetch_page(access.client, access.retrier, ListQuery(base_id=state.base_id))
     )
-    request_count = None  # the number of requests of a sweep in id order, including the empty page past the end
+    sweep_request_count = None  # the number of requests of a sweep in id order, including the empty page past the end
     if page.total_count is not None:
         page_size = page.limit if page.limit is not None and page.limit > 0 else max(1, len(page.subscribers))
-        request_count = math.ceil(page.total_count / (page_size * _NEW_ROW_SHARE_OF_PAGE)) + 1
-    stats = ListStats(now, page.total_count, request_count)
+        sweep_request_count = math.ceil(page.total_count / (page_size * _NEW_ROW_SHARE_OF_PAGE)) + 1
+    stats = ListStats(now, page.total_count, sweep_request_count)
     stats.add(page.subscribers)
     access.known_ids.add_shown_ids([row["Id"] for row in page.subscribers if type(row.get("Id")) is int])
     state.stats = stats

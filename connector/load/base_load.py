@@ -147,8 +147,8 @@ class Loader:
             candidate_stream = CandidateStream(planned_chunk, chunk.state_by_row_index, session.policy.identity)
             base = session.ledger_writer.base
             await self._send_candidates(partial(self._fetch_candidates, planned_chunk, candidate_stream, base))
-            if candidate_stream.unfetched_indexes and not session.limits.compute_sendable_row_count(1):
-                session.stop.request_stop(session.limits.describe_creates())
+            if candidate_stream.unfetched_indexes and not session.create_limits.compute_sendable_row_count(1):
+                session.stop.request_stop(session.create_limits.describe_creates())
             unsent_indexes = [
                 *self._find_expired_rows(planned_chunk, chunk.state_by_row_index),
                 *candidate_stream.unfetched_indexes,
@@ -367,13 +367,13 @@ class Loader:
     ) -> list[Candidate]:
         """Return the next candidates, at most `max_count`. Return no candidate after the look-up has expired, or after
         an answer has changed the base."""
-        limits, current_base = self._session.limits, self._session.ledger_writer.base
+        create_limits, current_base = self._session.create_limits, self._session.ledger_writer.base
         if not self.presence.covers_chunk(planned_chunk) or current_base.key != base.key:
             return []
         candidates = candidate_stream.fetch(
-            limits.compute_sendable_row_count(max_count), current_base, self.presence.valid_until
+            create_limits.compute_sendable_row_count(max_count), current_base, self.presence.valid_until
         )
-        limits.sent_count += len(candidates)
+        create_limits.sent_count += len(candidates)
         return candidates
 
     # Unresolved entries that may be for the subscriber of a new row

@@ -226,7 +226,7 @@ class Creator:
             session.canaries.first_sentinel = session.canaries.first_sentinel or sentinel
         session.ledger_writer.record(candidate.intent.identity, choose_recorded_transition(candidate, transition))
         self._ended_count_since_existing = (
-            0 if transition.has_older_subscriber else self._ended_count_since_existing + 1
+            0 if transition.is_subscriber_older_than_create else self._ended_count_since_existing + 1
         )
         self._open_create_count -= 1
         if not self._open_create_count:
@@ -266,7 +266,9 @@ class Creator:
         message = f"the service answered with subscriber {subscriber_id}, which existed before"
         message += "" if text is None else f" as {text!r}"  # the text may be an email address
         message += "" if base == (None, None) else f" in the base {describe_base(*base)}"
-        return Transition(Event.MISANSWERED, subscriber_id, answer.status, message, has_older_subscriber=True)
+        return Transition(
+            Event.MISANSWERED, subscriber_id, answer.status, message, is_subscriber_older_than_create=True
+        )
 
     async def _stop_if_list_lacks_identity_field(self, subscriber_id: int) -> None:
         """End the run if no row of the list has shown the identity field, not even the row of this new subscriber.
@@ -307,7 +309,7 @@ class Creator:
         answer has another base, or if too many answers have existing subscribers.
         """
         stop, canaries = self._session.stop, self._session.canaries
-        if transition.has_older_subscriber:
+        if transition.is_subscriber_older_than_create:
             self._stop_on_existing_subscribers(transition)
         if transition.answered_base is not None:
             stop.request_stop(f"{transition.message}. {_NEXT_STEP_TEXT}")

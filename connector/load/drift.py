@@ -296,8 +296,8 @@ class _Comparison:
             return
         page_ids = np.array([wire_object["Id"] for wire_object in wire_objects], dtype=np.int64)
         id_indexes = np.minimum(np.searchsorted(self._ids, page_ids), len(self._ids) - 1)
-        for page_index in np.flatnonzero(self._ids[id_indexes] == page_ids).tolist():
-            self._compare_row(int(self._row_indexes[id_indexes[page_index]]), wire_objects[page_index])
+        for index_in_page in np.flatnonzero(self._ids[id_indexes] == page_ids).tolist():
+            self._compare_row(int(self._row_indexes[id_indexes[index_in_page]]), wire_objects[index_in_page])
 
     def _compare_row(self, index: int, wire_object: Mapping[str, Any]) -> None:
         waiting_row = self._waiting_rows.read(index)

@@ -32,7 +32,7 @@ class LookupMethod(StrEnum):
     FILTER = "filter"
     SWEEP = "sweep"
     # By filters, with the identity as sent and in normal form. Other spellings (upper or lower case) are not looked up.
-    FILTER_AS_SENT = "filter as sent"
+    FILTER_BY_SENT_SPELLING = "filter as sent"
     NONE = "none"
 
 
@@ -73,7 +73,7 @@ class LookupChoice:
 def choose_lookup(sweep_cost: SweepCost, filter_cost: FilterCost, progress: LookupProgress) -> LookupChoice:
     """Return the method for the next look-up of the keys, or `LookupMethod.NONE` if every method was inconclusive."""
     is_sweep_untried = LookupMethod.SWEEP not in progress.tried_methods
-    is_filter_untried = not progress.tried_methods & {LookupMethod.FILTER, LookupMethod.FILTER_AS_SENT}
+    is_filter_untried = not progress.tried_methods & {LookupMethod.FILTER, LookupMethod.FILTER_BY_SENT_SPELLING}
     if is_sweep_untried and progress.needs_sweep:
         return LookupChoice(LookupMethod.SWEEP, "the account or the base is not verified yet")
     if sweep_cost.is_unusable and is_filter_untried and not filter_cost.unprovable_count:
@@ -81,9 +81,11 @@ def choose_lookup(sweep_cost: SweepCost, filter_cost: FilterCost, progress: Look
     if (
         sweep_cost.is_unusable
         and filter_cost.has_other_spellings
-        and LookupMethod.FILTER_AS_SENT not in progress.tried_methods
+        and LookupMethod.FILTER_BY_SENT_SPELLING not in progress.tried_methods
     ):
-        return LookupChoice(LookupMethod.FILTER_AS_SENT, "no sweep can be relied on, and filters distinguish capitals")
+        return LookupChoice(
+            LookupMethod.FILTER_BY_SENT_SPELLING, "no sweep can be relied on, and filters distinguish capitals"
+        )
     if is_sweep_untried and is_filter_untried and not sweep_cost.is_unusable:
         return _choose_first_method(sweep_cost, filter_cost, progress)
     if is_filter_untried:
@@ -127,7 +129,7 @@ async def choose_lookup_method(
     list first, unless the stats of the list are fresh. Raises ListFailed, and RunAborted if the run must stop."""
     access = groups[0].access
     stats = await read_stats(access)
-    sweep_cost = SweepCost(stats.request_count, bool(access.state.unreadable_reason) or is_sweep_too_slow)
+    sweep_cost = SweepCost(stats.sweep_request_count, bool(access.state.unreadable_reason) or is_sweep_too_slow)
     lookup_choice = choose_lookup(sweep_cost, estimate_filter_cost(groups, sweep_cost), progress)
     log_values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup_choice)}
     logger.info("look-up: %(keys)d keys in %(bases)d bases, %(method)s: %(reason)s", log_values)
@@ -183,7 +185,7 @@ async def _choose_next_method(
     """Return the method for the next look-up of the keys, and the progress with this method."""
     for group in groups:
         await find_hidden_base(group.access)
-    access, filter_methods = groups[0].access, frozenset({LookupMethod.FILTER, LookupMethod.FILTER_AS_SENT})
+    access, filter_methods = groups[0].access, frozenset({LookupMethod.FILTER, LookupMethod.FILTER_BY_SENT_SPELLING})
     if access.state.hidden_classes:  # filters leave out the same classes as the list
         progress = replace(progress, tried_methods=progress.tried_methods | filter_methods)
     method = await choose_lookup_method(groups, progress)
@@ -209,15 +211,15 @@ async def _look_up_next_groups(
             results = [build_inconclusive_result(group.access) for group in groups_with_same_state]
         pairs = zip(groups_with_same_state, results, strict=True)
         return [LookupPart(group.access, group.keys, result) for group, result in pairs], remaining_groups
-    remaining_count, keys = sum(len(group.keys) for group in groups), group_keys[:BATCH_SIZE]
+    remaining_key_count, keys = sum(len(group.keys) for group in groups), group_keys[:BATCH_SIZE]
     remaining_groups = [*groups[1:]]
     if later_keys := group_keys[BATCH_SIZE:]:
         remaining_groups = [KeyGroup(access, later_keys), *remaining_groups]
     filter_keys, has_unchecked_spellings = keys, False
-    if method is LookupMethod.FILTER_AS_SENT:
+    if method is LookupMethod.FILTER_BY_SENT_SPELLING:
         filter_keys = [replace(key, ignores_case=False) for key in keys]
         has_unchecked_spellings = any(key.ignores_case for key in keys)
-    result = await try_look_up_by_filters(access, filter_keys, remaining_count)
+    result = await try_look_up_by_filters(access, filter_keys, remaining_key_count)
     # Filters that do not find the latest sentinel prove no absence, so the next look-up is a sweep.
     if tried_methods == {LookupMethod.FILTER} and not _shows_latest_sentinel(access, result):
         result = replace(result, absent_identities=frozenset())
@@ -232,15 +234,17 @@ async def look_up_all(access: ListAccess, keys: Sequence[LookupKey]) -> LookupRe
     return build_inconclusive_result(access) if result is None else result
 
 
-async def try_look_up_by_filters(access: ListAccess, keys: Sequence[LookupKey], remaining_count: int) -> LookupResult:
-    """Look the keys up by filters. `remaining_count` is the number of keys that remain to be looked up, including
+async def try_look_up_by_filters(
+    access: ListAccess, keys: Sequence[LookupKey], remaining_key_count: int
+) -> LookupResult:
+    """Look the keys up by filters. `remaining_key_count` is the number of keys that remain to be looked up, including
     `keys`.
 
     If the look-up fails, return an inconclusive result. In this case, the run no longer uses the filters by these
     fields, because the service may fail each time that it gets the same unusual text."""
     started_at = access.clock.monotonic()
     try:
-        return await look_up_by_filters(access, keys, remaining_count=remaining_count)
+        return await look_up_by_filters(access, keys, remaining_key_count=remaining_key_count)
     except ListFailed as failure:
         if failure.status in UNAUTHORISED:
             raise

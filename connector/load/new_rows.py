@@ -86,7 +86,7 @@ class MistakenIds:
                 strict=True,
             )
         )
-        known_ids = await self._find_spellings(list(id_by_index.values()), is_listed=listing_rows is not None)
+        known_ids = await self._find_spellings(list(id_by_index.values()), has_listing=listing_rows is not None)
         problems = dict[int, tuple[str, str]]()
         for index, text in id_by_index.items():
             if text in known_ids:
@@ -110,10 +110,10 @@ class MistakenIds:
                 problems[index] = "other_id", f"{message}: correct the id, or the email"
         return problems
 
-    async def _find_spellings(self, ids: Sequence[str], *, is_listed: bool) -> dict[str, str]:
+    async def _find_spellings(self, ids: Sequence[str], *, has_listing: bool) -> dict[str, str]:
         """Return the ids that are another spelling of a known id. The values of the dict are the known ids.
 
-        With `is_listed`, a listing has recorded the base's subscribers in the ledger. Otherwise also search the
+        With `has_listing`, a listing has recorded the base's subscribers in the ledger. Otherwise also search the
         list for the shortest spelling of each id, such as `42` for `00042`.
         """
         spellings_by_id = {text: list_other_spellings(text) for text in ids}
@@ -126,7 +126,7 @@ class MistakenIds:
             text: next((spelling for spelling in other_spellings if spelling in known_ids), "")
             for text, other_spellings in spellings_by_id.items()
         }
-        if not is_listed:
+        if not has_listing:
             shortest_spelling_by_id = {
                 text: other_spellings[0]
                 for text, other_spellings in spellings_by_id.items()

@@ -109,7 +109,7 @@ class Outcomes:
             if postponed_row.refused_at is None or not temporary_refusals.may_be_temporary(postponed_row.refusal_kind):
                 self._postponed_rows.append(postponed_row)
                 continue
-            self._session.limits.remove_rejection()
+            self._session.create_limits.remove_rejection()
             self.unresolved_creates[postponed_row.row.identity] = UnresolvedCreate(
                 postponed_row.refused_at,
                 postponed_row.row,
@@ -150,7 +150,7 @@ class Outcomes:
         tally.altered_fields.update(transition.altered_fields)
         if transition.event in (Event.ANSWERED, Event.REFUSED) and not transition.is_retryable_refusal:
             is_rejected = transition.event is Event.REFUSED
-            reason = session.limits.record_answer(
+            reason = session.create_limits.record_answer(
                 is_rejected=is_rejected, undecided_rejection_count=session.temporary_refusals.series_length
             )
             if reason is not None:
@@ -172,7 +172,7 @@ class Outcomes:
                 tally.remove_started_rows()
                 if transition.has_expired_look_up:
                     self._stale_identities.add(candidate.intent.identity)
-                    session.limits.sent_count -= 1
+                    session.create_limits.sent_count -= 1
             case _:
                 assert_never(transition.event)
 
@@ -218,7 +218,7 @@ class Outcomes:
             _PostponedRow(
                 problem,
                 build_row(candidate, source),
-                is_of_this_run=session.policy.looks_up_first and not transition.has_older_subscriber,
+                is_of_this_run=session.policy.looks_up_first and not transition.is_subscriber_older_than_create,
                 is_unchecked=is_refused,
                 refused_at=session.clock.monotonic() if is_refused else None,
                 valid_until=candidate.valid_until,
@@ -296,7 +296,7 @@ class Outcomes:
             entry, problem = entries.get(postponed_row.row.identity), postponed_row.problem
             if entry is not None and entry.state is State.CONFIRMED:  # a listing has shown the subscriber
                 if postponed_row.is_of_this_run and problem.outcome is Outcome.REJECTED:
-                    session.limits.remove_rejection()
+                    session.create_limits.remove_rejection()
                 self._report_found_row(
                     postponed_row.row,
                     _find_compare_reason(entry, postponed_row.row),
@@ -441,7 +441,7 @@ class Outcomes:
         """Report the row of an unresolved create whose subscriber was found. After a 429 the row is compared with the
         service, because a create with a 429 rarely takes effect. If the subscriber existed before the create, the row
         counts as existing or changed."""
-        if unresolved_create.has_older_subscriber:
+        if unresolved_create.is_subscriber_older_than_create:
             self._session.ledger_writer.record_receipt(row.identity, row.identity_text, ReceiptKind.EXISTED)
             self._report_found_row(row, CompareReason.NEVER_COMPARED, is_of_this_run=False)
         elif unresolved_create.has_retryable_refusal:

@@ -113,18 +113,18 @@ class BasePresence:
     async def record_listing(self, listing: Listing, *, first_batch_index: int = 0) -> None:
         """Record the subscribers of the base that a listing shows. If the listing was renewed, `first_batch_index` is
         the index of its first new batch, and only the new batches are recorded."""
-        base_counts = await record_base(self.access, listing.rows, first_batch_index=first_batch_index)
+        subscriber_counts = await record_base(self.access, listing.rows, first_batch_index=first_batch_index)
         if first_batch_index:
             return  # a renewed listing contains some subscribers twice, so its counts are wrong
         self.listing_rows = listing.rows
         if listing.certificate.is_complete:
-            self.unlisted_count = base_counts.unlisted_count
-        if base_counts.duplicate_count:
+            self.unlisted_count = subscriber_counts.unlisted_count
+        if subscriber_counts.duplicate_count:
             base = self.session.ledger_writer.base
             self._record_ids_of_first_create(listing.rows)
             self.session.tally.add_message(
-                f"{count(base_counts.duplicate_count, 'identity', 'identities')} "
-                f"{choose_form(base_counts.duplicate_count, 'has', 'have')} more than one subscriber in the base "
+                f"{count(subscriber_counts.duplicate_count, 'identity', 'identities')} "
+                f"{choose_form(subscriber_counts.duplicate_count, 'has', 'have')} more than one subscriber in the base "
                 f"{describe_base(base.service_id, base.name)}. The interface of the service cannot remove subscribers: "
                 "remove the duplicates on the service's own pages"
             )
@@ -204,7 +204,7 @@ class AccountPresence:
             return list(tasks)  # the list hides a class, and filters hide the same class, so they prove no absence
         remaining_tasks = list[LookupTask]()
         for task in tasks:
-            session, is_only_sent_spelling = task.presence.session, method is LookupMethod.FILTER_AS_SENT
+            session, is_only_sent_spelling = task.presence.session, method is LookupMethod.FILTER_BY_SENT_SPELLING
             started_at = session.clock.monotonic() if task.started_at is None else task.started_at
             keys = [replace(key, ignores_case=False) for key in task.keys] if is_only_sent_spelling else task.keys
             self._filter_request_count += count_requests(keys)

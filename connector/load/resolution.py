@@ -285,7 +285,7 @@ class Settler:
         }
         existing_ids = await find_existing_ids(access, is_of_this_run_by_id)
         for identity, subscriber_id in found_identities_and_ids:
-            unresolved_by_identity[identity].has_older_subscriber |= subscriber_id in existing_ids
+            unresolved_by_identity[identity].is_subscriber_older_than_create |= subscriber_id in existing_ids
         maybe_foreign_identities_and_ids = [
             pair for pair in found_identities_and_ids if unresolved_by_identity[pair[0]].may_be_foreign
         ]

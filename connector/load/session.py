@@ -150,7 +150,7 @@ class LoadGuard:
 
 
 @dataclass(slots=True)
-class Limits:
+class CreateLimits:
     """The limits of the creates of a run, and the counts of these creates. A limit of None means no limit."""
 
     max_creates: int | None = None  # largest number of creates
@@ -242,7 +242,7 @@ class Session:
     suppression: Suppression | None = None  # identities on the job's suppression list are not sent again
     pace: Pace | None = None  # pace of the run; None: only `policy` limits the run
     canaries: Canaries = field(default_factory=Canaries)  # the canaries of the run
-    limits: Limits = field(default_factory=Limits)  # the limits of the run
+    create_limits: CreateLimits = field(default_factory=CreateLimits)  # the limits of the run
     waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # rows of the run to compare with the service
     temporary_refusals: TemporaryRefusals = field(default_factory=TemporaryRefusals)  # the refusals of the run
     retried_refusals: dict[bytes, Refusal] = field(default_factory=dict)

@@ -37,7 +37,7 @@ class UnresolvedCreate:
     attempt_count: int | None = None
     """The ledger's number of attempts at the last look-up. A larger number means that another load of the run has sent
     the create again."""
-    has_older_subscriber: bool = False  # whether the found subscriber existed before the create
+    is_subscriber_older_than_create: bool = False  # whether the found subscriber existed before the create
     unprovable_reason: str = ""  # the reason why no look-up can prove the subscriber absent
     owner_job: str | None = None
     """The only job that may send the create again, because this run lacks the job's suppression list."""
@@ -50,7 +50,7 @@ class UnresolvedCreate:
     @property
     def may_be_foreign(self) -> bool:
         """Whether the found subscriber may come from another create than the create of this entry."""
-        return self.has_older_subscriber or self.has_retryable_refusal
+        return self.is_subscriber_older_than_create or self.has_retryable_refusal
 
     @property
     def refusal_kind(self) -> str:

@@ -231,12 +231,12 @@ def check_rows(
                 unclear_recipients,
             )
     if mail_check.inactive_count:
-        row_count, column_count = mail_check.inactive_count, len(consent_columns)
+        inactive_count, column_count = mail_check.inactive_count, len(consent_columns)
         mail_check.messages.append(
-            f"{count(row_count, 'row')} {choose_form(row_count, 'counts', 'count')} as suppressed, because the "
-            f"{choose_form(column_count, 'column', 'columns')} {', '.join(consent_columns)} "
+            f"{count(inactive_count, 'row')} {choose_form(inactive_count, 'counts', 'count')} as suppressed, because "
+            f"the {choose_form(column_count, 'column', 'columns')} {', '.join(consent_columns)} "
             f"{choose_form(column_count, 'shows', 'show')} that the "
-            f"{choose_form(row_count, 'person wants', 'people want')} no email"
+            f"{choose_form(inactive_count, 'person wants', 'people want')} no email"
         )
 
 

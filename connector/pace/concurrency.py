@@ -23,10 +23,10 @@ _GOOD_ROUND_FACTOR = 1.15  # the limit grows if the mean round-trip time is at m
 _SLOW_ROUND_FACTOR = 1.25  # a round is slow if its mean round-trip time is more than this many times the smallest mean
 _TOLERANCE_S = 0.003  # seconds: on loopback, the work of this process changes a round trip by milliseconds
 # A fall of the limit is large if the new limit is less than this share of the limit before the fall.
-_LIMIT_SHARE_AFTER_LARGE_FALL = 0.8
+_LARGE_FALL_FACTOR = 0.8
 # The service has become slower if, after a large fall of the limit, the service serves less than this share of the
 # requests per second that it served before the fall.
-_RATE_SHARE_OF_SLOWER_SERVICE = 0.85
+_SLOWER_SERVICE_FACTOR = 0.85
 _GROWTH_SHARE = 0.1
 _MIN_ANSWERS_IN_ROUND = 16
 _SHORTEST_ROUND_S = 0.1
@@ -110,9 +110,9 @@ class ConcurrencyLimit:
         self._least_mean_round_trip_s = min(self._least_mean_round_trip_s, mean_round_trip_s)
         if (
             self._limit_and_rate_before_fall is not None
-            and self._limit < _LIMIT_SHARE_AFTER_LARGE_FALL * self._limit_and_rate_before_fall[0]
+            and self._limit < _LARGE_FALL_FACTOR * self._limit_and_rate_before_fall[0]
         ):
-            if is_limit_used and served_per_s < _RATE_SHARE_OF_SLOWER_SERVICE * self._limit_and_rate_before_fall[1]:
+            if is_limit_used and served_per_s < _SLOWER_SERVICE_FACTOR * self._limit_and_rate_before_fall[1]:
                 self._least_mean_round_trip_s = mean_round_trip_s
             self._limit_and_rate_before_fall = None
         if mean_round_trip_s > _SLOW_ROUND_FACTOR * self._least_mean_round_trip_s + _TOLERANCE_S:

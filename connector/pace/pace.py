@@ -50,7 +50,7 @@ class Breaker:
         """Whether only probes may leave."""
         return self._probe_at is not None
 
-    def wait(self, now: float) -> float:
+    def compute_wait_s(self, now: float) -> float:
         """Return the seconds until a request may leave. The result is 0 if a request may leave now, and inf while a
         probe is in flight."""
         if self._probe_at is None:

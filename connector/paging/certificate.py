@@ -200,7 +200,7 @@ class RoundCounts:
 
 
 def compare_counts(
-    rounds: Sequence[RoundCounts], is_list_quiet: bool, totals: Collection[int]
+    rounds: Sequence[RoundCounts], is_list_unchanged: bool, totals: Collection[int]
 ) -> EvidenceResult | None:
     """Return whether the counts of several rounds contradict the size of the list, or None if another round is needed.
 
@@ -208,7 +208,7 @@ def compare_counts(
     list. Because the list may change, a difference counts only above a tolerance, and in every round. Example: if the
     TotalCounts are 1,000 to 1,003, the tolerance is 3. A sum of the parts above 1,006 contradicts the list.
 
-    `totals` has TotalCounts from outside the rounds. With `is_list_quiet`, no row appeared or vanished during the
+    `totals` has TotalCounts from outside the rounds. With `is_list_unchanged`, no row appeared or vanished during the
     sweep.
     """
     if not rounds:
@@ -225,7 +225,7 @@ def compare_counts(
         return EvidenceResult.NOTHING
     return (
         EvidenceResult.CONTRADICTS
-        if len(rounds) >= (_ROUND_COUNT_OF_UNCHANGED_LIST if is_list_quiet else _ROUND_COUNT_OF_CHANGING_LIST)
+        if len(rounds) >= (_ROUND_COUNT_OF_UNCHANGED_LIST if is_list_unchanged else _ROUND_COUNT_OF_CHANGING_LIST)
         else None
     )
 

@@ -167,7 +167,7 @@ def _explain_entry(
         http_status=details.status or None,  # 0: a person has dropped the entry
         message=details.message,
         altered_fields=(details.altered_fields or "").split(),
-        reported_at=_format_time(details.reported_at) if is_confirmed else None,
+        reported_at=_format_time(details.reported_or_checked_at) if is_confirmed else None,
         opted_out_in=details.opt_out_job,
     )
 
@@ -223,7 +223,7 @@ def _find_next_step(details: EntryDetails, job_option: str, *, is_running: bool)
             return f"Correct the row and load it again, or send it unchanged: connector retry --rejected{job_option}"
         case State.CONFIRMED if details.opt_out_job:
             return f"Deactivate the subscriber in the service: a row of the job {details.opt_out_job} says inactive."
-        case State.CONFIRMED if details.reported_at is not None:
+        case State.CONFIRMED if details.reported_or_checked_at is not None:
             return "A row differs from the service. If the row is right, change the subscriber in the service."
         case State.CONFIRMED | State.NONE:
             return None

@@ -32,7 +32,7 @@ from connector.ledger.store import Base, Store
 from connector.listing.access import KnownIds, ListAccess, LookupState
 from connector.load.checks import describe_duplicates
 from connector.load.drift import compare_waiting_rows, report_uncompared_rows
-from connector.load.session import Canaries, Limits, LoadPolicy, Session, WaitingRows
+from connector.load.session import Canaries, CreateLimits, LoadPolicy, Session, WaitingRows
 from connector.outcomes import Outcome, needs_person
 from connector.pace.pace import Pace
 from connector.progress import Progress, ProgressMeter
@@ -112,7 +112,7 @@ class RunSetup:
     job: str
     columns: Sequence[str]
     find_bases: Callable[[Ledger], Sequence[Base]]
-    suppression: SuppressionReader | None
+    suppression_reader: SuppressionReader | None
     scope: RunScope = field(default_factory=RunScope)
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_workbook: bool = False  # whether the rejects file is written as a workbook
@@ -146,7 +146,7 @@ class Run:
     lookup_state: LookupState = field(default_factory=LookupState)
     known_ids: KnownIds = field(default_factory=KnownIds)
     inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)
-    limits: Limits = field(default_factory=Limits)
+    create_limits: CreateLimits = field(default_factory=CreateLimits)
     waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # rows that must be compared with the service
     reason: str | None = None  # the reason if the run ended early
     configuration_error: ConfigurationError | None = None  # the error if wrong settings are the reason
@@ -180,7 +180,7 @@ class Run:
             self.suppression,
             self.pace,
             self.canaries,
-            self.limits,
+            self.create_limits,
             self.waiting_rows,
             self.client.temporary_refusals,
             source_job=self.setup.job,
@@ -265,10 +265,10 @@ class Run:
 
         Raises SourceError, ConfigurationError or RunAborted if the list cannot be used.
         """
-        read_suppression_list = self.setup.suppression
-        if read_suppression_list is None or self.suppression is not None:
+        suppression_reader = self.setup.suppression_reader
+        if suppression_reader is None or self.suppression is not None:
             return self.suppression
-        suppression, messages = await asyncio.to_thread(read_suppression_list, self.stop.event.is_set)
+        suppression, messages = await asyncio.to_thread(suppression_reader, self.stop.event.is_set)
         account = self.setup.plan.settings.account
         previous_size = await self.ledger_queue.execute(
             lambda ledger: read_suppression_size(ledger.connection, meta, account, suppression)
@@ -410,7 +410,9 @@ def _record_start(ledger: Ledger, setup: RunSetup, report: Report, clock: Clock)
     """Record the run, and return its key and its bases. Entries that a killed run left in the state `sending` are
     changed to `unknown` (architecture 4.3)."""
     plan = setup.plan
-    suppressing_job = plan.job_name if setup.suppression is not None or plan.policy.is_suppressing_inactive else None
+    suppressing_job = (
+        plan.job_name if setup.suppression_reader is not None or plan.policy.is_suppressing_inactive else None
+    )
     with ledger.transaction() as connection:
         sending_count = ledger.mark_sending_entries_unknown()
         if plan.is_planned and sending_count:

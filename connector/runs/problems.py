@@ -40,15 +40,15 @@ _ROW_POSITION_COLUMNS = ("_run_id", "_file", "_row")  # the columns in a rejects
 @dataclass(frozen=True, slots=True)
 class ProblemScope:
     """The settings by which a load identifies its problems. `job` is "" for an import without a job, whose problems are
-    not stored. `is_whole`: the run reads the whole source of the job. `fails_only_on_new_problems`: known problems do
-    not make the run partial."""
+    not stored. `reads_complete_source`: the run reads the complete source of the job. `fails_only_on_new_problems`:
+    known problems do not make the run partial."""
 
     account: str
     job: str
     mapping: FieldMapping
     identity: str
     base_column: str | None = None
-    is_whole: bool = False
+    reads_complete_source: bool = False
     fails_only_on_new_problems: bool = False
 
 
@@ -170,10 +170,10 @@ class ProblemLog:
     def _is_problem_ended(self, key: ProblemKey, seen_identities: set[tuple[bytes, str]]) -> bool:
         """Return whether a known problem that the run has not seen has ended. An opt-out that the run has not seen has
         always ended, because each run looks for all opt-outs."""
-        is_whole = self._scope is not None and self._scope.is_whole
+        reads_complete_source = self._scope is not None and self._scope.reads_complete_source
         identity_and_base = (key.digest, key.base)
         return (
-            is_whole
+            reads_complete_source
             or key.kind == OPT_OUT_KIND
             or identity_and_base in self._valid_identities_and_bases
             or identity_and_base in seen_identities

@@ -79,13 +79,13 @@ def record_run(
             exit_code = find_exit_code(error) if isinstance(error, ConnectorError) else 3
             if isinstance(error, ConnectorError):
                 error.run_id = begin_values["run_id"]
-            end_values = {
+            error_values = {
                 "status": ERROR_STATUS_BY_EXIT_CODE[exit_code],
                 "exit_code": exit_code,
                 "finished_at": now().isoformat(),
                 "messages": [str(error)],
             }
-            _write_end(path, {**build_report(), **end_values})
+            _write_end(path, {**build_report(), **error_values})
             raise
         _write_end(path, build_report())
     _prune_files_at_end(state_dir, now().timestamp(), retention_s)

@@ -74,7 +74,7 @@ class Connection:
         """Whether the client has closed the connection, so that no response can reach the client."""
         return self._transport is None or self._transport.is_closing()
 
-    def finish(
+    def finish_request(
         self, response: Response, delivery: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close"
     ) -> None:
         """End the request. If the client has closed the connection, do nothing."""

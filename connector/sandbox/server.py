@@ -255,11 +255,11 @@ async def _serve_sandbox(
 
     def receive_request(request: Request, connection: Connection) -> None:
         if not is_loopback_header(request.headers.get("host", "")):
-            connection.finish(_FOREIGN_HOST_RESPONSE)
+            connection.finish_request(_FOREIGN_HOST_RESPONSE)
         elif request.path.startswith(_CONTROL_PATH):
-            connection.finish(_answer_control_request(sandbox, service, request))
+            connection.finish_request(_answer_control_request(sandbox, service, request))
         elif request.path == "/":
-            connection.finish(answer_page(sandbox, request))
+            connection.finish_request(answer_page(sandbox, request))
         else:
             service.receive(request, connection)
 

@@ -43,7 +43,7 @@ class Peer(Protocol):
     def is_client_gone(self) -> bool:
         """Whether the client has closed the connection."""
 
-    def finish(
+    def finish_request(
         self, response: Response, delivery: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close"
     ) -> None:
         """End the request."""
@@ -83,7 +83,7 @@ class Service:
         self._sandbox.reset()
 
     def receive(self, request: Request, peer: Peer) -> None:
-        """Receive a request of the API. `peer.finish` is called once for the request."""
+        """Receive a request of the API. `peer.finish_request` is called once for the request."""
         sandbox = self._sandbox
         now = sandbox.clock()
         operation, method = OPERATION_AND_METHOD_BY_PATH.get(request.path, ("other", ""))
@@ -292,4 +292,4 @@ class Service:
         if wait_s > 0:
             peer.paused_until = sandbox.clock() + wait_s
             sandbox.stats.record_retry_after(peer.paused_until)
-        peer.finish(response, delivery, sandbox.settings.cut_by)
+        peer.finish_request(response, delivery, sandbox.settings.cut_by)

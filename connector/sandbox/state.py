@@ -305,8 +305,8 @@ class Sandbox:
 
     def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
         """Add `count` synthetic subscribers to one base. The list shows them at once."""
-        base, step = self.store.bases.find_or_create_base(base_id, base_name), self.settings.id_step
-        subscriber_block = SyntheticSubscribers(self.store.create_id(step), count, step, *base)
+        base, id_step = self.store.bases.find_or_create_base(base_id, base_name), self.settings.id_step
+        subscriber_block = SyntheticSubscribers(self.store.create_id(id_step), count, id_step, *base)
         self.event_log.append("seeded", **asdict(subscriber_block))
         self.store.add_block(subscriber_block)
         return subscriber_block

@@ -152,10 +152,10 @@ class SubscriberStore:
 
     # Changes of the store
 
-    def create_id(self, step: int) -> int:
+    def create_id(self, id_step: int) -> int:
         """Return the next Id that no subscriber has had."""
         subscriber_id = self._next_id
-        self._next_id += step
+        self._next_id += id_step
         return subscriber_id
 
     def add(

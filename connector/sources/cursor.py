@@ -271,26 +271,28 @@ class CursorWatch:
         """Return the end of tomorrow as a Unix time in the unit of the column. Return None if the first values of the
         column are not Unix times, or if no unit fits most of these values."""
         sample_values = [read_cursor_value(value, self.kind) for value in values[:_SAMPLE_SIZE]]
-        sample_count_by_end_of_tomorrow = Counter(
+        sample_count_by_unix_end = Counter(
             find_latest_allowed_unix_time(value, now) for value in sample_values if value is not None
         )
         unix_end_of_tomorrow, agreeing_value_count = (
-            sample_count_by_end_of_tomorrow.most_common(1)[0] if sample_count_by_end_of_tomorrow else (None, 0)
+            sample_count_by_unix_end.most_common(1)[0] if sample_count_by_unix_end else (None, 0)
         )
-        return unix_end_of_tomorrow if agreeing_value_count * 2 > sample_count_by_end_of_tomorrow.total() else None
+        return unix_end_of_tomorrow if agreeing_value_count * 2 > sample_count_by_unix_end.total() else None
 
 
 def _convert_to_comparable(value: CursorValue) -> Any:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
-def uses_cursor(query: str, database: str) -> bool:
-    """Return whether a query has a `:cursor` outside texts and comments. `database` is SQLAlchemy's name of the
-    database system."""
-    return any(token["name"] == CURSOR for token in _compile_sql_pattern(_COLON_NAME_PATTERN, database).finditer(query))
+def uses_cursor(query: str, backend_name: str) -> bool:
+    """Return whether a query has a `:cursor` outside texts and comments. `backend_name` is SQLAlchemy's name of
+    the database system."""
+    return any(
+        token["name"] == CURSOR for token in _compile_sql_pattern(_COLON_NAME_PATTERN, backend_name).finditer(query)
+    )
 
 
-def build_query(query: str, cursor_bound: CursorBound | None, database: str) -> sa.TextClause:
+def build_query(query: str, cursor_bound: CursorBound | None, backend_name: str) -> sa.TextClause:
     """Return the query. With a bound, `:cursor` is bound to its value. Other colons (`:draft` in a text) do not
     change."""
 
@@ -299,20 +301,20 @@ def build_query(query: str, cursor_bound: CursorBound | None, database: str) -> 
             return f":{CURSOR}" + (r"\:\:" if token["cast"] else "")
         return re.sub(_COLON_NAME_PATTERN, r"\\\g<0>", token[0])
 
-    text_clause = sa.text(_compile_sql_pattern(_COLON_NAME_PATTERN, database).sub(escape_token, query))
-    return text_clause if cursor_bound is None else text_clause.bindparams(_build_bind(cursor_bound, database))
+    text_clause = sa.text(_compile_sql_pattern(_COLON_NAME_PATTERN, backend_name).sub(escape_token, query))
+    return text_clause if cursor_bound is None else text_clause.bindparams(_build_bind(cursor_bound, backend_name))
 
 
-def replace_cursor(query: str, database: str, replacement: str) -> str:
+def replace_cursor(query: str, backend_name: str, replacement: str) -> str:
     """Return the query with `replacement` in place of `:cursor`, for example `$cursor`."""
 
     def replace_name(token: re.Match[str]) -> str:
         return f"{replacement}{token['cast'] or ''}" if token["name"] == CURSOR else token[0]
 
-    return _compile_sql_pattern(_COLON_NAME_PATTERN, database).sub(replace_name, query)
+    return _compile_sql_pattern(_COLON_NAME_PATTERN, backend_name).sub(replace_name, query)
 
 
-def build_select(table: str, cursor_bound: CursorBound | None, database: str) -> sa.Select[tuple[object]]:
+def build_select(table: str, cursor_bound: CursorBound | None, backend_name: str) -> sa.Select[tuple[object]]:
     """Return the SELECT of a table (`name` or `schema.name`). With a bound, the SELECT returns the rows whose cursor is
     NULL or is at least the value of the bound. If the value of the bound is None, the SELECT returns no rows."""
     schema, _, table_name = table.rpartition(".")
@@ -324,15 +326,17 @@ def build_select(table: str, cursor_bound: CursorBound | None, database: str) ->
     if cursor_bound.value is None:
         return select_statement.where(sa.text("1 = 0"))
     column: sa.ColumnClause[object] = sa.column(cursor_bound.column)
-    return select_statement.where(sa.or_(column >= _build_bind(cursor_bound, database), column.is_(None)))
+    return select_statement.where(sa.or_(column >= _build_bind(cursor_bound, backend_name), column.is_(None)))
 
 
-def _build_bind(cursor_bound: CursorBound, database: str) -> sa.BindParameter[Any]:
+def _build_bind(cursor_bound: CursorBound, backend_name: str) -> sa.BindParameter[Any]:
     value, (python_type, sql_type) = cursor_bound.value, _PYTHON_AND_SQL_TYPE_BY_KIND[cursor_bound.kind]
     if isinstance(value, datetime) and value.tzinfo is not None:
         sql_type = sa.DateTime(timezone=True)
     has_expected_type = value is None or isinstance(value, python_type)
-    return sa.bindparam(CURSOR, value, sql_type if has_expected_type and database != "sqlite" else sa.types.NULLTYPE)
+    return sa.bindparam(
+        CURSOR, value, sql_type if has_expected_type and backend_name != "sqlite" else sa.types.NULLTYPE
+    )
 
 
 # A text or comment that is never closed is not skipped.
@@ -343,9 +347,9 @@ _MYSQL_TEXT_OR_COMMENT_PATTERN = r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\
 _COLON_NAME_PATTERN = r"(?<![:\w\\]):(?P<name>\w+)(?!\w)(?:(?P<cast>::)|(?!:))"
 
 
-def _compile_sql_pattern(token_pattern: str, database: str) -> re.Pattern[str]:
+def _compile_sql_pattern(token_pattern: str, backend_name: str) -> re.Pattern[str]:
     """Return the pattern of a text, a comment or a token in the SQL of this database."""
-    is_mysql = database in MYSQL_DATABASES
+    is_mysql = backend_name in MYSQL_DATABASES
     text_or_comment_pattern = _MYSQL_TEXT_OR_COMMENT_PATTERN if is_mysql else _TEXT_OR_COMMENT_PATTERN
     return re.compile(f"{text_or_comment_pattern}|{token_pattern}", re.DOTALL)
 
@@ -357,15 +361,15 @@ _BRACKETED_NAME_PATTERN = r"\[[^\]]*\]"  # SQL Server quotes names in brackets
 _DATABASES_WITH_READ_ONLY_SESSION = ("postgresql", "sqlite", *MYSQL_DATABASES)
 
 
-def explain_why_query_may_write(query: str, database: str) -> str:
+def explain_why_query_may_write(query: str, backend_name: str) -> str:
     """Return a message that explains why a query may write, or "" if the query only reads.
 
     If the database has no read-only session, the words of writing statements are also refused. Examples are the `into`
     of SELECT … INTO, and a `delete` in a WITH.
     """
-    is_read_only = database in _DATABASES_WITH_READ_ONLY_SESSION
+    is_read_only = backend_name in _DATABASES_WITH_READ_ONLY_SESSION
     token_pattern = _WORD_PATTERN if is_read_only else f"{_BRACKETED_NAME_PATTERN}|{_WORD_PATTERN}"
-    tokens = _compile_sql_pattern(token_pattern, database).finditer(query)
+    tokens = _compile_sql_pattern(token_pattern, backend_name).finditer(query)
     words = [token["word"].lower() for token in tokens if token["word"]]
     while words and words[-1] == ";":
         words.pop()

@@ -48,23 +48,23 @@ _TYPE_BY_MYSQL_NUMBER = {  # by the number of the type in the protocol, which al
 }  # fmt: skip
 
 
-def read_type(database: str, type_code: object) -> ColumnType | None:
+def read_type(backend_name: str, type_code: object) -> ColumnType | None:
     """Return the type of a driver's type code, or None if the database or the code is unknown."""
     if not isinstance(type_code, int):
         return None
-    if database in MYSQL_DATABASES:
+    if backend_name in MYSQL_DATABASES:
         return _TYPE_BY_MYSQL_NUMBER.get(type_code)
-    return _TYPE_BY_POSTGRESQL_OID.get(type_code) if database == "postgresql" else None
+    return _TYPE_BY_POSTGRESQL_OID.get(type_code) if backend_name == "postgresql" else None
 
 
-def can_compare_texts(database: str) -> bool:
+def can_compare_texts(backend_name: str) -> bool:
     """Return whether a column of texts can be compared with a time in this database. SQLite and MySQL compare the two
     as texts."""
-    return database == "sqlite" or database in MYSQL_DATABASES
+    return backend_name == "sqlite" or backend_name in MYSQL_DATABASES
 
 
 def explain_type(
-    column: str, kind: CursorKind, column_type: ColumnType | None, database: str, *, is_table: bool
+    column: str, kind: CursorKind, column_type: ColumnType | None, backend_name: str, *, is_table: bool
 ) -> str:
     """Return the reason and the remedy if the column cannot be compared with a `start` of this kind, else "".
 
@@ -74,7 +74,7 @@ def explain_type(
         return ""
     is_number = kind is CursorKind.INTEGER
     if column_type is ColumnType.TEXT:
-        if not is_number and (can_compare_texts(database) or not is_table):
+        if not is_number and (can_compare_texts(backend_name) or not is_table):
             return ""
         advice = f"use a query with cast({column} as {'bigint' if is_number else 'timestamp'})"
     else:
@@ -102,18 +102,18 @@ _MAX_EXAMPLE_LENGTH = 40  # characters of an example in a message
 
 
 def convert_bound(
-    value: CursorValue, database: str, column_type: ColumnType | None, offset: timedelta
+    value: CursorValue, backend_name: str, column_type: ColumnType | None, offset: timedelta
 ) -> CursorValue | str:
     """Convert the lower bound of a cursor to the form of the column's values, so that the database can compare the two.
     If the values are texts, `offset` is the smallest offset from UTC among the texts."""
     if not isinstance(value, date):
         return value
-    if database == "sqlite" or (database in MYSQL_DATABASES and column_type is ColumnType.TEXT):
+    if backend_name == "sqlite" or (backend_name in MYSQL_DATABASES and column_type is ColumnType.TEXT):
         return _format_moment(value, offset)
     if not isinstance(value, datetime):
         return value
     timestamp = value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
-    if database in ("postgresql", "duckdb"):
+    if backend_name in ("postgresql", "duckdb"):
         if column_type is ColumnType.ZONED_TIMESTAMP:
             return timestamp
         if column_type not in (ColumnType.DATE, ColumnType.TIMESTAMP):
@@ -159,7 +159,12 @@ _MYSQL_ISO_PATTERN = (
 
 
 def build_check_sql(
-    database: str, kind: CursorKind, column_type: ColumnType | None, rows_sql: str, columns: Sequence[str], column: str
+    backend_name: str,
+    kind: CursorKind,
+    column_type: ColumnType | None,
+    rows_sql: str,
+    columns: Sequence[str],
+    column: str,
 ) -> str | None:
     """Return the statement that counts the values that cannot be compared. `rows_sql` is a SELECT with the `columns`,
     and `column` has the values.
@@ -168,7 +173,7 @@ def build_check_sql(
     For SQLite, the row also has the smallest offset from UTC among the texts, in quarters of an hour. Return None if
     the type of the column shows that all values can be compared.
     """
-    if database == "sqlite":
+    if backend_name == "sqlite":
         offset_sql = _SQLITE_ZERO_IF_NUMBER_SQL if kind is CursorKind.INTEGER else _SQLITE_OFFSET_SQL
         # Without the LIMIT, SQLite would merge the two SELECTs, and compute the offset (o) more than once for each row.
         # LIMIT -1 returns all rows.
@@ -177,7 +182,7 @@ def build_check_sql(
             f"SELECT total(o IS NULL), min(CASE WHEN o IS NULL THEN c END), min(o) FROM ({offsets_sql}) AS found"
         )
     elif (
-        database in MYSQL_DATABASES
+        backend_name in MYSQL_DATABASES
         and column_type in (*_TIME_TYPES, ColumnType.TEXT)
         and kind in (CursorKind.TIMESTAMP, CursorKind.DATE)
     ):

@@ -114,9 +114,9 @@ class DuckdbSource(CloseableResource):
         need pytz to return times with a zone as Python values."""
         relation: Any = self._connection.sql(self._query, params=dict(self._query_parameters) or None)
         self.columns = build_column_names(relation.columns)
-        cursor = None if self._watch is None else self._watch.column
+        cursor_column = None if self._watch is None else self._watch.column
         column_sqls = [
-            f"#{column_number}" if name == cursor else _build_column_sql(column_number, duckdb_type)
+            f"#{column_number}" if name == cursor_column else _build_column_sql(column_number, duckdb_type)
             for column_number, (name, duckdb_type) in enumerate(zip(self.columns, relation.types, strict=True), 1)
         ]
         self._cast_indices = [index for index, column in enumerate(column_sqls) if not column.startswith("#")]

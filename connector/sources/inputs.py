@@ -255,8 +255,8 @@ def _choose_member(packed_input: Input, requested_name: str | None) -> zipfile.Z
     if len(member_names) > _MAX_SHOWN_NAMES:
         content_text += f" and {len(member_names) - _MAX_SHOWN_NAMES} more"
     if requested_name is not None:
-        match_count, verb = len(matching_members) or "none", "match" if matching_members else "is"
-        content_text += f"; {match_count} of them {verb} {requested_name}"
+        count_text, verb = str(len(matching_members) or "none"), "match" if matching_members else "is"
+        content_text += f"; {count_text} of them {verb} {requested_name}"
     raise SourceError(
         f"{packed_input.name}: the ZIP archive holds {content_text}; "
         f"name the file to read: {packed_input.name}#{member_names[0]}"

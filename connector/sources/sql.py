@@ -174,19 +174,19 @@ def open_sql(
     if (query is None) == (table is None):
         raise ConfigurationError("a SQL source needs either a query or a table")
     parsed_url = parse_url(url)
-    database = parsed_url.get_backend_name()
-    if database == "duckdb":
+    backend_name = parsed_url.get_backend_name()
+    if backend_name == "duckdb":
         from connector.sources.duckdb import open_duckdb  # imported here, because other databases do not need DuckDB
 
         return open_duckdb(parsed_url, query, table, cursor_bound, cursor_watch)
     if query is None:
-        return QuerySource(parsed_url, build_select(table or "", cursor_bound, database), cursor_watch)
-    if reason := explain_why_query_may_write(query, database):
+        return QuerySource(parsed_url, build_select(table or "", cursor_bound, backend_name), cursor_watch)
+    if reason := explain_why_query_may_write(query, backend_name):
         raise ConfigurationError(
             f"{format_url(parsed_url)}: {reason}, and a source only reads; write one SELECT, or one WITH that writes "
             "nothing"
         )
-    return QuerySource(parsed_url, build_query(query, cursor_bound, database), cursor_watch)
+    return QuerySource(parsed_url, build_query(query, cursor_bound, backend_name), cursor_watch)
 
 
 class IncrementalSource(CloseableResource):

@@ -257,8 +257,8 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
         texts, [word for word in IS_ACTIVE_BY_WORD if not IS_ACTIVE_BY_WORD[word]]
     ):
         return True
-    no_words = [word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes]
-    if header in _SWITCH_HEADERS and _contains_only(texts, IS_YES_BY_WORD) and _contains_word(texts, no_words):
+    words_for_no = [word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes]
+    if header in _SWITCH_HEADERS and _contains_only(texts, IS_YES_BY_WORD) and _contains_word(texts, words_for_no):
         return True
     if not is_subscribed_header:
         return False

@@ -383,11 +383,11 @@ def mark_suppressed_rows(
 
 def _read_limited_chunks(source: Source, limit: int | None, used_columns: Collection[str]) -> Iterator[Chunk]:
     """Yield the chunks of the source with at most `limit` records."""
-    remaining_count = limit
+    remaining_row_count = limit
     for chunk in source.read_chunks(used_columns):
-        if remaining_count is not None:
-            chunk = chunk.truncate(remaining_count)
-            remaining_count -= chunk.record_count
+        if remaining_row_count is not None:
+            chunk = chunk.truncate(remaining_row_count)
+            remaining_row_count -= chunk.record_count
         yield chunk
-        if remaining_count == 0:
+        if remaining_row_count == 0:
             return

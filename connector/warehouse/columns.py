@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from connector.arrow import (
     EMPTY_TEXT,
-    INVALID,
+    INVALID_COLUMN,
     PAGE_SCHEMA,
     build_null_scalar,
     build_number_array,
@@ -36,8 +36,8 @@ RUN_COLUMN_DESCRIPTIONS: Final = {
     RUN_ID: "Id of the run that last wrote the row.",
     EXPORTED_AT: "Start of the export that last wrote the row. With `upsert` and `history`: start of the export that "
     "last changed the row.",
-    INVALID: "JSON object with the values that do not fit the type of their column. In this row, these columns are "
-    "NULL.",
+    INVALID_COLUMN: "JSON object with the values that do not fit the type of their column. In this row, these "
+    "columns are NULL.",
 }
 """A description of each column that is not a field, for the reference."""
 
@@ -49,7 +49,7 @@ def select_columns(names: Collection[str] | None, *, has_run_columns: bool = Tru
         return SCHEMA
     chosen_names = {
         *(PAGE_SCHEMA.names if names is None else names),
-        INVALID,
+        INVALID_COLUMN,
         *(COLUMNS_OF_RUN if has_run_columns else ()),
     }
     return pa.schema([field for field in SCHEMA if field.name in chosen_names])
@@ -61,14 +61,14 @@ def narrow_table(table: pa.Table, schema: pa.Schema) -> pa.Table:
     if schema is SCHEMA:
         return table
     narrow_rows = table.select(schema.names)
-    if narrow_rows[INVALID].null_count == len(narrow_rows):
+    if narrow_rows[INVALID_COLUMN].null_count == len(narrow_rows):
         return narrow_rows
     selected_names = {*schema.names, *(field.path[0] for field in FIELDS if field.name in schema.names)}
     texts = []
-    for text in narrow_rows[INVALID].to_pylist():
+    for text in narrow_rows[INVALID_COLUMN].to_pylist():
         invalid_values = {name: value for name, value in json.loads(text or "{}").items() if name in selected_names}
         texts.append(json.dumps(invalid_values) if invalid_values else None)
-    index = schema.get_field_index(INVALID)
+    index = schema.get_field_index(INVALID_COLUMN)
     return narrow_rows.set_column(index, schema.field(index), pa.array(texts, pa.string()))
 
 
@@ -165,10 +165,10 @@ def move_nuls_to_invalid(batch: pa.RecordBatch) -> pa.RecordBatch:
         column_by_name[name] = pa.array(column_values, column_by_name[name].type)
     if not nul_values_by_row:
         return batch
-    invalid_texts = column_by_name[INVALID].to_pylist()
+    invalid_texts = column_by_name[INVALID_COLUMN].to_pylist()
     for row_index, nul_values in nul_values_by_row.items():
         invalid_texts[row_index] = json.dumps(json.loads(invalid_texts[row_index] or "{}") | nul_values)
-    column_by_name[INVALID] = pa.array(invalid_texts, pa.string())
+    column_by_name[INVALID_COLUMN] = pa.array(invalid_texts, pa.string())
     return pa.record_batch(list(column_by_name.values()), schema=batch.schema)
 
 

@@ -240,8 +240,8 @@ class DeltaWriter:
             # By default, Delta deletes commits from the log after 30 days. The table's description still has the mode.
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
-        is_required_by_column = {field.name: not field.nullable for field in table.schema().fields}
-        return TargetState(self._location, is_required_by_column, table.count() > 0, runs)
+        needs_value_by_column = {field.name: not field.nullable for field in table.schema().fields}
+        return TargetState(self._location, needs_value_by_column, table.count() > 0, runs)
 
     def _has_run(self, run_id: str) -> bool:
         try:

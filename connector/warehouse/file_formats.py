@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from connector.arrow import INVALID
+from connector.arrow import INVALID_COLUMN
 from connector.errors import ConfigurationError
 from connector.sheet_file import Cell, CellError, SheetFile, read_properties
 from connector.texts import FORMULA_PATTERN
@@ -28,7 +28,7 @@ from connector.warehouse.destination import FileOptions
 from connector.warehouse.runs import ID, ExportRun
 from connector.warehouse.statements import read_kinds
 
-_COLUMNS_OF_EVERY_EXPORT = {ID, INVALID}
+_COLUMNS_OF_EVERY_EXPORT = {ID, INVALID_COLUMN}
 """Columns that every export has. A file with these columns counts as a file of an earlier export."""
 
 _COLUMN_NAME = re.compile(r"\w+")

@@ -77,7 +77,7 @@ def _write_table(destination: Destination, run_id: str, job: str, read_at: datet
     target_sql = dialect.format_name(name)
     try:
         with database.connect(interruption):
-            stored_name, is_required_by_column = database.find_table(name)
+            stored_name, needs_value_by_column = database.find_table(name)
             if stored_name is None:
                 column_sqls = (
                     f"{dialect.quote(column)} {dialect.type_by_kind[kind]}"
@@ -86,7 +86,7 @@ def _write_table(destination: Destination, run_id: str, job: str, read_at: datet
                 database.run(
                     Statement(f"CREATE TABLE {target_sql} ({', '.join(column_sqls)}) {dialect.table_options}".rstrip())
                 )
-            elif {column.lower() for column in is_required_by_column} != set(RECEIPT_COLUMNS):
+            elif {column.lower() for column in needs_value_by_column} != set(RECEIPT_COLUMNS):
                 raise ConfigurationError(
                     f"{destination} has other columns than receipts ({', '.join(RECEIPT_COLUMNS)}): name another table"
                 )

@@ -154,11 +154,11 @@ FINISHED_RUN_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_
 @dataclass(frozen=True, slots=True)
 class TargetState:
     """The state of a table. `stored_name` is the name that the database has for the table (None: the table does not
-    exist). `is_required_by_column` has, for each column, whether each row needs a value. `runs` are the finished runs,
+    exist). `needs_value_by_column` has, for each column, whether each row needs a value. `runs` are the finished runs,
     the latest first. `referrers` are the tables with a foreign key to this table."""
 
     stored_name: str | None = None
-    is_required_by_column: Mapping[str, bool] = field(default_factory=dict)
+    needs_value_by_column: Mapping[str, bool] = field(default_factory=dict)
     has_rows: bool = False
     runs: Sequence[FinishedRun] = ()
     referrers: Sequence[str] = ()
@@ -192,7 +192,7 @@ def check_target(
             f"{target_name} is kept in the mode {target_state.runs[0].mode}, not {mode}. Export to another table, or "
             "drop this table."
         )
-    existing_column_names = {name.lower() for name in target_state.is_required_by_column}
+    existing_column_names = {name.lower() for name in target_state.needs_value_by_column}
     missing_column_names = [name for name in columns if name.lower() not in existing_column_names]
     if missing_column_names:
         raise ConfigurationError(
@@ -202,7 +202,7 @@ def check_target(
     written_column_names = {name.lower() for name in columns}
     required_column_names = [
         name
-        for name, is_required in target_state.is_required_by_column.items()
+        for name, is_required in target_state.needs_value_by_column.items()
         if is_required and name.lower() not in written_column_names
     ]
     if required_column_names:
@@ -290,7 +290,7 @@ def build_start_values(
     }
 
 
-def build_end_values(run: ExportRun, changes: RowChanges) -> dict[str, object]:
+def build_run_row_values(run: ExportRun, changes: RowChanges) -> dict[str, object]:
     """Return the values that a row of `_connector_runs` gets when its run publishes. Times are aware."""
     certificate = run.certificate
     return {

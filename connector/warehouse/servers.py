@@ -456,14 +456,14 @@ def format_inserts(
     columns = [_format_literals(column) for column in pa.Table.from_batches([batch]).columns]
     joined_rows = pc.binary_join_element_wise(*columns, _COMMA, null_handling="replace", null_replacement="NULL")
     rows: list[str] = []
-    statement_bytes = len(insert_prefix)
-    for row, row_bytes in zip(joined_rows.to_pylist(), pc.binary_length(joined_rows).to_pylist(), strict=True):
-        row_bytes += len(shared_values_sql) + 3
-        if rows and statement_bytes + row_bytes > max_bytes:
+    statement_byte_count = len(insert_prefix)
+    for row, row_byte_count in zip(joined_rows.to_pylist(), pc.binary_length(joined_rows).to_pylist(), strict=True):
+        row_byte_count += len(shared_values_sql) + 3
+        if rows and statement_byte_count + row_byte_count > max_bytes:
             yield f"{insert_prefix} {','.join(rows)}"
-            rows, statement_bytes = [], len(insert_prefix)
+            rows, statement_byte_count = [], len(insert_prefix)
         rows.append(f"({row}{shared_values_sql})")
-        statement_bytes += row_bytes
+        statement_byte_count += row_byte_count
     if rows:
         yield f"{insert_prefix} {','.join(rows)}"
 

@@ -29,7 +29,7 @@ from connector.warehouse.runs import (
     RowChanges,
     TargetState,
     WriteMode,
-    build_end_values,
+    build_run_row_values,
     build_start_values,
     check_filters,
     check_target,
@@ -214,14 +214,14 @@ class TableWriter:
     def _read_target(self) -> TargetState:
         """Return the state of the target. Raises ConfigurationError if the export must not write to the target."""
         database, statements = self._database, self._statements
-        stored_name, is_required_by_column = database.find_table(self._name)
+        stored_name, needs_value_by_column = database.find_table(self._name)
         has_table, run_rows = stored_name is not None, list[Sequence[Any]]()
         has_rows = has_table and bool(database.fetch(statements.build_first_row_query(), 1))
         if self._has_table(RUNS_TABLE):
             run_rows += database.fetch(statements.build_finished_runs_query(), _MAX_RUNS_READ)
         referrers = sorted(database.find_referrers(self._name)) if has_table and statements.deletes_rows else ()
         runs = [FinishedRun(*row) for row in run_rows]
-        target_state = TargetState(stored_name, is_required_by_column, has_rows, runs, referrers)
+        target_state = TargetState(stored_name, needs_value_by_column, has_rows, runs, referrers)
         check_target(
             target_state, self._name.table, statements.columns, self._mode, str(self), overwrite=self._overwrite
         )
@@ -249,9 +249,9 @@ class TableWriter:
             if database.dialect.can_roll_back_tables:
                 self._make_tables()
             changes = self._write_rows(rows.map(check_batch), run)
-            end_values = build_end_values(run, changes)
-            end_values["finished_at"] = database.convert_time(run.finished_at)
-            if database.run(self._statements.build_run_row_update(self._run_number, end_values)) == 0:
+            run_row_values = build_run_row_values(run, changes)
+            run_row_values["finished_at"] = database.convert_time(run.finished_at)
+            if database.run(self._statements.build_run_row_update(self._run_number, run_row_values)) == 0:
                 raise RunAborted(f"The row of this run in {RUNS_TABLE} was deleted. Nothing was written. Run again.")
             commit_error: Exception | None = None
             try:

@@ -309,7 +309,7 @@ def reconcile_command(
     check_difference_path(differences_path, output.report_path)
     with handle_job_start_errors(job_path):
         job = load_job(job_path, os.environ)
-        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=False)
+        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, writes_state=False)
         plan = ReconcilePlan(
             plan_sync(job, settings, RunRequest(is_full=True)),
             differences_path,

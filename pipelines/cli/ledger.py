@@ -39,7 +39,7 @@ def explain_command(identity: str, output: Output) -> None:
     from connector.settings import read_state_location
     from pipelines.report.text import show_explanation
 
-    location = read_state_location(os.environ, is_writing=False)
+    location = read_state_location(os.environ, writes_state=False)
     explanation = explain_identity(location, _read_identity(identity))
     is_output_complete = output.is_json or output.write_drawing(lambda console: show_explanation(explanation, console))
     end_command(

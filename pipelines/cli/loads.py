@@ -128,18 +128,18 @@ def import_command(
         receipts=receipts,
         wait_s=wait_s,
         time_limit_s=time_limit_s,
-        is_planned=is_dry_run or must_confirm,
+        plans_only=is_dry_run or must_confirm,
     )
     # The preview and the load read the same rows from the disk. So the load creates exactly the rows of the preview.
     with SpooledRows(plan.rows.source, plan.rows.rules.identity) as source_rows:
 
-        def run(*, is_planned: bool) -> Report:
-            read_state_location(os.environ, is_writing=not is_planned)  # a plan creates no state folder
-            load_plan, limit_s = replace(plan, is_planned=is_planned), plan.settings.time_limit_s
+        def run(*, plans_only: bool) -> Report:
+            read_state_location(os.environ, writes_state=not plans_only)  # a plan creates no state folder
+            load_plan, limit_s = replace(plan, is_planned=plans_only), plan.settings.time_limit_s
             return run_flow(lambda stop, progress: run_load(load_plan, stop, progress, source_rows), output, limit_s)
 
         if must_confirm and plan.rows.has_is_active_rule:
-            planned_report = run(is_planned=True)
+            planned_report = run(plans_only=True)
             if planned_report.status not in ("ok", "partial"):
                 finish_run(planned_report, output)
             # If a column of consents is not mapped, the command does not ask, because the import below refuses the
@@ -149,7 +149,7 @@ def import_command(
                 if output.is_json:
                     finish_run(planned_report, output)
                 return
-        finish_run(run(is_planned=is_dry_run), output)
+        finish_run(run(plans_only=is_dry_run), output)
 
 
 def _print_note(text: str, output: Output) -> None:
@@ -186,7 +186,7 @@ def plan_file(
     receipts: str | None = None,
     wait_s: float = 0.0,
     time_limit_s: float | None = None,
-    is_planned: bool,
+    plans_only: bool,
 ) -> LoadPlan:
     """Return the import of a file. `row_options` are the values of `file_options`, and `load_options` are the values of
     `sending_options`.
@@ -201,7 +201,7 @@ def plan_file(
         raise ConfigurationError(f"{file} holds no rows. {load_job(file, os.environ).explain_command()}")
 
     job = build_file_job(file, {**row_options, **load_options, "receipts": receipts})
-    settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_planned)
+    settings = read_settings(os.environ, job, time_limit_s=time_limit_s, writes_state=not plans_only)
     request = RunRequest(limit=row_options["limit"], wait_s=wait_s)
     if row_options["job_path"] is not None:
         return plan_import(job, settings, request, has_job_file=True)
@@ -316,7 +316,7 @@ def sync_command(
 
     with handle_job_start_errors(path, is_planned=is_dry_run):
         job = override_receipts(load_job(path, os.environ), receipts, format_argument=format_option)
-        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, is_writing=not is_dry_run)
+        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, writes_state=not is_dry_run)
         plan = replace(plan_sync(job, settings, request), is_planned=is_dry_run)
         if engine is None:
             report = run_and_notify(lambda stop, progress: run_load(plan, stop, progress), job, settings, output)
@@ -374,14 +374,14 @@ def plan_command(
             raise ConfigurationError(
                 "--full and --since are for a job with a cursor, and a file has no cursor. Leave out both options"
             )
-        plan = plan_file(job_or_file, row_options, {}, is_planned=True)
+        plan = plan_file(job_or_file, row_options, {}, plans_only=True)
     elif row_options["job_path"] is not None:
         raise ConfigurationError(
             f"--job: {job_or_file} is a job file. Name the data file to load with the mapping of --job"
         )
     else:
         job = load_job_argument(job_or_file, row_options)
-        settings = read_settings(os.environ, job, is_writing=False)
+        settings = read_settings(os.environ, job, writes_state=False)
         plan = plan_sync(job, settings, RunRequest(limit=row_options["limit"], is_full=is_full, since=since))
     plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path)
     finish_run(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
@@ -417,13 +417,13 @@ def validate_command(
 
     if rejects_path is not None and (rejects_path.exists() or not rejects_path.absolute().parent.is_dir()):
         raise ConfigurationError(f"--rejects {rejects_path}: name a new file in a folder that exists")
-    is_complete_job_source = is_job(job_or_file) and row_options["job_path"] is None
+    uses_source_of_job = is_job(job_or_file) and row_options["job_path"] is None
     job = (
         load_job_argument(Path(job_or_file), row_options)
-        if is_complete_job_source
+        if uses_source_of_job
         else build_file_job(job_or_file, row_options, needs_base=False)
     )
-    plan = plan_validation(job, row_options["limit"], is_complete_job_source=is_complete_job_source)
+    plan = plan_validation(job, row_options["limit"], uses_source_of_job=uses_source_of_job)
     validation = run_validation(plan, rejects_path, get_clock())
     is_output_complete = show_run_report(validation.report, output)
     if validation.findings and not output.is_json:

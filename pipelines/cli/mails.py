@@ -239,7 +239,7 @@ def mail_command(
     is_trial = preview_count is not None or test_address is not None  # a trial records nothing
     with handle_job_start_errors(job, is_planned=is_trial):
         loaded_job = load_job(job, os.environ)
-        settings = read_settings(os.environ, loaded_job, time_limit_s=time_limit_s, is_writing=not is_trial)
+        settings = read_settings(os.environ, loaded_job, time_limit_s=time_limit_s, writes_state=not is_trial)
         recipient = None if test_address is None else parse_recipient(test_address, "--test")
         plan = plan_mail(
             loaded_job,

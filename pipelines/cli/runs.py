@@ -104,7 +104,7 @@ def status_command(
     from pipelines.flows.status import read_health, read_status
     from pipelines.report.page import build_health_page
 
-    location = read_state_location(os.environ, is_writing=False)
+    location = read_state_location(os.environ, writes_state=False)
     report_path = output.report_path
     if run_id is None and report_path is not None and report_path.suffix.lower() in (".html", ".htm"):
         raise ConfigurationError("--report writes the page of one RUN. For a page of all runs use --html PATH")
@@ -158,7 +158,7 @@ def prune_command(age_s: float, removed_job: str | None, output: Output) -> None
     from connector.runs.run_log import delete_old_runs
     from connector.settings import read_state_location
 
-    location, messages = read_state_location(os.environ, is_writing=False), list[str]()
+    location, messages = read_state_location(os.environ, writes_state=False), list[str]()
     if removed_job is not None:
         from connector.ledger.opening import open_ledger  # imported here, because old files need no database
         from connector.ledger.problems import end_problems_of_job

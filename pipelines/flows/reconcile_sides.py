@@ -124,14 +124,14 @@ class SourceRows:
         """Add a chunk that was prepared without the suppression list. Raises the errors of
         `ComparedBases.find_base_number`.
         """
-        planned_chunk, identity = prepared_chunk.planned_chunk, self._plan.rows.rules.identity
+        planned_chunk, identity_field = prepared_chunk.planned_chunk, self._plan.rows.rules.identity
         suppressed_mask = mark_suppressed_rows(
-            self._suppression, planned_chunk.subscribers, planned_chunk.identities, identity
+            self._suppression, planned_chunk.subscribers, planned_chunk.identities, identity_field
         )
         base_numbers = self._find_base_numbers(len(planned_chunk.identities), prepared_chunk.bases)
         compared_rows = planned_chunk.select(np.flatnonzero(~suppressed_mask))
         row_numbers = planned_chunk.chunk.row_numbers[compared_rows.subscribers.index.to_numpy()]
-        identity_texts = compared_rows.subscribers[identity].tolist()
+        identity_texts = compared_rows.subscribers[identity_field].tolist()
         row_contents = map(encode_values, _read_values(compared_rows, self._field_names))
         self._comparison.add_rows(
             base_numbers[~suppressed_mask], compared_rows.identities, row_numbers, identity_texts, row_contents
@@ -173,9 +173,9 @@ class SourceRows:
         self._unidentified_row_count += len(prepared_chunk.chunk.malformed_rows)
         if not positions:
             return
-        identity, column = self._plan.rows.rules.identity, self._plan.rows.base_column
+        identity_field, column = self._plan.rows.rules.identity, self._plan.rows.base_column
         frame = prepared_chunk.chunk.frame.iloc[positions].reset_index(drop=True)
-        indices, identities = read_identities(frame, self._plan.rows.mapping, identity, today=date.max)
+        indices, identities = read_identities(frame, self._plan.rows.mapping, identity_field, today=date.max)
         bases = None if column is None else read_bases(frame, column)[0].select(indices)
         base_numbers = self._find_base_numbers(len(indices), bases)
         self._comparison.add_present_identities(base_numbers[base_numbers >= 0], identities[base_numbers >= 0])
@@ -208,13 +208,13 @@ def _read_values(chunk: PlannedChunk, field_names: Sequence[str]) -> Iterator[Se
     return zip(*columns, strict=True) if columns else iter([()] * len(rows))
 
 
-def add_entries(comparison: Comparison, compared_bases: ComparedBases, ledger: Ledger, identity: str) -> None:
+def add_entries(comparison: Comparison, compared_bases: ComparedBases, ledger: Ledger, identity_field: str) -> None:
     """Add the ledger's entries of these bases to the comparison. Raises LedgerError and RunAborted."""
     for base_number, base in enumerate(compared_bases.bases):
         last_identity = b""
         while True:
             with ledger.transaction():
-                entries = ledger.list_entries(base, identity, last_identity, _ENTRY_BATCH_SIZE)
+                entries = ledger.list_entries(base, identity_field, last_identity, _ENTRY_BATCH_SIZE)
             comparison.add_entries(base_number, entries)
             if len(entries) < _ENTRY_BATCH_SIZE:
                 break
@@ -266,7 +266,7 @@ COUNT_UNIDENTIFIED_SUBSCRIBERS_SQL = "SELECT count(*) FROM joined WHERE digest I
 def report_differences(
     comparison: Comparison,
     bases: Sequence[Base],
-    identity: str,
+    identity_field: str,
     field_names: Sequence[str],
     differences: Differences,
     file: DifferenceFile,
@@ -296,7 +296,7 @@ def report_differences(
         ):
             differences.count(kind, ids[0])
             if identity_bytes is None:
-                message = f"the service lists the subscriber without {identity}"
+                message = f"the service lists the subscriber without {identity_field}"
                 file.write(kind, base_names[base_number], "", ids, message=message)
                 continue
             entry = _read_entry(*entry_values)

@@ -96,7 +96,7 @@ class _Reconciliation:
 
     async def execute(self, ledger: Ledger, client: Client) -> None:
         """Read the source and the list, compare both with the ledger, and write the report."""
-        load, report, identity = self._load, self._report, self._load.rows.rules.identity
+        load, report, identity_field = self._load, self._report, self._load.rows.rules.identity
         names, account = _list_compared_fields(load.rows.mapping, load.rows.rules), load.settings.account
         suppression = None
         if load.rows.suppression is not None:
@@ -107,7 +107,7 @@ class _Reconciliation:
         await self._read_source()
         report.messages += self._source_rows.messages
         await self._wait_for_other_runs(ledger)
-        with Comparison(identity, names) as comparison:
+        with Comparison(identity_field, names) as comparison:
             certificate = await self._read_list(ledger, client, comparison)
             report.certificate = certificate.as_report()
             if certificate.hidden:
@@ -120,12 +120,12 @@ class _Reconciliation:
                 source_rows.add_chunk(prepared_chunk)
                 await asyncio.sleep(0)
             self._progress.set_describe_function(lambda: "comparing with the ledger")
-            add_entries(comparison, compared_bases, ledger, identity)
+            add_entries(comparison, compared_bases, ledger, identity_field)
             comparison.assign_bases(compared_bases.listed_base_numbers)
             comparison.join_tables()
             report.unmapped_columns = list(load.rows.unmapped_columns)
             with DifferenceFile(self._plan.differences_path) as file:
-                report_differences(comparison, compared_bases.bases, identity, names, self.differences, file)
+                report_differences(comparison, compared_bases.bases, identity_field, names, self.differences, file)
                 report.reconciled = self.differences.as_json()  # set already here, because `publish` may fail
                 self.differences.file_path = file.publish()
                 report.reconciled = self.differences.as_json()
@@ -142,7 +142,7 @@ class _Reconciliation:
                     " extra" if is_certain else " not compared"
                 )
                 report.messages.append(
-                    f"{count(subscriber_count, 'listed subscriber')} {verb} no {identity} and {consequence_text}"
+                    f"{count(subscriber_count, 'listed subscriber')} {verb} no {identity_field} and {consequence_text}"
                 )
             for base_number, confirmed_count, listed_count in list(comparison.fetch_rows(COUNT_CONFIRMED_ENTRIES_SQL)):
                 if is_certain and not listed_count:

@@ -67,7 +67,7 @@ async def run_retry(plan: RetryPlan, stop: Stop, progress: Progress) -> Report:
         job=plan.job_name,
         columns=FIELD_NAMES,
         find_bases=retry.find_bases,
-        suppression=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
+        suppression_reader=partial(read_suppression, plan.suppression) if plan.suppression is not None else None,
         scope=_describe_scope(plan),
     )
     return await run_with_setup(setup, retry.execute, stop, progress)

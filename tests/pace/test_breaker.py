@@ -20,7 +20,7 @@ def test_the_breaker_opens_after_ten_failures_in_a_row(failure_count: int, is_op
     for _ in range(failure_count):
         breaker.record_failure(0.0, 1.0)
     assert breaker.is_open is is_open
-    assert (breaker.wait(1.0) == 0) is not is_open
+    assert (breaker.compute_wait_s(1.0) == 0) is not is_open
 
 
 def test_one_answer_among_failures_keeps_the_breaker_closed() -> None:
@@ -34,23 +34,23 @@ def test_one_answer_among_failures_keeps_the_breaker_closed() -> None:
 
 def test_an_open_breaker_allows_one_probe_at_a_time() -> None:
     breaker = build_open_breaker()
-    assert breaker.wait(0.5) == 0.5
-    assert breaker.wait(1.0) == 0.0
+    assert breaker.compute_wait_s(0.5) == 0.5
+    assert breaker.compute_wait_s(1.0) == 0.0
     breaker.record_departure(1.0)
-    assert breaker.wait(1.0) == inf
+    assert breaker.compute_wait_s(1.0) == inf
     breaker.record_answer()
-    assert breaker.wait(1.0) == 0.0
+    assert breaker.compute_wait_s(1.0) == 0.0
 
 
 def test_a_call_of_wait_does_not_use_up_the_probe() -> None:
     breaker = build_open_breaker()
-    assert [breaker.wait(2.0), breaker.wait(3.0)] == [0.0, 0.0]
+    assert [breaker.compute_wait_s(2.0), breaker.compute_wait_s(3.0)] == [0.0, 0.0]
 
 
 def test_each_failed_probe_leads_to_a_longer_wait() -> None:
     breaker, now, waits_s = build_open_breaker(), 0.0, []
     for _ in range(7):
-        waits_s.append(breaker.wait(now))
+        waits_s.append(breaker.compute_wait_s(now))
         now += waits_s[-1]
         breaker.record_departure(now)
         breaker.record_failure(now, now)
@@ -61,16 +61,16 @@ def test_a_failed_request_from_before_the_opening_is_not_a_failed_probe() -> Non
     breaker = build_open_breaker(failed_at=5.0)
     breaker.record_departure(6.0)
     breaker.record_failure(4.0, 6.5)
-    assert breaker.wait(7.0) == inf
+    assert breaker.compute_wait_s(7.0) == inf
     breaker.record_failure(6.0, 7.0)
-    assert breaker.wait(7.0) == 2.0
+    assert breaker.compute_wait_s(7.0) == 2.0
 
 
 def test_an_inconclusive_probe_is_followed_by_another_probe() -> None:
     breaker = build_open_breaker()
     breaker.record_departure(1.0)
     breaker.record_inconclusive_attempt(1.0)
-    assert (breaker.is_open, breaker.wait(1.0)) == (True, 0.0)
+    assert (breaker.is_open, breaker.compute_wait_s(1.0)) == (True, 0.0)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,9 @@ class Connection:
         self.is_client_gone = False
         self.paused_until = -inf
 
-    def finish(self, response: Response, ending: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close") -> None:
+    def finish_request(
+        self, response: Response, ending: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close"
+    ) -> None:
         """Send the response of the service back to the process."""
         if ending is not Delivery.SILENT:
             self._timeline.call_later(self.return_latency_s, partial(self._receive_response, response, ending))

@@ -22,7 +22,7 @@ from connector.service.wire import AmbiguousResult, Refused
 from tests.load.looks.fake_list import FakeList, build_other_people, matches_everything
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake_list
 
-TIME_WITHOUT_SENTINEL = float("-inf")
+NEVER = float("-inf")
 LONG_LIST_COUNT = 12_000  # a sweep of this many subscribers takes about 13 requests
 
 
@@ -124,7 +124,7 @@ def test_a_sentinel_counts_only_if_the_filter_and_the_sweep_show_the_sentinel(tm
     sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
     result = look_up_texts(fake_list, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
     assert len(result.absent_identities) == 2
-    assert result.latest_sentinel_at == TIME_WITHOUT_SENTINEL  # a sentinel counts only in the second sweep
+    assert result.latest_sentinel_at == NEVER  # a sentinel counts only in the second sweep
 
 
 def test_the_results_of_many_keys_are_returned_in_parts(tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ def test_the_results_of_many_keys_are_returned_in_parts(tmp_path: Path) -> None:
     ]
 
 
-FILTER, SWEEP, FILTER_AS_SENT, NO_METHOD = (
+FILTER, SWEEP, FILTER_BY_SENT_SPELLING, NO_METHOD = (
     LookupMethod.FILTER,
     LookupMethod.SWEEP,
-    LookupMethod.FILTER_AS_SENT,
+    LookupMethod.FILTER_BY_SENT_SPELLING,
     LookupMethod.NONE,
 )
 SHORT_SWEEP_COST, LONG_SWEEP_COST, UNKNOWN_SWEEP_COST = SweepCost(2), SweepCost(100), SweepCost(None)
@@ -188,16 +188,26 @@ def test_the_costs_and_the_tried_methods_decide_the_next_method() -> None:
         (LONG_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({FILTER, SWEEP})), NO_METHOD),
         # No sweep of the list can be relied on.
         (UNUSABLE_SWEEP_COST, MANY_KEYS_COST, LookupProgress(), FILTER),
-        (UNUSABLE_SWEEP_COST, UNPROVABLE_CAPITALS_COST, LookupProgress(), FILTER_AS_SENT),
+        (UNUSABLE_SWEEP_COST, UNPROVABLE_CAPITALS_COST, LookupProgress(), FILTER_BY_SENT_SPELLING),
         (UNUSABLE_SWEEP_COST, UNPROVABLE_KEY_COST, LookupProgress(), FILTER),
-        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({FILTER})), FILTER_AS_SENT),
-        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({FILTER, FILTER_AS_SENT})), SWEEP),
-        (UNUSABLE_SWEEP_COST, UNPROVABLE_CAPITALS_COST, LookupProgress(frozenset({FILTER_AS_SENT})), SWEEP),
-        (UNUSABLE_SWEEP_COST, UNPROVABLE_CAPITALS_COST, LookupProgress(frozenset({FILTER_AS_SENT, SWEEP})), NO_METHOD),
+        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({FILTER})), FILTER_BY_SENT_SPELLING),
+        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({FILTER, FILTER_BY_SENT_SPELLING})), SWEEP),
+        (UNUSABLE_SWEEP_COST, UNPROVABLE_CAPITALS_COST, LookupProgress(frozenset({FILTER_BY_SENT_SPELLING})), SWEEP),
+        (
+            UNUSABLE_SWEEP_COST,
+            UNPROVABLE_CAPITALS_COST,
+            LookupProgress(frozenset({FILTER_BY_SENT_SPELLING, SWEEP})),
+            NO_METHOD,
+        ),
         (UNUSABLE_SWEEP_COST, FEW_KEYS_COST, LookupProgress(frozenset({FILTER})), SWEEP),
         (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({SWEEP})), FILTER),
-        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({SWEEP, FILTER})), FILTER_AS_SENT),
-        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({SWEEP, FILTER, FILTER_AS_SENT})), NO_METHOD),
+        (UNUSABLE_SWEEP_COST, CAPITALS_COST, LookupProgress(frozenset({SWEEP, FILTER})), FILTER_BY_SENT_SPELLING),
+        (
+            UNUSABLE_SWEEP_COST,
+            CAPITALS_COST,
+            LookupProgress(frozenset({SWEEP, FILTER, FILTER_BY_SENT_SPELLING})),
+            NO_METHOD,
+        ),
     ]
     for sweep_cost, filter_cost, progress, method in costs_and_methods:
         lookup = choose_lookup(sweep_cost, filter_cost, progress)

@@ -27,7 +27,7 @@ def look_up_once(answer: Answer, folder: Path) -> AnswerRows:
 
 
 @pytest.mark.parametrize(
-    ("page", "is_whole"),
+    ("page", "has_all_matches"),
     [
         (ListPage([ANN], 1, 0, 1000), True),
         (ListPage([], 0, 0, 1000), True),
@@ -42,15 +42,15 @@ def look_up_once(answer: Answer, folder: Path) -> AnswerRows:
         (ListPage([ANN, ANN], 2, 0, 1000), False),  # one subscriber is listed twice, and another is missing
     ],
 )
-def test_an_answer_is_whole_if_its_number_of_rows_agrees_with_total_count_and_limit(
-    page: ListPage, is_whole: bool, tmp_path: Path
+def test_an_answer_has_all_matches_if_its_number_of_rows_agrees_with_total_count_and_limit(
+    page: ListPage, has_all_matches: bool, tmp_path: Path
 ) -> None:
-    assert look_up_once(page, tmp_path).is_whole is is_whole
+    assert look_up_once(page, tmp_path).has_all_matches is has_all_matches
 
 
 @pytest.mark.parametrize("status", [400, 422])
 def test_a_look_up_of_a_text_that_the_service_refuses_is_incomplete(status: int, tmp_path: Path) -> None:
-    assert look_up_once(Refused(status, "no such address"), tmp_path) == AnswerRows((), is_whole=False)
+    assert look_up_once(Refused(status, "no such address"), tmp_path) == AnswerRows((), has_all_matches=False)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_after_a_429_fewer_look_ups_are_sent_at_the_same_time(tmp_path: Path) ->
     async def look_up_all(session: Session) -> list[AnswerRows]:
         return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 40)
 
-    assert all(result.is_whole for result in run_with_fake_list(fake_list, tmp_path, look_up_all))
+    assert all(result.has_all_matches for result in run_with_fake_list(fake_list, tmp_path, look_up_all))
 
 
 def test_look_ups_fail_if_a_look_up_that_is_sent_alone_gets_a_429(tmp_path: Path) -> None:
