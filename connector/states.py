@@ -7,6 +7,7 @@ An entry is the ledger's record of one identity in one base. The states of an en
 - SENDING: The intent of a create is durable, and the request may have left. So a crash can never hide a request.
 - CONFIRMED: The service has the subscriber, with this id. Only a person can end this state, by forgetting the entry.
 - REJECTED: The service refused the create.
+- DROPPED: A person has given the create up. The create is sent again only if its row changes.
 - UNKNOWN: The create may or may not have taken effect, because no understandable answer came, or because a crash cut
   the request off. Only a proof ends this state: the subscriber is found, or is absent by architecture 4.5.
 - HELD: A person must decide. For example, the answer has another base or identity than the request, which no look-up
@@ -58,6 +59,12 @@ class State(IntEnum):
     HELD = 3
     CONFIRMED = 4
     REJECTED = 5
+    DROPPED = 6
+
+    @property
+    def report_name(self) -> str:
+        """The name of the state in reports. A dropped entry counts as rejected."""
+        return (State.REJECTED if self is State.DROPPED else self).name.lower()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +79,7 @@ class StateTraits:
     - `waits_for_retry`: the entry stays unsettled between two runs, until a run or a person settles it.
     - `is_confirmed_by_list`: a listing that shows the subscriber confirms the entry at once. An UNKNOWN entry is left
       to its resolution, which knows whether the connector created the subscriber.
+    - `counts_as_rejected`: a row that has not changed has the outcome `rejected`.
     """
 
     rank: int
@@ -79,6 +87,7 @@ class StateTraits:
     is_unsettled: bool = False
     waits_for_retry: bool = False
     is_confirmed_by_list: bool = False
+    counts_as_rejected: bool = False
 
 
 def find_traits(state: State) -> StateTraits:
@@ -94,10 +103,12 @@ def find_traits(state: State) -> StateTraits:
             return StateTraits(
                 rank=3, subscriber_may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=True
             )
+        case State.DROPPED:
+            return StateTraits(rank=4, is_confirmed_by_list=True, counts_as_rejected=True)
         case State.REJECTED:
-            return StateTraits(rank=4, is_confirmed_by_list=True)
+            return StateTraits(rank=5, is_confirmed_by_list=True, counts_as_rejected=True)
         case State.NONE:
-            return StateTraits(rank=5, is_confirmed_by_list=True)
+            return StateTraits(rank=6, is_confirmed_by_list=True)
     assert_never(state)
 
 
@@ -120,7 +131,7 @@ class Event(StrEnum):
     ABSENT = "absent"  # the subscriber is proved absent, and the create is sent again
     HELD = "held"  # no look-up has found the subscriber, and a person must decide
     SUPPRESSED = "suppressed"  # the subscriber is proved absent, and is now on the job's suppression list
-    UNRESOLVED = "unresolved"  # the refused create may be sent again, so its subscriber is looked up first
+    UNRESOLVED = "unresolved"  # the refused or dropped create may be sent again, so its subscriber is looked up first
     REOPENED = "reopened"  # a person wants the create to be sent again
     ACCEPTED = "accepted"  # a person accepts the subscriber in the answer
     DROPPED = "dropped"  # a person gives the create up
@@ -152,12 +163,16 @@ ENTRY_STATE_MACHINE = StateMachine[State, Event](
         (State.HELD, Event.FOUND): State.CONFIRMED,
         (State.HELD, Event.REOPENED): State.UNKNOWN,
         (State.HELD, Event.ACCEPTED): State.CONFIRMED,
-        (State.HELD, Event.DROPPED): State.REJECTED,
+        (State.HELD, Event.DROPPED): State.DROPPED,
         (State.HELD, Event.FORGOTTEN): State.NONE,
         (State.REJECTED, Event.INTENDED): State.SENDING,
         (State.REJECTED, Event.FOUND): State.CONFIRMED,
         (State.REJECTED, Event.UNRESOLVED): State.UNKNOWN,
         (State.REJECTED, Event.FORGOTTEN): State.NONE,
+        (State.DROPPED, Event.INTENDED): State.SENDING,
+        (State.DROPPED, Event.FOUND): State.CONFIRMED,
+        (State.DROPPED, Event.UNRESOLVED): State.UNKNOWN,
+        (State.DROPPED, Event.FORGOTTEN): State.NONE,
         (State.CONFIRMED, Event.FORGOTTEN): State.NONE,
     },
 )

@@ -32,12 +32,16 @@ ENTRY_TRANSITIONS = {
     (State.HELD, Event.FOUND): State.CONFIRMED,
     (State.HELD, Event.REOPENED): State.UNKNOWN,
     (State.HELD, Event.ACCEPTED): State.CONFIRMED,
-    (State.HELD, Event.DROPPED): State.REJECTED,
+    (State.HELD, Event.DROPPED): State.DROPPED,
     (State.HELD, Event.FORGOTTEN): State.NONE,
     (State.REJECTED, Event.INTENDED): State.SENDING,
     (State.REJECTED, Event.FOUND): State.CONFIRMED,
     (State.REJECTED, Event.UNRESOLVED): State.UNKNOWN,
     (State.REJECTED, Event.FORGOTTEN): State.NONE,
+    (State.DROPPED, Event.INTENDED): State.SENDING,
+    (State.DROPPED, Event.FOUND): State.CONFIRMED,
+    (State.DROPPED, Event.UNRESOLVED): State.UNKNOWN,
+    (State.DROPPED, Event.FORGOTTEN): State.NONE,
     (State.CONFIRMED, Event.FORGOTTEN): State.NONE,
 }
 

@@ -340,6 +340,8 @@ def _find_entries_to_settle(ledger: Ledger, base: Base, state: State) -> list[Un
         case State.REJECTED:
             entries = ledger.find_unfinished_entries(base, state)
             return [entry for entry in entries if not entry.has_final_refusal or len(entries) >= SERIES_LENGTH]
-        case State.HELD | State.SENDING | State.CONFIRMED | State.NONE:
-            return []  # a person decides about HELD entries, and no entry in another state waits for a run
+        case State.HELD | State.DROPPED | State.SENDING | State.CONFIRMED | State.NONE:
+            # A person decides about HELD entries, and has decided about DROPPED entries. No entry in another state
+            # waits for a run.
+            return []
     assert_never(state)

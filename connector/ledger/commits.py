@@ -197,8 +197,8 @@ class LedgerWriter:
                 match state:
                     case State.NONE:
                         ledger.mark_intended(self.base, self.run_key, intents_of_state)
-                    case State.REJECTED:
-                        ledger.mark_intended_again(self.base, self.run_key, intents_of_state)
+                    case State.REJECTED | State.DROPPED:
+                        ledger.mark_intended_again(self.base, self.run_key, state, intents_of_state)
                     case State.UNKNOWN:
                         ledger.mark_absent(self.base, self.run_key, intents_of_state)
                     case State.SENDING | State.HELD | State.CONFIRMED:

@@ -21,7 +21,7 @@ from connector.ledger.schema import (
 )
 from connector.ledger.store import Base, BatchStatement, Rows, Store, make_storable
 from connector.shards import SINGLE_SHARD, Shard
-from connector.states import ENTRY_STATE_MACHINE, CreateEvent, Event, State, list_states_sql
+from connector.states import ENTRY_STATE_MACHINE, CreateEvent, Event, State, find_traits, list_states_sql
 
 NOT_FINAL_STATUSES = frozenset({401, 402, 403, 404, 405, 408, 409, 429})
 """HTTP statuses of refusals that are not final. The refusal may be about the account, the token, the URL or the request
@@ -32,8 +32,8 @@ is proved absent (architecture 4.8)."""
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The entry of one identity in one base. If the state is REJECTED, `status` and `message` are from the refusal. If
-    the state is HELD, `subscriber_id` and `message` are from the answer to the create (None: the answer was not
-    readable)."""
+    the state is DROPPED, `message` names the decision of the person. If the state is HELD, `subscriber_id` and
+    `message` are from the answer to the create (None: the answer was not readable)."""
 
     state: State
     subscriber_id: int | None
@@ -42,7 +42,7 @@ class Entry:
     message: str | None
     attempt_count: int
     # The fingerprint of the row that was reported as changed, and the time of the report (Unix seconds).
-    # If the state is REJECTED: the fingerprint of the row at a later look-up, and the time of this look-up.
+    # If the state is REJECTED or DROPPED: the fingerprint of the row at a later look-up, and the time of this look-up.
     reported_fingerprint: bytes | None = None
     reported_at: float | None = None
     altered_fields: str | None = None
@@ -198,14 +198,13 @@ class Ledger:
         return [refusal.identity for refusal in self.find_refusals(base) if refusal.status in NOT_FINAL_STATUSES]
 
     def find_refusals(self, base: Base) -> list[Refusal]:
-        """Return the refusals of the base's REJECTED entries that have a body. Leave out entries that a person has
-        dropped."""
+        """Return the refusals of the base's REJECTED entries that have a body."""
         parameters = {"base": base.key, "state": State.REJECTED, **self._range}
         return [Refusal(*row) for row in self.connection.execute(_FIND_REFUSALS, parameters)]
 
     def find_unfinished_entries(self, base: Base, state: State) -> list[UnfinishedEntry]:
         """Return all entries of the base in this state (UNKNOWN, HELD or REJECTED) that have a body, whichever run sent
-        them. Leave out entries that a person has dropped."""
+        them."""
         rows = self.connection.execute(_FIND_UNFINISHED_ENTRIES, {"base": base.key, "state": state, **self._range})
         return [
             UnfinishedEntry(identity, _FIELD_BY_NUMBER[field], *other_values) for identity, field, *other_values in rows
@@ -312,10 +311,10 @@ class Ledger:
         ]
         self._change_state(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
-    def mark_intended_again(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
-        """Move entries from REJECTED to SENDING, because the row has changed or the refused create is sent again. The
+    def mark_intended_again(self, base: Base, run_key: int, old_state: State, intents: Sequence[Intent]) -> None:
+        """Move entries from `old_state` to SENDING. The old state is REJECTED, or DROPPED if the rows have changed. The
         run has looked up the subscribers before."""
-        self._mark_sent_again(base, run_key, intents, State.REJECTED, Event.INTENDED)
+        self._mark_sent_again(base, run_key, intents, old_state, Event.INTENDED)
 
     def mark_absent(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """Move entries from UNKNOWN to SENDING. Their subscribers are proved absent (architecture 4.5)."""
@@ -337,7 +336,7 @@ class Ledger:
             (base.key, identity, id_in_answer, make_storable(description))
             for identity, id_in_answer, description in wrong_answers
         ]
-        self._change_state(_SET_ENTRIES_HELD, rows, State.SENDING, Event.MISANSWERED)
+        self._change_state(_SET_ENTRIES_HELD_OR_DROPPED, rows, State.SENDING, Event.MISANSWERED)
 
     def mark_refused(self, base: Base, old_state: State, refusals: Sequence[tuple[bytes, int, str]]) -> None:
         """Move entries from `old_state` to REJECTED. The old state is SENDING, or UNKNOWN if the subscribers are proved
@@ -369,14 +368,14 @@ class Ledger:
         *,
         is_own_create: bool = True,
     ) -> None:
-        """Move entries from `old_state` (UNKNOWN, HELD or REJECTED) to CONFIRMED. `found_subscribers` are (identity,
-        subscriber id) of subscribers that the service has shown.
+        """Move entries from `old_state` (UNKNOWN, HELD, REJECTED or DROPPED) to CONFIRMED. `found_subscribers` are
+        (identity, subscriber id) of subscribers that the service has shown.
 
         With `is_own_create`, UNKNOWN entries keep their fingerprints, because this connector created the subscribers.
         All other entries lose their fingerprints, because another program may have created the subscribers. So the next
         run compares their rows with the subscribers.
         """
-        confirmation_number = CONFIRMATION_NUMBERS["found" if old_state is State.REJECTED else "settled"]
+        confirmation_number = CONFIRMATION_NUMBERS["found" if find_traits(old_state).counts_as_rejected else "settled"]
         keeps_fingerprints = old_state is State.UNKNOWN and is_own_create
         statement = _SET_ENTRIES_CONFIRMED if keeps_fingerprints else _SET_ENTRIES_CONFIRMED_WITHOUT_FINGERPRINT
         rows = [(base.key, *subscriber) for subscriber in found_subscribers]
@@ -386,16 +385,16 @@ class Ledger:
         """Move entries from UNKNOWN to HELD, so that a person decides. `held_entries` are (identity, message). The
         message is the reason why the absence is not proved, or None if the absence is proved."""
         rows = [(base.key, identity, None, message) for identity, message in held_entries]
-        self._change_state(_SET_ENTRIES_HELD, rows, State.UNKNOWN, Event.HELD)
+        self._change_state(_SET_ENTRIES_HELD_OR_DROPPED, rows, State.UNKNOWN, Event.HELD)
 
     def mark_suppressed(self, base: Base, identities: Sequence[bytes]) -> None:
         """Delete these UNKNOWN entries. Their subscribers are proved absent, and are on the suppression list now."""
         self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), State.UNKNOWN, Event.SUPPRESSED)
 
-    def mark_unresolved(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Move these entries from REJECTED to UNKNOWN, so that a run looks up the subscribers before it sends the
-        creates again. Each entry needs a body."""
-        self._change_state(_SET_ENTRIES_UNKNOWN, _build_rows(base, identities), State.REJECTED, Event.UNRESOLVED)
+    def mark_unresolved(self, base: Base, identities: Sequence[bytes], old_state: State = State.REJECTED) -> None:
+        """Move these entries from `old_state` (REJECTED or DROPPED) to UNKNOWN, so that a run looks up the subscribers
+        before it sends the creates again. Each entry needs a body."""
+        self._change_state(_SET_ENTRIES_UNKNOWN, _build_rows(base, identities), old_state, Event.UNRESOLVED)
 
     # State transitions that a person has decided
 
@@ -412,14 +411,14 @@ class Ledger:
         )
 
     def mark_dropped(self, base: Base, identities: Sequence[bytes], message: str) -> None:
-        """Move these entries from HELD to REJECTED with this message. No run sends the creates again until their rows
+        """Move these entries from HELD to DROPPED with this message. No run sends the creates again until their rows
         change."""
-        rows = [(base.key, identity, 0, message) for identity in identities]
-        self._change_state(_SET_ENTRIES_REJECTED, rows, State.HELD, Event.DROPPED)
+        rows = [(base.key, identity, None, message) for identity in identities]
+        self._change_state(_SET_ENTRIES_HELD_OR_DROPPED, rows, State.HELD, Event.DROPPED)
 
     def mark_forgotten(self, base: Base, old_state: State, identities: Sequence[bytes]) -> None:
-        """Delete these entries of the state `old_state` (CONFIRMED, HELD or REJECTED). A run then treats the next row
-        of each identity as new."""
+        """Delete these entries of the state `old_state` (CONFIRMED, HELD, REJECTED or DROPPED). A run then treats
+        the next row of each identity as new."""
         self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), old_state, Event.FORGOTTEN)
 
     # Records of subscribers that the list has shown
@@ -427,8 +426,8 @@ class Ledger:
     def record_listed_subscribers(
         self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]
     ) -> None:
-        """Record all subscribers that a listing shows. Add CONFIRMED entries for new identities, and move REJECTED and
-        HELD entries to CONFIRMED. `listed_subscribers` are (identity, subscriber id).
+        """Record all subscribers that a listing shows. Add CONFIRMED entries for new identities, and move REJECTED,
+        DROPPED and HELD entries to CONFIRMED. `listed_subscribers` are (identity, subscriber id).
 
         The entries have no fingerprint, because the service may have other values than the row. Entries in other states
         do not change. If an identity is listed twice, its first id counts. `field` is the field whose values are the
@@ -487,10 +486,10 @@ class Ledger:
     def record_checked_identities(
         self, base: Base, run_key: int, identities: Sequence[bytes], checked_at: float
     ) -> None:
-        """Record in REJECTED entries that this run has looked up the refused subscribers. If an earlier run sent the
-        create, this look-up came long after the refusal. Then the column `reported_at` gets `checked_at`, the time of
-        the look-up (Unix seconds)."""
-        shared_values = {"old_state": State.REJECTED, "run": run_key, "at": checked_at}
+        """Record in REJECTED and DROPPED entries that this run has looked up the subscribers. If an earlier run sent
+        the create, this look-up came long after the answer to the create. Then the column `reported_at` gets
+        `checked_at`, the time of the look-up (Unix seconds)."""
+        shared_values = {"run": run_key, "at": checked_at}
         self.store.write(_SET_ENTRIES_CHECKED, shared_values, _build_rows(base, identities))
 
     def record_altered_fields(self, base: Base, altered_fields: Sequence[tuple[bytes, Sequence[str]]]) -> None:
@@ -585,7 +584,7 @@ _SET_ENTRIES_CONFIRMED_WITHOUT_FINGERPRINT = BatchStatement(
     f"status = NULL, message = NULL FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bigint",
 )
-_SET_ENTRIES_HELD = BatchStatement(
+_SET_ENTRIES_HELD_OR_DROPPED = BatchStatement(
     "UPDATE entry SET state = :new_state, subscriber_id = item.column3, message = item.column4 "
     f"FROM {{item}} {_WHERE_OLD_STATE_SQL}",
     "integer bytea bigint text",
@@ -629,7 +628,8 @@ _CLEAR_OPT_OUTS = BatchStatement(
 _SET_ENTRIES_CHECKED = BatchStatement(
     "UPDATE entry SET run_key = :run, reported = CASE WHEN run_key <> :run THEN fingerprint ELSE reported END, "
     "reported_at = CASE WHEN run_key <> :run AND fingerprint IS NOT NULL THEN CAST(:at AS double precision) "
-    f"ELSE reported_at END FROM {{item}} {_WHERE_OLD_STATE_SQL}",
+    f"ELSE reported_at END FROM {{item}} WHERE {_IS_ENTRY_OF_ITEM_SQL} "
+    f"AND state IN {list_states_sql(lambda traits: traits.counts_as_rejected)}",
     "integer bytea",
 )
 _DELETE_ENTRIES = BatchStatement(
@@ -646,11 +646,11 @@ _FIND_UNFINISHED_ENTRIES = text(
     "SELECT identity, identity_field, fingerprint, body, attempts, run_id, suppressed_by, entry.status, message, "
     "is_holding, subscriber_id, run_key FROM entry JOIN run USING (run_key) "
     f"WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL "
-    "AND (entry.status IS NULL OR entry.status <> 0) ORDER BY identity"
+    "ORDER BY identity"
 )
 _FIND_REFUSALS = text(
     "SELECT identity, status, message, run_key FROM entry WHERE base_key = :base AND state = :state AND "
-    f"{IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL AND status <> 0 ORDER BY identity"
+    f"{IS_UNFINISHED_SQL} AND {_IS_IN_RANGE_SQL} AND body IS NOT NULL ORDER BY identity"
 )
 _HAS_UNKNOWN_ENTRY_OF_ANOTHER_FIELD = text(
     f"SELECT EXISTS (SELECT 1 FROM entry WHERE base_key = :base AND state = :state AND {IS_UNFINISHED_SQL} "

@@ -210,9 +210,9 @@ async def start_pace(
 
 @dataclass(frozen=True, slots=True)
 class OpenEntryCount:
-    """The number of entries of an account in one state other than CONFIRMED. The run `run_id` sent these entries last
-    (None: no run is known). An entry whose refusal is not final counts as UNKNOWN, because the next run moves it to
-    UNKNOWN."""
+    """The number of entries of an account in one state other than CONFIRMED and DROPPED. The run `run_id` sent these
+    entries last (None: no run is known). An entry whose refusal is not final counts as UNKNOWN, because the next run
+    moves it to UNKNOWN."""
 
     account: str
     run_id: str | None
@@ -222,7 +222,7 @@ class OpenEntryCount:
 
 
 def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntryCount]:
-    """Count the entries that are neither CONFIRMED nor dropped by a person. The function takes no lock, and also works
+    """Count the entries that are neither CONFIRMED nor DROPPED. The function takes no lock, and also works
     during a run or after a kill.
 
     A missing ledger has no entries. Raises LedgerError if the ledger cannot be read, or is missing without
@@ -237,16 +237,13 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntryCo
     ]
 
 
-_DROPPED_BY_PERSON_CONDITION = (schema.entry.c.state == State.REJECTED.value) & (
-    func.coalesce(schema.entry.c.status, -1) == 0
-)
 _NOT_FINAL_REFUSAL_CONDITION = schema.entry.c.status.in_(sorted(NOT_FINAL_STATUSES)) & schema.entry.c.body.is_not(None)
 _OPEN_STATE = case((_NOT_FINAL_REFUSAL_CONDITION, State.UNKNOWN.value), else_=schema.entry.c.state).label("open_state")
 _COUNT_OPEN_ENTRIES = (
     select(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE, func.count())
     .join_from(schema.entry, schema.base)
     .join(schema.run, isouter=True)
-    .where(text(schema.IS_UNFINISHED_SQL), ~_DROPPED_BY_PERSON_CONDITION)
+    .where(text(schema.IS_UNFINISHED_SQL), schema.entry.c.state != State.DROPPED.value)
     .group_by(schema.base.c.account, schema.run.c.run_id, schema.run.c.job, _OPEN_STATE)
     .order_by(schema.base.c.account, schema.run.c.run_id, _OPEN_STATE)
 )

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from connector.ledger.entries import Ledger
 from connector.ledger.schema import CONFIRMATION_NUMBERS
 from connector.ledger.store import BatchStatement, make_storable, make_storable_or_none
-from connector.states import State
+from connector.states import State, find_traits
 
 
 class ReceiptKind(StrEnum):
@@ -133,7 +133,9 @@ def _build_receipt(
     """Return the receipt that follows from the state of the entry, or None if the subscriber gets no receipt from this
     run."""
     is_sent_by_run = sender_run_key == run_key
-    if state is None or (kind == ReceiptKind.SENT and not is_sent_by_run and status is None):
+    if state is None or (
+        kind == ReceiptKind.SENT and not is_sent_by_run and not find_traits(State(state)).counts_as_rejected
+    ):
         return None  # the create was not sent, or a later run sent it again
     if kind == ReceiptKind.EXISTED:
         return Receipt(identity_text, "exists", subscriber_id, evidence or "lookup", None)
@@ -149,7 +151,9 @@ def _build_receipt(
         case State.CONFIRMED:
             created_evidence = "answer" if confirmation_number == CONFIRMATION_NUMBERS["created"] else "lookup"
             return Receipt(identity_text, "created", subscriber_id, created_evidence, None)
-        case State.REJECTED if not is_sent_by_run or not status:
+        case State.DROPPED:
+            return Receipt(identity_text, "rejected", None, "ledger", entry_message)
+        case State.REJECTED if not is_sent_by_run:
             return Receipt(identity_text, "rejected", None, "ledger", entry_message)
         case State.REJECTED:
             refusal_evidence = "answer" if reported_or_checked_at is None else "lookup"

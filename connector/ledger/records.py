@@ -248,7 +248,7 @@ class RunWithRefusals:
 
 def find_runs_with_refusals(connection: Connection, base: Base) -> list[RunWithRefusals]:
     """Return the runs that recorded the refusals in the base's REJECTED entries."""
-    rows = connection.execute(_FIND_RUNS_WITH_REFUSALS, {"base": base.key, "rejected": State.REJECTED})
+    rows = connection.execute(_FIND_RUNS_WITH_REFUSALS, {"base": base.key})
     return [RunWithRefusals(run_key, bool(has_finished), ended_at) for run_key, has_finished, ended_at in rows]
 
 
@@ -334,7 +334,8 @@ _MOVE_CURSOR = text(
 )
 _FIND_RUNS_WITH_REFUSALS = text(
     "SELECT DISTINCT run_key, coalesce(run.status IN ('ok', 'partial'), false), run.finished_at "
-    f"FROM entry JOIN run USING (run_key) WHERE base_key = :base AND state = :rejected AND {IS_UNFINISHED_SQL}"
+    "FROM entry JOIN run USING (run_key) WHERE base_key = :base "
+    f"AND state IN {list_states_sql(lambda traits: traits.counts_as_rejected)} AND {IS_UNFINISHED_SQL}"
 )
 
 

@@ -1,4 +1,4 @@
-"""The ledger's tables, with CHECK constraints for every entry. A run upgrades a ledger of an older version (1 to 3) to
+"""The ledger's tables, with CHECK constraints for every entry. A run upgrades a ledger of an older version (1 to 4) to
 SCHEMA_VERSION. The connector refuses a ledger of a newer version."""
 
 from collections.abc import Mapping
@@ -32,10 +32,10 @@ from connector.fields import IDENTITY_RULE_VERSION
 from connector.states import EmailState, State, list_states_sql
 from connector.subscribers.identity import FINGERPRINT_BYTES, IDENTITY_BYTES
 
-SCHEMA_VERSION = 4  # increased with every change of the columns and constraints
+SCHEMA_VERSION = 5  # increased with every change of the columns and constraints
 EMAILS_VERSION = 1  # the version of the tables of emails
 # Version 1 has no column `opted_out`. Versions 1 and 2 have no table `problem`.
-# Versions 1, 2 and 3 have no table `receipt`.
+# Versions 1, 2 and 3 have no table `receipt`. In versions 1 to 4, a DROPPED entry is REJECTED with the status 0.
 _OLDEST_UPGRADABLE_VERSION = 1
 SOURCE_DIGEST_BYTES = 16  # length of the digest that identifies an incremental source
 
@@ -110,7 +110,7 @@ entry = Table(
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("run_key", Integer, ForeignKey(run.c.run_key)),
     # If the state is CONFIRMED: the fingerprint of the row that a run reported as changed, and the time of the report.
-    # If the state is REJECTED: the fingerprint of the row at a later look-up, and the time of this look-up.
+    # If the state is REJECTED or DROPPED: the fingerprint of the row at a later look-up, and the time of this look-up.
     Column("reported", LargeBinary(FINGERPRINT_BYTES)),
     Column("reported_at", Float),  # Unix seconds
     Column("altered", Text),  # names of the fields that the service altered, separated by blanks
@@ -146,9 +146,9 @@ _CREATE_ID_INDEX = DDL(
 
 _CREATE_SHOWN_INDEX = DDL("CREATE INDEX IF NOT EXISTS shown_entries ON entry (base_key, identity) WHERE how = 5")  # type: ignore[no-untyped-call]
 
-# Adds the column of opt-outs to a ledger of version 1.
+# Adds the column of opt-outs to a ledger of version 1 in PostgreSQL.
 _ADD_OPT_OUT_COLUMN = DDL(  # type: ignore[no-untyped-call]
-    "ALTER TABLE entry ADD COLUMN opted_out TEXT "
+    "ALTER TABLE entry ADD COLUMN IF NOT EXISTS opted_out TEXT "
     f"CONSTRAINT opted_out_means_confirmed CHECK ({_OPT_OUT_IS_CONFIRMED_SQL})"
 )
 
@@ -300,14 +300,35 @@ def create_or_check_tables(connection: Connection, name: str, *, may_create: boo
             _create_indexes(connection)
         return may_create
     if is_upgradable_version(read_version(connection)):
-        if all(column["name"] != entry.c.opted_out.name for column in inspect(connection).get_columns(entry.name)):
-            connection.execute(_ADD_OPT_OUT_COLUMN)
+        _upgrade_entries(connection)
         metadata.create_all(connection, [problem, receipt], checkfirst=True)
     else:
         check_version(connection, name)
     _create_indexes(connection)
     connection.execute(update(meta).where(meta.c.name == "schema_version").values(value=str(SCHEMA_VERSION)))
     return True
+
+
+def _upgrade_entries(connection: Connection) -> None:
+    """Give the table of entries the columns and constraints of this version. Convert the entries that a person has
+    dropped.
+
+    SQLite cannot change a constraint, so in SQLite the function copies the table, in ten seconds for a million
+    entries."""
+    if connection.dialect.name == "sqlite":
+        names = ", ".join(column["name"] for column in inspect(connection).get_columns(entry.name))
+        connection.exec_driver_sql("DROP INDEX unfinished_entries")  # the new table has an index of this name
+        connection.exec_driver_sql("ALTER TABLE entry RENAME TO old_entry")
+        entry.create(connection)
+        connection.exec_driver_sql(f"INSERT INTO entry ({names}) SELECT {names} FROM old_entry")  # noqa: S608
+        connection.exec_driver_sql("DROP TABLE old_entry")
+    else:
+        connection.execute(_ADD_OPT_OUT_COLUMN)
+        connection.exec_driver_sql("ALTER TABLE entry DROP CONSTRAINT state_is_known")
+        condition_sql = _build_stored_condition(State)
+        connection.exec_driver_sql(f"ALTER TABLE entry ADD CONSTRAINT state_is_known CHECK ({condition_sql})")
+    is_dropped = (entry.c.state == State.REJECTED.value) & (entry.c.status == 0)
+    connection.execute(update(entry).where(is_dropped).values(state=State.DROPPED.value, status=None))
 
 
 def _create_indexes(connection: Connection) -> None:

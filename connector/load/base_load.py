@@ -9,7 +9,7 @@ from typing import assert_never
 import numpy as np
 
 from connector.errors import RunAborted
-from connector.ledger.entries import Entry
+from connector.ledger.entries import Entry, Ledger
 from connector.ledger.receipts import ReceiptKind, find_runs_in_outbox
 from connector.ledger.records import count_unsettled_entries_of_possible_duplicate_bases
 from connector.ledger.store import Base
@@ -33,7 +33,7 @@ from connector.load.session import CompareReason, RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.rows import LoadRow, PlannedChunk
-from connector.states import State
+from connector.states import State, find_traits
 from connector.subscribers.identity import split_digests
 from connector.tally import Problem
 
@@ -52,7 +52,7 @@ again."""
 @dataclass(slots=True)
 class ClassifiedChunk:
     """A chunk of rows for one base. The dicts have the rows without an outcome: rows to create, and rows whose entries
-    are HELD or REJECTED."""
+    are HELD, REJECTED or DROPPED."""
 
     planned_chunk: PlannedChunk
     state_by_row_index: dict[int, State]  # the state of the entry of each row to create
@@ -160,12 +160,14 @@ class Loader:
         session.stop.raise_if_stop_requested()
 
     def postpone_rows(self, chunk: ClassifiedChunk) -> None:
-        """Postpone the rows whose entries are HELD or REJECTED. The run reports the outcomes of these rows after its
-        last look-up."""
+        """Postpone the rows whose entries are HELD, REJECTED or DROPPED. The run reports the outcomes of these rows
+        after its last look-up."""
         self._session.tally.add_started_rows(len(chunk.held_or_rejected_entry_by_row_index))
         rows = self._read_rows(chunk.planned_chunk, chunk.held_or_rejected_entry_by_row_index)
         for entry, row in zip(chunk.held_or_rejected_entry_by_row_index.values(), rows, strict=True):
-            is_unchecked = entry.state is State.REJECTED and self._refusals.is_unchecked(row.identity, entry)
+            is_unchecked = find_traits(entry.state).counts_as_rejected and self._refusals.is_unchecked(
+                row.identity, entry
+            )
             self._outcomes.postpone_row(_build_problem(row, entry), row, is_unchecked=is_unchecked)
             self._session.ledger_writer.record_receipt(row.identity, row.identity_text, ReceiptKind.KNOWN)
 
@@ -204,8 +206,8 @@ class Loader:
     ) -> tuple[dict[int, State], dict[int, Entry]]:
         """Give an outcome to each row whose outcome follows from the ledger.
 
-        Return two dicts by the index of the row: the states of the entries of rows to create, and HELD or REJECTED
-        entries. A look-up may still show the subscribers of HELD and REJECTED entries.
+        Return two dicts by the index of the row: the states of the entries of rows to create, and HELD, REJECTED or
+        DROPPED entries. A look-up may still show the subscribers of the entries in the second dict.
         """
         identities = split_digests(planned_chunk.identities[indexes])
         fingerprints = split_digests(planned_chunk.fingerprints[indexes])
@@ -245,11 +247,11 @@ class Loader:
                     (opt_out_entries if is_unchanged else entries_to_compare)[index] = entry
                 case State.HELD:
                     held_or_rejected_entry_by_row_index[index] = entry
-                case State.REJECTED if is_unchanged:
+                case State.REJECTED | State.DROPPED if is_unchanged:
                     held_or_rejected_entry_by_row_index[index] = entry
-                case State.REJECTED if self._refusals.is_recent_refusal(entry):
+                case State.REJECTED | State.DROPPED if self._refusals.is_recent_refusal(entry):
                     recently_refused_entries[index] = entry
-                case State.REJECTED | State.NONE:  # the row has changed after its refusal
+                case State.REJECTED | State.DROPPED | State.NONE:  # the row has changed after the refusal or the drop
                     state_by_row_index[index] = entry.state
                 case State.SENDING | State.UNKNOWN:
                     unknown_entries[index] = entry
@@ -260,7 +262,15 @@ class Loader:
         await self._check_opt_outs(planned_chunk, opt_out_entries)
         if recently_refused_entries:
             refused_identities = split_digests(planned_chunk.identities[list(recently_refused_entries)])
-            await ledger_writer.execute(lambda ledger: ledger.mark_unresolved(base, refused_identities))
+            states = [entry.state for entry in recently_refused_entries.values()]
+
+            def mark_unresolved(ledger: Ledger) -> None:
+                for state in set(states):
+                    pairs = zip(refused_identities, states, strict=True)
+                    identities_of_state = [identity for identity, old_state in pairs if old_state is state]
+                    ledger.mark_unresolved(base, identities_of_state, state)
+
+            await ledger_writer.execute(mark_unresolved)
             self._add_unresolved_creates(planned_chunk, recently_refused_entries)
         return state_by_row_index, held_or_rejected_entry_by_row_index
 
@@ -346,7 +356,7 @@ class Loader:
                 session.clock.monotonic(),
                 row,
                 attempt_count=entry.attempt_count,
-                is_refused=entry.state is State.REJECTED,
+                is_refused=find_traits(entry.state).counts_as_rejected,
             )
             unresolved_create = self._outcomes.add_unresolved_create(row.identity, unresolved_create)
             if entry.fingerprint != row.fingerprint:
@@ -428,9 +438,11 @@ def _build_problem(row: LoadRow, entry: Entry) -> Problem:
             message = describe_held_row(entry.message)
             return Problem(row.source, Outcome.UNKNOWN, "", "held", message, None, entry.attempt_count)
         case State.REJECTED:
-            code = "rejected" if entry.status else "dropped"  # status 0: a person has dropped the entry
-            message, status = entry.message or "", entry.status or None
-            return Problem(row.source, Outcome.REJECTED, "", code, message, status, entry.attempt_count)
+            message = entry.message or ""
+            return Problem(row.source, Outcome.REJECTED, "", "rejected", message, entry.status, entry.attempt_count)
+        case State.DROPPED:
+            message = entry.message or ""
+            return Problem(row.source, Outcome.REJECTED, "", "dropped", message, None, entry.attempt_count)
         case State.NONE | State.SENDING | State.UNKNOWN | State.CONFIRMED:
             raise ValueError(f"the row of an entry in the state {entry.state.name} is not a problem")
     assert_never(entry.state)

@@ -234,8 +234,8 @@ class Outcomes:
     # Methods for postponed rows
 
     def postpone_row(self, problem: Problem, row: LoadRow, *, is_unchecked: bool) -> None:
-        """Postpone a row whose entry is HELD or REJECTED. `is_unchecked`: the subscriber has not been looked up after
-        the refusal."""
+        """Postpone a row whose entry is HELD, REJECTED or DROPPED. `is_unchecked`: the subscriber has not been looked
+        up after the refusal."""
         self._add_postponed_row(_PostponedRow(problem, row, is_unchecked=is_unchecked))
 
     def _add_postponed_row(self, postponed_row: _PostponedRow) -> None:
@@ -307,8 +307,8 @@ class Outcomes:
                 session.tally.report_problem(replace(problem, attempt_count=attempt_count))
 
     async def _report_resolved_creates(self) -> None:
-        """Report the unresolved creates whose entries are CONFIRMED or REJECTED now. If the ledger has joined two
-        records of one base, another load of the run may have settled these entries.
+        """Report the unresolved creates whose entries are CONFIRMED, REJECTED or DROPPED now. If the ledger has joined
+        two records of one base, another load of the run may have settled these entries.
         """
         for identity, entry in (await self._session.ledger_writer.find_entries(list(self.unresolved_creates))).items():
             match entry.state:
@@ -318,7 +318,7 @@ class Outcomes:
                         self._report_settled_row(
                             unresolved_create.row, unresolved_create, _find_compare_reason(entry, unresolved_create.row)
                         )
-                case State.REJECTED:
+                case State.REJECTED | State.DROPPED:
                     unresolved_create = self.unresolved_creates.pop(identity)
                     message, status, attempt_count = entry.message or "", entry.status, entry.attempt_count
                     self._report_unresolved_create(

@@ -83,7 +83,6 @@ class _EntryRetry:
     def __init__(self, session: Session, settler: Settler, selection: RetrySelection) -> None:
         self._session, self._settler, self._selection = session, settler, selection
         self._row_numbers: Iterator[int] = count(1)
-        self._dropped_identities = set[bytes]()  # this retry has dropped these entries, and does not send them
         # A retry of rejected entries settles all entries, because no create may leave before all entries are settled.
         self._selected_identities: set[bytes] | None = (
             None if selection.run_id is None or selection.is_rejected else set()
@@ -98,7 +97,7 @@ class _EntryRetry:
                 await self.add_unknown_entries()
             case State.HELD:
                 await self._decide_held_entries()
-            case State.REJECTED | State.NONE | State.SENDING | State.CONFIRMED:
+            case State.REJECTED | State.DROPPED | State.NONE | State.SENDING | State.CONFIRMED:
                 return
             case _:
                 assert_never(state)
@@ -121,7 +120,6 @@ class _EntryRetry:
             await ledger_writer.execute(
                 lambda ledger: ledger.mark_dropped(ledger_writer.base, identities, _DROPPED_MESSAGE)
             )
-            self._dropped_identities.update(identities)
             for entry in held_entries:
                 self._report_entry(entry, Outcome.REJECTED, "dropped", _DROPPED_MESSAGE, None)
         elif self._selection.held_decision == "accept":
@@ -206,7 +204,7 @@ class _EntryRetry:
             entry
             for entry in entries
             if self._selection.is_selected(entry)
-            if entry.identity not in self._dropped_identities and entry.identity not in excluded_identities
+            if entry.identity not in excluded_identities
         ]
         self._session.tally.read_count += len(selected_entries)
         return selected_entries

@@ -157,14 +157,14 @@ def _explain_entry(
         base_id=details.base_id,
         base_name=details.base_name,
         identity_field=details.identity_field,
-        state=details.state.name.lower(),
+        state=details.state.report_name,
         meaning=meaning,
         next_step=account_next_step or _find_next_step(details, build_job_option(record), is_running=is_running),
         subscriber_id=details.subscriber_id,
         evidence=evidence,
         attempts=details.attempt_count,
         run=_describe_run(details, record),
-        http_status=details.status or None,  # 0: a person has dropped the entry
+        http_status=details.status,
         message=details.message,
         altered_fields=(details.altered_fields or "").split(),
         reported_at=_format_time(details.reported_or_checked_at) if is_confirmed else None,
@@ -183,7 +183,7 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
             return "The answer to the create did not fit the create, and a person accepted this Id.", "person"
         case State.CONFIRMED, _:
             return "The service's list has shown the subscriber with this Id.", "lookup"
-        case State.REJECTED, _ if not details.status:
+        case State.DROPPED, _:
             return "A person gave up the create. It is sent again only if its row changes.", "person"
         case State.REJECTED, _:
             return "The service refused the create.", "answer"
@@ -217,15 +217,13 @@ def _find_next_step(details: EntryDetails, job_option: str, *, is_running: bool)
             return "Decide what to do with the held create. For the commands, run: connector status"
         case State.REJECTED if details.status in NOT_FINAL_STATUSES:
             return "Run the job again. The refusal was not about the row, so the next run sends the create again."
-        case State.REJECTED if not details.status:
-            return None  # a person has dropped the create
         case State.REJECTED:
             return f"Correct the row and load it again, or send it unchanged: connector retry --rejected{job_option}"
         case State.CONFIRMED if details.opt_out_job:
             return f"Deactivate the subscriber in the service: a row of the job {details.opt_out_job} says inactive."
         case State.CONFIRMED if details.reported_or_checked_at is not None:
             return "A row differs from the service. If the row is right, change the subscriber in the service."
-        case State.CONFIRMED | State.NONE:
+        case State.CONFIRMED | State.DROPPED | State.NONE:
             return None
     assert_never(details.state)
 

@@ -161,6 +161,6 @@ def _name_open_state(state: State) -> OpenState:
             return "held"
         case State.REJECTED:
             return "rejected"
-        case State.CONFIRMED | State.NONE:
+        case State.CONFIRMED | State.DROPPED | State.NONE:
             raise ValueError(f"an entry that is {state.name} is not open")
     assert_never(state)

@@ -46,8 +46,8 @@ DIFFERENCE_COLUMNS = {
 
 
 def name_state(entry: Entry | None) -> str:
-    """Return `none`, or the name of the entry's state."""
-    return "none" if entry is None else entry.state.name.lower()
+    """Return `none`, or the name of the entry's state in reports."""
+    return (State.NONE if entry is None else entry.state).report_name
 
 
 def explain_missing_subscriber(entry: Entry | None, *, is_id_listed: bool) -> str:
@@ -56,7 +56,7 @@ def explain_missing_subscriber(entry: Entry | None, *, is_id_listed: bool) -> st
     if entry is None or state is State.NONE:
         return "never sent"
     match state:
-        case State.REJECTED if not entry.status:  # a person has dropped the entry
+        case State.DROPPED:
             return entry.message or "no message"
         case State.REJECTED:
             return f"the service rejected the create ({entry.status}): {entry.message or 'no message'}"

@@ -97,7 +97,7 @@ def test_the_reference_names_each_state_of_the_ledger() -> None:
         get_type_hints(ExplainedEntry, include_extras=True)["state"].__metadata__[0] + " none",
     ]
     for text in descriptions:
-        assert [state.name for state in State if state.name.lower() not in text] == [], text
+        assert [state.name for state in State if state.report_name not in text] == [], text
 
 
 def test_each_column_of_a_table_or_file_has_a_type_and_a_meaning() -> None:

@@ -32,10 +32,19 @@ def test_a_base_is_found_by_its_id_and_by_its_name(ledger: Ledger) -> None:
     assert updated_base.service_id == 7
 
 
-STATES_FROM_STRONGEST = (State.CONFIRMED, State.UNKNOWN, State.HELD, State.REJECTED, State.NONE)
+STATES_FROM_STRONGEST = (
+    State.CONFIRMED,
+    State.SENDING,
+    State.UNKNOWN,
+    State.HELD,
+    State.DROPPED,
+    State.REJECTED,
+    State.NONE,
+)
 
 
 def test_the_records_of_a_base_by_name_and_by_id_are_merged_when_the_id_is_known(ledger: Ledger) -> None:
+    assert set(STATES_FROM_STRONGEST) == set(State)
     for index, states in enumerate(product(STATES_FROM_STRONGEST, repeat=2)):
         expected_state = min(states, key=STATES_FROM_STRONGEST.index)
         base_with_name, base_with_id = add_base(ledger, None, f"News {index}"), add_base(ledger, index)

@@ -8,6 +8,7 @@ from connector.clock import system_clock
 from connector.control import Stop
 from connector.ledger.opening import open_ledger, start_pace
 from connector.ledger.records import record_rate_limit
+from connector.ledger.schema import SCHEMA_VERSION
 from connector.pace.rate import FoundLimit
 from connector.service.settings import Service, Token
 from connector.settings import Settings
@@ -42,7 +43,7 @@ def test_a_run_starts_with_the_limit_that_the_last_load_of_its_account_found(led
 @ON_SQLITE
 def test_the_limit_in_a_ledger_of_another_version_is_not_used(ledger_url: str) -> None:
     record_limits(ledger_url, FIRST_LIMIT)
-    write_meta(ledger_url, "schema_version", "5")
+    write_meta(ledger_url, "schema_version", str(SCHEMA_VERSION + 1))
     assert read_initial_limit(ledger_url) is None
 
 

@@ -25,6 +25,8 @@ EXPECTED_RECEIPT_BY_CASE = {
     "found after a refusal": ("exists", 9, "lookup"),
     "held": ("held", None, "lookup"),
     "misanswered": ("held", 9, "answer"),
+    "dropped": ("rejected", None, "ledger"),
+    "dropped, checked by a later run": ("rejected", None, "ledger"),
 }
 
 
@@ -39,7 +41,7 @@ def test_the_receipt_of_an_entry_has_the_outcome_and_the_evidence_of_its_state(l
 
 def check_receipt(ledger: Ledger, entry_case: str, base_id: int) -> None:
     with ledger.transaction() as connection:
-        run_key = start_receipt_run(ledger, f"receipts of {entry_case}")
+        run_key = start_receipt_run(ledger, entry_case)
         base = find_or_add_base(connection, "main", base_id, None)
         ledger.mark_intended(base, run_key, [Intent(IDENTITY, b"f" * 8, b"{}")])
         record_pending_receipts(ledger, run_key, base.key, [PendingReceipt(IDENTITY, ReceiptKind.SENT, "ann@x.org")])
@@ -59,8 +61,11 @@ def check_receipt(ledger: Ledger, entry_case: str, base_id: int) -> None:
             ledger.mark_wrongly_answered(base, [(IDENTITY, 9, "answered as bob@x.org")])
         if entry_case == "found after a refusal":
             ledger.record_listed_subscribers(base, "email", [(IDENTITY, 9)])
-        if entry_case == "checked by a later run":
-            ledger.record_checked_identities(base, start_receipt_run(ledger, "a later run"), [IDENTITY], 2.0)
+        if entry_case.startswith("dropped"):
+            ledger.mark_wrongly_answered(base, [(IDENTITY, 9, "answered as bob@x.org")])
+            ledger.mark_dropped(base, [IDENTITY], "given up")
+        if entry_case.endswith("checked by a later run"):
+            ledger.record_checked_identities(base, start_receipt_run(ledger, f"after {entry_case}"), [IDENTITY], 2.0)
         receipts, next_position = read_receipts(ledger, run_key, FIRST_POSITION, 10)
         assert [(receipt.outcome, receipt.service_id, receipt.evidence) for receipt in receipts] == [
             EXPECTED_RECEIPT_BY_CASE[entry_case]

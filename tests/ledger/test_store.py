@@ -48,7 +48,7 @@ def check_transition(ledger: Ledger, base: Base, state: State, transition: Trans
     elif transition in TRANSITIONS_ALLOWED_IN_ANY_STATE:
         with ledger.transaction():
             CALL_BY_TRANSITION[transition](ledger, base)
-        is_confirmed = transition[1] is Event.FOUND and state in (State.REJECTED, State.HELD)
+        is_confirmed = transition[1] is Event.FOUND and state in (State.REJECTED, State.DROPPED, State.HELD)
         assert read_entry_state(ledger, base) is (State.CONFIRMED if is_confirmed else state), transition
     else:
         with pytest.raises(StaleTransitionError), ledger.transaction():
@@ -72,11 +72,14 @@ COLUMNS_AFTER_TRANSITION: dict[Transition, tuple[object, ...]] = {
     (State.UNKNOWN, Event.REFUSED): (None, None, SAME_FINGERPRINT, 200, "no", 1),
     (State.HELD, Event.FOUND): (CONFIRMATION_NUMBERS["settled"], 7, None, None, None, 1),
     (State.HELD, Event.REOPENED): (None, None, SAME_FINGERPRINT, None, None, 1),
-    (State.HELD, Event.DROPPED): (None, None, SAME_FINGERPRINT, 0, "given up", 1),
+    (State.HELD, Event.DROPPED): (None, None, SAME_FINGERPRINT, None, "given up", 1),
     (State.HELD, Event.ACCEPTED): (CONFIRMATION_NUMBERS["accepted"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.REJECTED, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 2),
     (State.REJECTED, Event.FOUND): (CONFIRMATION_NUMBERS["found"], 7, None, None, None, 1),
     (State.REJECTED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
+    (State.DROPPED, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 2),
+    (State.DROPPED, Event.FOUND): (CONFIRMATION_NUMBERS["found"], 7, None, None, None, 1),
+    (State.DROPPED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
 }
 """The values of the columns in COLUMNS_SQL, after each transition that does not delete the entry."""
 
@@ -165,7 +168,7 @@ def test_a_second_intent_replaces_the_first_intent(ledger: Ledger) -> None:
     newer_intent = Intent(IDENTITY, b"g" * 8, b"newer")
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run-2", "job", "import", 0.0)
-        ledger.mark_intended_again(base, run_key, [newer_intent])
+        ledger.mark_intended_again(base, run_key, State.REJECTED, [newer_intent])
         ledger.mark_lost(base, [IDENTITY])
         (entry,) = ledger.find_unfinished_entries(base, State.UNKNOWN)
     assert (entry.fingerprint, entry.body, entry.attempt_count, entry.run_id) == (b"g" * 8, b"newer", 2, "run-2")

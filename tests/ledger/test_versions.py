@@ -1,25 +1,27 @@
 """Versions of the ledger: other versions are refused or upgraded. The queries of a run use an index."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from zlib import crc32
 
 import pytest
-from sqlalchemy import CheckConstraint, MetaData, event, inspect, text
+from sqlalchemy import CheckConstraint, Connection, MetaData, event, inspect, text
 from sqlalchemy.schema import ColumnCollectionConstraint
 
-from connector.errors import ConfigurationError
+from connector.errors import ConfigurationError, LedgerError
 from connector.ledger.entries import Ledger, count_unsettled_entries
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.problems import find_problems
 from connector.ledger.schema import EMAILS_VERSION, SCHEMA_VERSION, emails_metadata, metadata
 from connector.states import State
-from tests.ledger.places import check_opening_fails
+from tests.ledger.places import ON_SQLITE, check_opening_fails
 from tests.ledger.release_ledgers import (
     RELEASES,
     ROWS_BY_TABLE,
+    begin_transaction,
     read_all_rows,
     write_ledger_of_release,
     write_rows_of_release,
@@ -35,7 +37,9 @@ def write_meta(url: str, name: str, value: str) -> None:
         connection.execute(statement, {"name": name, "value": value})
 
 
-@pytest.mark.parametrize(("name", "value"), [("schema_version", "5"), ("schema_version", ""), ("identity_rule", "0")])
+@pytest.mark.parametrize(
+    ("name", "value"), [("schema_version", str(SCHEMA_VERSION + 1)), ("schema_version", ""), ("identity_rule", "0")]
+)
 def test_a_ledger_of_another_version_is_refused_and_stays_unchanged(ledger_url: str, name: str, value: str) -> None:
     write_meta(ledger_url, name, value)
     for _ in range(2):
@@ -83,9 +87,47 @@ def test_the_upgrade_of_a_ledger_keeps_all_rows(ledger_url: str, release: str) -
     rows_after = read_all_rows(ledger_url)
     (version_row,) = (row for row in rows_before["meta"] if row["name"] == "schema_version")
     version_row["value"] = str(SCHEMA_VERSION)
+    (dropped_entry,) = (row for row in rows_before["entry"] if row["status"] == 0)
+    dropped_entry |= {"state": State.DROPPED, "status": None}
     for table, rows in rows_before.items():
         columns = rows[0] if rows else ()
         assert [{name: row[name] for name in columns} for row in rows_after[table]] == rows, table
+
+
+@ON_SQLITE
+def test_a_failed_upgrade_changes_nothing(ledger_url: str) -> None:
+    write_ledger_of_release(ledger_url, RELEASES[0])
+    write_rows_of_release(ledger_url)
+    with begin_transaction(ledger_url) as connection:
+        # The upgrade cannot create the index of this name, after it has copied the entries.
+        connection.exec_driver_sql("CREATE TABLE opt_outs (job TEXT, identity TEXT)")
+    rows_before = read_all_rows(ledger_url)
+    check_opening_fails(open_ledger(ledger_url), LedgerError, "opt_outs")
+    assert read_all_rows(ledger_url) == rows_before
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_an_upgraded_table_of_entries_equals_a_new_table(ledger_url: str, release: str) -> None:
+    with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
+        description_of_new_table = describe_entry_table(connection)
+    with begin_transaction(ledger_url) as connection:
+        metadata.drop_all(connection)
+    write_ledger_of_release(ledger_url, release)
+    with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
+        assert describe_entry_table(connection) == description_of_new_table
+
+
+def describe_entry_table(connection: Connection) -> list[str]:
+    """Return a line for each column, key, constraint and index of the table of entries."""
+    inspector = inspect(connection)
+    parts = [
+        *inspector.get_columns("entry"),
+        *inspector.get_check_constraints("entry"),
+        *inspector.get_foreign_keys("entry"),
+        *inspector.get_indexes("entry"),
+        inspector.get_pk_constraint("entry"),
+    ]
+    return sorted(json.dumps(part, default=str, sort_keys=True) for part in parts)
 
 
 def test_the_rows_of_a_release_have_a_value_in_each_column() -> None:
@@ -115,7 +157,7 @@ def test_a_change_of_the_tables_needs_a_new_schema_version() -> None:
     change of a column or constraint must raise SCHEMA_VERSION or EMAILS_VERSION, and needs an upgrade."""
     descriptions = [describe_tables(tables) for tables in (metadata, emails_metadata)]
     checksums = [crc32("\n".join(description).encode()) for description in descriptions]
-    assert (SCHEMA_VERSION, EMAILS_VERSION, checksums) == (4, 1, [633430315, 778840308]), descriptions
+    assert (SCHEMA_VERSION, EMAILS_VERSION, checksums) == (5, 1, [3833533533, 778840308]), descriptions
 
 
 def describe_tables(tables: MetaData) -> list[str]:

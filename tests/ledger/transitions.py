@@ -38,10 +38,18 @@ CALL_BY_TRANSITION: dict[Transition, Callable[[Ledger, Base], object]] = {
     (State.HELD, Event.DROPPED): lambda ledger, base: ledger.mark_dropped(base, [IDENTITY], "given up"),
     (State.HELD, Event.ACCEPTED): lambda ledger, base: ledger.mark_accepted(base, [(IDENTITY, 7)]),
     (State.HELD, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.HELD, [IDENTITY]),
-    (State.REJECTED, Event.INTENDED): lambda ledger, base: ledger.mark_intended_again(base, RUN_KEY, [INTENT]),
+    (State.REJECTED, Event.INTENDED): lambda ledger, base: ledger.mark_intended_again(
+        base, RUN_KEY, State.REJECTED, [INTENT]
+    ),
     (State.REJECTED, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.REJECTED, [(IDENTITY, 7)]),
     (State.REJECTED, Event.UNRESOLVED): lambda ledger, base: ledger.mark_unresolved(base, [IDENTITY]),
     (State.REJECTED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.REJECTED, [IDENTITY]),
+    (State.DROPPED, Event.INTENDED): lambda ledger, base: ledger.mark_intended_again(
+        base, RUN_KEY, State.DROPPED, [INTENT]
+    ),
+    (State.DROPPED, Event.FOUND): lambda ledger, base: ledger.mark_found(base, State.DROPPED, [(IDENTITY, 7)]),
+    (State.DROPPED, Event.UNRESOLVED): lambda ledger, base: ledger.mark_unresolved(base, [IDENTITY], State.DROPPED),
+    (State.DROPPED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.DROPPED, [IDENTITY]),
     (State.CONFIRMED, Event.FORGOTTEN): lambda ledger, base: ledger.mark_forgotten(base, State.CONFIRMED, [IDENTITY]),
 }
 # The calls of these two transitions raise no error if the entry is in another state.
@@ -54,6 +62,7 @@ EVENTS_BY_REACHED_STATE: dict[State, tuple[Event, ...]] = {
     State.HELD: (Event.INTENDED, Event.MISANSWERED),
     State.CONFIRMED: (Event.INTENDED, Event.ANSWERED),
     State.REJECTED: (Event.INTENDED, Event.REFUSED),
+    State.DROPPED: (Event.INTENDED, Event.MISANSWERED, Event.DROPPED),
 }
 
 

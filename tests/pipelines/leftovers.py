@@ -40,7 +40,7 @@ def read_states(connector: Connector) -> list[State]:
     """Return the state of each entry with a body, in every base of the account."""
     with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
         bases = list_bases(connection, connector.sandbox.base_url)
-        states = (State.UNKNOWN, State.HELD, State.REJECTED)
+        states = (State.UNKNOWN, State.HELD, State.REJECTED, State.DROPPED)
         return [state for base in bases for state in states for _ in ledger.find_unfinished_entries(base, state)]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from connector.pace.refusals import SERIES_LENGTH
-from connector.states import ENTRY_STATE_MACHINE, State
+from connector.states import ENTRY_STATE_MACHINE, State, find_traits
 from tests.simulation import report_checks
 from tests.simulation.facts import SimulationFacts
 from tests.simulation.simulation import EntryValues
@@ -301,27 +301,36 @@ def check_that_each_entry_has_an_outcome(facts: SimulationFacts) -> Iterator[str
 
 
 def _is_rejected_without_reason(facts: SimulationFacts, person_number: int, entry: EntryValues) -> bool:
-    """Return whether a rejected entry has no reason.
-
-    The reasons are: the row is wrong, the person is stored, five creates were lost, or a user has dropped the entry
-    (`connector retry --held drop`).
-    """
-    state_changes = [
-        state_change
-        for run_result in facts.simulation.run_results
-        for changed_person_number, state_change in run_result.state_changes
-        if changed_person_number == person_number
-    ]
-    if any(
-        (state_change.earlier_state, state_change.later_state) == (State.HELD, State.REJECTED)
-        for state_change in state_changes
-    ):
-        return False
+    """Return whether a rejected entry has no reason. The reasons are: the row is wrong, the person is stored, or five
+    creates were lost."""
     return (
         facts.is_acceptable(person_number)
         and not facts.find_stored_subscribers(person_number)
         and entry.attempt_count < _MAX_ATTEMPTS
     )
+
+
+def check_that_a_dropped_create_is_sent_again_only_for_a_changed_row(facts: SimulationFacts) -> Iterator[str]:
+    """Check that no retry sends a dropped create again, and that a load sends the create again only for another row."""
+    for run_result in facts.simulation.run_results:
+        for person_number, state_change in run_result.state_changes:
+            if state_change.earlier_state is not State.DROPPED or state_change.later_state in _UNSENT_STATES:
+                continue
+            entry = run_result.entries_before.get(person_number)
+            fingerprints = {
+                row.fingerprint
+                for prepared_chunk in run_result.job_run.prepared_chunks
+                for row in prepared_chunk.rows
+                if row.person_number == person_number
+            }
+            is_row_unchanged = (
+                entry is not None and entry.state is State.DROPPED and fingerprints == {entry.fingerprint}
+            )
+            if run_result.job_run.retry is not None or is_row_unchanged:
+                yield f"run {run_result.number} sends the dropped create of person {person_number} again"
+
+
+_UNSENT_STATES = (State.CONFIRMED, State.NONE)  # a dropped entry gets these states without a create
 
 
 def check_that_no_person_whom_we_created_stays_rejected(facts: SimulationFacts) -> Iterator[str]:
@@ -349,7 +358,7 @@ def check_that_no_person_whom_we_created_stays_rejected(facts: SimulationFacts) 
             subscriber for subscriber in listed_subscribers if facts.must_prevent_second_create(subscriber)
         ]
         if (
-            entry.state is State.REJECTED
+            find_traits(entry.state).counts_as_rejected
             and our_subscribers
             and not facts.is_hidden_by_spelling(last_run, person_number)
         ):
@@ -401,6 +410,7 @@ CLAIMS: tuple[Claim, ...] = (
     check_that_every_state_change_of_an_entry_is_allowed,
     check_that_the_last_run_finishes,
     check_that_each_entry_has_an_outcome,
+    check_that_a_dropped_create_is_sent_again_only_for_a_changed_row,
     check_that_no_person_whom_we_created_stays_rejected,
     check_that_the_run_after_a_finished_run_without_faults_sends_nothing,
     *report_checks.CLAIMS,

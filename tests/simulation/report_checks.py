@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from connector.outcomes import Outcome
-from connector.states import State
+from connector.states import State, find_traits
 from tests.simulation.facts import SimulationFacts
 from tests.simulation.program import Report
 from tests.simulation.rows import ValidRow
@@ -165,7 +165,7 @@ def check_that_rejected_rows_are_those_of_rejected_entries(facts: SimulationFact
         reported_persons = _find_problem_persons(facts, report, Outcome.REJECTED)
         for row in _list_loaded_rows(run_result, report):
             entry = run_result.entries_after.get(row.person_number)
-            is_rejected = entry is not None and entry.state is State.REJECTED
+            is_rejected = entry is not None and find_traits(entry.state).counts_as_rejected
             if row.person_number in reported_persons and not is_rejected:
                 yield f"run {run_result.number} reports person {row.person_number} as rejected: {entry}"
             elif (
@@ -192,7 +192,7 @@ def check_that_no_person_reported_as_rejected_was_created_by_us(facts: Simulatio
         persons_with_dropped_entries = {
             person_number
             for person_number, state_change in state_changes
-            if (state_change.earlier_state, state_change.later_state) == (State.HELD, State.REJECTED)
+            if (state_change.earlier_state, state_change.later_state) == (State.HELD, State.DROPPED)
         }
         rejected_persons = _find_problem_persons(facts, report, Outcome.REJECTED) - persons_with_dropped_entries
         visible_persons = {
@@ -260,7 +260,7 @@ def check_that_the_settled_counts_are_the_entries_that_left_unknown(facts: Simul
 
     An entry that went to CONFIRMED was found. An entry that went to another state was absent. Exceptions:
 
-    - An entry that was refused or held, and is found, may count as found.
+    - An entry that was refused, dropped or held, and is found, may count as found.
     - An entry that is merged with another entry, because two records are of one base, may count as found or absent.
     - An entry that the run did not send may be missing in the absent count, because its look-up had expired.
     - An entry that goes from REJECTED to UNKNOWN and back may be missing in the absent count.
@@ -285,8 +285,8 @@ def check_that_the_settled_counts_are_the_entries_that_left_unknown(facts: Simul
         if facts.hides_created_subscribers:
             uncounted_entry_count += state_changes[State.UNKNOWN, State.HELD]
         settled_counts = report.tally.settled_found_count, report.tally.settled_absent_count
-        other_found_count = (
-            merged_count + state_changes[State.REJECTED, State.CONFIRMED] + state_changes[State.HELD, State.CONFIRMED]
+        other_found_count = merged_count + sum(
+            state_changes[state, State.CONFIRMED] for state in (State.REJECTED, State.DROPPED, State.HELD)
         )
         if not found_count <= settled_counts[0] <= found_count + other_found_count:
             yield (

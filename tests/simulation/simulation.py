@@ -21,7 +21,8 @@ from tests.simulation.slow_disk import SlowDisk
 from tests.simulation.timeline import Timeline, Timer
 
 _FINAL_WAIT_S = 100_000.0  # after the last run, until the service has executed all requests
-_STATE_PRIORITY = (State.REJECTED, State.SENDING, State.HELD, State.UNKNOWN, State.CONFIRMED)  # the last state wins
+# If a person has several entries, the entry with the last of these states counts.
+_STATE_PRIORITY = (State.REJECTED, State.DROPPED, State.SENDING, State.HELD, State.UNKNOWN, State.CONFIRMED)
 
 
 @dataclass(frozen=True, slots=True)
