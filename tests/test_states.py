@@ -1,5 +1,6 @@
-"""The tables of transitions, of which the tests contain a second copy, and the outcomes that need a person."""
+"""The states and outcomes. The tests contain a second copy of the tables of transitions and of properties."""
 
+from dataclasses import fields
 from itertools import product
 
 import pytest
@@ -13,6 +14,8 @@ from connector.states import (
     Event,
     IllegalTransitionError,
     State,
+    StateTraits,
+    find_traits,
 )
 
 ENTRY_TRANSITIONS = {
@@ -53,6 +56,24 @@ def test_every_transition_of_an_entry_is_in_the_table_or_raises() -> None:
         else:
             with pytest.raises(IllegalTransitionError, match=f"{state.name} cannot be {event.value}"):
                 ENTRY_STATE_MACHINE.decide(state, event)
+
+
+STATES_BY_PROPERTY = {
+    "subscriber_may_exist": {State.SENDING, State.UNKNOWN, State.HELD, State.CONFIRMED},
+    "is_unsettled": {State.SENDING, State.UNKNOWN, State.HELD},
+    "waits_for_retry": {State.UNKNOWN, State.HELD},
+    "is_confirmed_by_list": {State.NONE, State.HELD, State.REJECTED, State.DROPPED},
+    "counts_as_rejected": {State.REJECTED, State.DROPPED},
+}
+
+
+def test_each_property_of_a_state_is_true_for_the_states_of_the_table() -> None:
+    states_by_property = {
+        field.name: {state for state in State if getattr(find_traits(state), field.name)}
+        for field in fields(StateTraits)
+        if field.name != "rank"  # tests/ledger/test_bases.py joins entries of all pairs of states
+    }
+    assert states_by_property == STATES_BY_PROPERTY
 
 
 EMAIL_TRANSITIONS = {
