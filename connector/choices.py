@@ -29,12 +29,16 @@ CsvDelimiter = Literal[",", ";", "|", "tab"]
 CSV_DELIMITERS: tuple[CsvDelimiter, ...] = get_args(CsvDelimiter)
 """The delimiters of an exported CSV file."""
 
-EFFECT_BY_HELD_DECISION = {
+HeldDecision = Literal["resend", "accept", "drop"]
+HELD_DECISIONS: tuple[HeldDecision, ...] = get_args(HeldDecision)
+"""The decisions of a person about held entries (`retry --held`)."""
+
+EFFECT_BY_HELD_DECISION: dict[HeldDecision, str] = {
     "resend": "send the creates again if their subscribers are proved absent",
     "accept": "accept the subscribers in the answers of the service",
     "drop": "send nothing until the rows change",
 }
-"""The values of `retry --held`, each with its effect."""
+"""The effect of each decision, as the end of a sentence that begins with "To"."""
 
 
 def format_choices(choices: Sequence[str]) -> str:

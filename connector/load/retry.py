@@ -5,8 +5,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Literal, assert_never
+from typing import assert_never
 
+from connector.choices import HeldDecision
 from connector.fields import FIELD_NAMES
 from connector.ledger.entries import Ledger, UnfinishedEntry
 from connector.ledger.receipts import ReceiptKind
@@ -23,9 +24,6 @@ from connector.rows import LoadRow, Row, format_cell
 from connector.states import State
 from connector.tally import Problem
 
-HeldDecision = Literal["leave", "resend", "accept", "drop"]
-"""The decision of a person about held entries. `leave`: no decision yet."""
-
 _DROPPED_MESSAGE = "dropped by connector retry --held drop. A run sends the create again after a change of its row"
 
 
@@ -35,7 +33,7 @@ class RetrySelection:
 
     run_id: str | None = None  # retry only entries that this run sent last; None: retry the entries of all runs
     is_rejected: bool = False  # whether rejected entries are also retried
-    held_decision: HeldDecision = "leave"
+    held_decision: HeldDecision | None = None  # None: the entries stay held, unless a look-up shows the subscribers
 
     @property
     def refuses_misanswered_base(self) -> bool:
@@ -110,23 +108,26 @@ class _EntryRetry:
             self._add_unresolved_create(entry)
 
     async def _decide_held_entries(self) -> None:
-        """Reopen, drop or accept the held entries, as the selection says. By default, confirm the held entries whose
-        subscribers a look-up shows."""
+        """Reopen, accept or drop the held entries, as a person has decided. Without a decision, confirm the held
+        entries whose subscribers a look-up shows."""
         held_entries, ledger_writer = await self._find_selected_entries(State.HELD), self._session.ledger_writer
-        identities = [entry.identity for entry in held_entries]
-        if self._selection.held_decision == "resend":
-            await self._reopen_entries(held_entries)
-        elif self._selection.held_decision == "drop":
-            await ledger_writer.execute(
-                lambda ledger: ledger.mark_dropped(ledger_writer.base, identities, _DROPPED_MESSAGE)
-            )
-            for entry in held_entries:
-                self._report_entry(entry, Outcome.REJECTED, "dropped", _DROPPED_MESSAGE, None)
-        elif self._selection.held_decision == "accept":
-            await self._accept_entries(held_entries)
-        else:
-            for entry in await self._confirm_listed_entries(held_entries, State.HELD):
-                self._report_entry(entry, Outcome.UNKNOWN, "held", describe_held_row(entry.message), None)
+        match self._selection.held_decision:
+            case "resend":
+                await self._reopen_entries(held_entries)
+            case "accept":
+                await self._accept_entries(held_entries)
+            case "drop":
+                identities = [entry.identity for entry in held_entries]
+                await ledger_writer.execute(
+                    lambda ledger: ledger.mark_dropped(ledger_writer.base, identities, _DROPPED_MESSAGE)
+                )
+                for entry in held_entries:
+                    self._report_entry(entry, Outcome.REJECTED, "dropped", _DROPPED_MESSAGE, None)
+            case None:
+                for entry in await self._confirm_listed_entries(held_entries, State.HELD):
+                    self._report_entry(entry, Outcome.UNKNOWN, "held", describe_held_row(entry.message), None)
+            case _:
+                assert_never(self._selection.held_decision)
 
     async def _accept_entries(self, held_entries: list[UnfinishedEntry]) -> None:
         """Confirm the held entries that have a readable answer to their create. Entries without such an answer stay

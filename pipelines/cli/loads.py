@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from connector.choices import HELD_DECISIONS, HeldDecision
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
 from connector.shards import MAX_SHARDS, SINGLE_SHARD
@@ -60,7 +61,6 @@ if TYPE_CHECKING:
 
     from connector.imports.plan import LoadPlan
     from connector.jobs.models import Job
-    from connector.load.retry import HeldDecision
     from connector.runs.report import Report
     from connector.shards import Shard
     from pipelines.flows.validate import ValidationFinding
@@ -462,7 +462,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 @option(
     "--held",
     "held_decision",
-    type=click.Choice(["resend", "accept", "drop"]),
+    type=click.Choice(HELD_DECISIONS),
     group="What to retry",
     default_text="leave them held",
     help="What to do with each held create. resend: send the create again if the subscriber is proved absent; accept: "
@@ -512,7 +512,7 @@ def retry_command(
         job = load_job(job_path, os.environ)
     job = override_load(job, load_options, format_argument=format_option)
     plan = plan_retry(
-        RetrySelection(run_id, is_rejected, held_decision or "leave"),
+        RetrySelection(run_id, is_rejected, held_decision),
         job,
         read_settings(os.environ, job, time_limit_s=time_limit_s),
         base=BaseRef(base_id, base_name),

@@ -170,7 +170,7 @@ class _Retry:
             )
         if remaining_bases:
             yield f"The run ended before the retry of the entries of {describe_bases(remaining_bases)}"
-        if has_held_entries and self._plan.selection.held_decision == "leave":
+        if has_held_entries and self._plan.selection.held_decision is None:
             yield "Held entries wait for your decision. For the commands, run connector status"
         for account, entry_count in sorted(self._entry_count_by_account.items()):
             entries_text = count(entry_count, "unknown or held entry", "unknown or held entries")

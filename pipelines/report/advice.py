@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, assert_never
 
-from connector.choices import EFFECT_BY_HELD_DECISION
+from connector.choices import EFFECT_BY_HELD_DECISION, HELD_DECISIONS
 from connector.runs.run_log import LOAD_COMMANDS, build_job_option, describe_other_account, find_other_accounts
 from connector.texts import choose_form, count
 
@@ -220,7 +220,8 @@ def _advise_on_held_creates(create_count: int, job_option: str) -> Iterator[str]
     sentence_start = (
         f"{count(create_count, 'create')} {choose_form(create_count, 'is', 'are')} held for your decision. To"
     )
-    for decision, effect_text in EFFECT_BY_HELD_DECISION.items():
+    for decision in HELD_DECISIONS:
+        effect_text = EFFECT_BY_HELD_DECISION[decision]
         yield f"{sentence_start} {effect_text}, run: connector retry --held {decision}{job_option}"
         sentence_start = "Or, to"
 

@@ -76,7 +76,7 @@ class SimulationFacts:
             for run_result in self.simulation.run_results
             if first_call.run_number <= run_result.number <= second_call.run_number
         ]
-        return any(retry is not None and retry.held_decision != "leave" for retry in retries_between_creates)
+        return any(retry is not None and retry.held_decision is not None for retry in retries_between_creates)
 
     def has_misdirected_answer(self, person_number: int) -> bool:
         """Return whether one of the person's creates was answered with another person, or may have been."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from connector.load.retry import HeldDecision, RetrySelection
+from connector.choices import HeldDecision
+from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
 from connector.subscribers.identity import IDENTITY_BYTES, Suppression, digest_identity, join_digests
 from tests.simulation.fault_periods import JobDurations, draw_fault_period
@@ -223,14 +224,14 @@ class _ScenarioBuilder:
         random_value, job_runs = rng.random(), scenario.job_runs
         if random_value < 0.05:
             settings["base_alias"] = f"{BASE_NAME}=Other,{BASE_ID}={_OTHER_BASE_ID}"
-            held_decisions: tuple[HeldDecision, ...] = ("leave", "drop")
+            held_decisions: tuple[HeldDecision | None, ...] = (None, "drop")
             job_runs = tuple(
                 self._remove_faults(job_run, rng.choice(held_decisions), job_runs[0]) for job_run in job_runs
             )
         elif random_value < 0.1 and self._people.identity == "email":
             # The service stores duplicates. Otherwise it would refuse two emails that it alters to the same email.
             settings |= {"alter_identity": True, "duplicates": "accept"}
-            job_runs = tuple(self._remove_faults(job_run, "leave", job_runs[0]) for job_run in job_runs)
+            job_runs = tuple(self._remove_faults(job_run, None, job_runs[0]) for job_run in job_runs)
         elif random_value < 0.2 and self._has_base:
             spellings = (("folded", "NEWS"), ("folded", " news"), ("escaped", "Ne&#119;s"), ("accent_blind", "NEWS"))
             settings["base_names"], base_name = rng.choice(spellings)
@@ -313,7 +314,7 @@ class _ScenarioBuilder:
             subscriber_object |= {"IsActive": rng.random() < 0.7, "Gender": rng.choice(("male", "female", ""))}
         return subscriber_object
 
-    def _remove_faults(self, job_run: JobRun, held_decision: HeldDecision, first_run: JobRun) -> JobRun:
+    def _remove_faults(self, job_run: JobRun, held_decision: HeldDecision | None, first_run: JobRun) -> JobRun:
         retry = None if job_run.retry is None else RetrySelection(held_decision=held_decision)
         return replace(
             job_run,
@@ -438,7 +439,7 @@ class _ScenarioBuilder:
         )
 
     def _draw_retry(self) -> RetrySelection:
-        held_decision: Literal["leave", "resend", "drop"] = self._rng.choice(("leave", "leave", "resend", "drop"))
+        held_decision: HeldDecision | None = self._rng.choice((None, None, "resend", "drop"))
         return RetrySelection(is_rejected=self._rng.random() < 0.4, held_decision=held_decision)
 
     def _draw_gap(self) -> float:
