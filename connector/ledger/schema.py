@@ -39,6 +39,24 @@ EMAILS_VERSION = 1  # the version of the tables of emails
 _OLDEST_UPGRADABLE_VERSION = 1
 SOURCE_DIGEST_BYTES = 16  # length of the digest that identifies an incremental source
 
+IDENTITY_FIELD_NUMBERS = {"email": 1, "client_user_id": 2}
+"""The number of each field that can be the identity. The ledger stores this number in each entry, because a run can
+look up an unknown create only by the field of its identity."""
+
+CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5}
+"""The numbers of the ways in which an entry was confirmed (column `how`).
+
+- `created`: The create was answered with an id.
+- `settled`: The look-up of an unknown create found the subscriber.
+- `found`: The subscriber was found in the service without a create by the connector.
+- `accepted`: The answer had another base or identity, and a person accepted the answer.
+- `shown`: The list has shown the subscriber. A few entries of each base, confirmed in any way, get this number. They
+  show whether the account is still the same (architecture 4.10)."""
+
+IS_SHOWN_SQL = f"how = {CONFIRMATION_NUMBERS['shown']}"
+"""SQL: the condition of the index of shown entries. A statement about shown entries must have this text word for word.
+Otherwise the database does not use the index."""
+
 IS_UNFINISHED_SQL = f"state <> {State.CONFIRMED}"
 """SQL: the condition of the index of unfinished entries. A statement about unfinished entries must have this text word
 for word. Otherwise the database does not use the index."""
@@ -144,7 +162,9 @@ _CREATE_ID_INDEX = DDL(
     "CREATE INDEX IF NOT EXISTS subscriber_ids ON entry (subscriber_id) WHERE subscriber_id IS NOT NULL"
 )  # type: ignore[no-untyped-call]
 
-_CREATE_SHOWN_INDEX = DDL("CREATE INDEX IF NOT EXISTS shown_entries ON entry (base_key, identity) WHERE how = 5")  # type: ignore[no-untyped-call]
+_CREATE_SHOWN_INDEX = DDL(
+    f"CREATE INDEX IF NOT EXISTS shown_entries ON entry (base_key, identity) WHERE {IS_SHOWN_SQL}"
+)  # type: ignore[no-untyped-call]
 
 # Adds the column of opt-outs to a ledger of version 1 in PostgreSQL.
 _ADD_OPT_OUT_COLUMN = DDL(  # type: ignore[no-untyped-call]
@@ -259,25 +279,6 @@ email = Table(
     CheckConstraint(f"(state = {EmailState.REFUSED}) = (words IS NOT NULL)", name="refused_means_words"),
     UniqueConstraint("campaign_key", "recipient", name="one_email_a_recipient"),
 )
-
-IDENTITY_FIELD_NUMBERS = {"email": 1, "client_user_id": 2}
-"""The number of each field that can be the identity. The ledger stores this number in each entry, because a run can
-look up an unknown create only by the field of its identity."""
-
-CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5}
-"""The numbers of the ways in which an entry was confirmed (column `how`).
-
-- `created`: The create was answered with an id.
-- `settled`: The look-up of an unknown create found the subscriber.
-- `found`: The subscriber was found in the service without a create by the connector.
-- `accepted`: The answer had another base or identity, and a person accepted the answer.
-- `shown`: The list has shown the subscriber. A few entries of each base, confirmed in any way, get this number. They
-  show whether the account is still the same (architecture 4.10)."""
-
-IS_SHOWN_SQL = f"how = {CONFIRMATION_NUMBERS['shown']}"
-"""SQL: the condition of the index of shown entries. A statement about shown entries must have this text word for word.
-Otherwise the database does not use the index."""
-
 
 _VERSION_BY_TABLE = {
     table.name: {"schema_version": str(version), "identity_rule": str(IDENTITY_RULE_VERSION)}

@@ -16,6 +16,7 @@ from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.problems import find_problems
 from connector.ledger.schema import EMAILS_VERSION, SCHEMA_VERSION, emails_metadata, metadata
+from connector.ledger.store import Base
 from connector.states import State
 from tests.ledger.places import ON_SQLITE, check_opening_fails
 from tests.ledger.release_ledgers import (
@@ -193,14 +194,28 @@ def record_statements(ledger: Ledger) -> Iterator[list[tuple[str, Any]]]:
         event.remove(engine, "before_cursor_execute", record_statement)
 
 
-def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledger) -> None:
+def add_confirmed_entries(ledger: Ledger) -> Base:
+    """Return a base with many CONFIRMED entries."""
     base = add_base(ledger)
-    with ledger.transaction() as connection:
+    with ledger.transaction():
         ledger.record_listed_subscribers(
             base, "email", [(index.to_bytes(16, "big"), index) for index in range(1, ENTRY_COUNT)]
         )
+    return base
+
+
+def check_query_plan(connection: Connection, statement: str, parameters: Any, index_name: str) -> None:
+    """Check that the database uses this index for the statement, and does not read the whole table of entries."""
+    explain_sql = "EXPLAIN QUERY PLAN " if connection.dialect.name == "sqlite" else "EXPLAIN "
+    plan_text = "\n".join(str(row) for row in connection.exec_driver_sql(explain_sql + statement, parameters))
+    assert index_name in plan_text, plan_text
+    assert "SCAN entry" not in plan_text, plan_text
+    assert "Seq Scan on entry" not in plan_text, plan_text
+
+
+def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledger) -> None:
+    base = add_confirmed_entries(ledger)
     bring_to_state(ledger, base, State.UNKNOWN)
-    is_sqlite = ledger.is_file
     with ledger.transaction() as connection:
         connection.exec_driver_sql("ANALYZE")
         with record_statements(ledger) as statements:
@@ -208,9 +223,16 @@ def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledg
             assert [entry.identity for entry in ledger.find_unfinished_entries(base, State.UNKNOWN)] == [IDENTITY]
             assert count_unsettled_entries(connection) == {"account": 1}
         assert len(statements) == 3
-        explain_sql = "EXPLAIN QUERY PLAN " if is_sqlite else "EXPLAIN "
         for statement, parameters in statements:
-            plan_text = "\n".join(str(row) for row in connection.exec_driver_sql(explain_sql + statement, parameters))
-            assert "unfinished_entries" in plan_text, plan_text
-            assert "SCAN entry" not in plan_text, plan_text
-            assert "Seq Scan on entry" not in plan_text, plan_text
+            check_query_plan(connection, statement, parameters, "unfinished_entries")
+
+
+def test_the_query_for_shown_entries_reads_no_other_entry(ledger: Ledger) -> None:
+    base, shown_identity = add_confirmed_entries(ledger), (ENTRY_COUNT - 1).to_bytes(16, "big")
+    with ledger.transaction() as connection:
+        ledger.record_shown_identities(base, [shown_identity])
+        connection.exec_driver_sql("ANALYZE")
+        with record_statements(ledger) as statements:
+            assert [entry.identity for entry in ledger.find_shown_entries(base, b"", 4)] == [shown_identity]
+        for statement, parameters in statements:
+            check_query_plan(connection, statement, parameters, "shown_entries")
