@@ -79,6 +79,19 @@ def test_an_entry_of_a_killed_run_is_held_after_five_lost_creates(is_retry: bool
     assert (last_result.is_finished, result.contradictions) == (True, [])
 
 
+def test_no_later_run_sends_a_dropped_create_again() -> None:
+    fault_period = FaultPeriod(
+        network_faults=NetworkFaults(person_numbers_with_lost_creates=PERSON_NUMBERS_WITH_LOST_CREATES)
+    )
+    selections = RetrySelection(held_decision="drop"), RetrySelection(is_rejected=True), None
+    later_runs = [JobRun((), 100.0, retry=selection) for selection in selections]
+    result = simulate_runs([JobRun((), 1.0, fault_period=fault_period), *later_runs])
+    for run_result in result.simulation.run_results[1:]:
+        states = {run_result.entries_after[number].state for number in PERSON_NUMBERS_WITH_LOST_CREATES}
+        assert states == {State.DROPPED}
+    assert result.contradictions == []
+
+
 @pytest.mark.parametrize(
     ("switches", "person_count", "expected_count"),
     [({"required": ["Phone"]}, 30, 20), ({"error_before": 1.0}, 6, 3)],
