@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from connector.runs.report import Report
 
 
-def load_records(records: Iterable[Mapping[str, Any]], job: str | PathLike[str], name: str) -> Report:
-    """Create the subscribers of these records in one run, and return the report of the run. `name` names the records in
-    messages.
+def load_records(records: Iterable[Mapping[str, Any]], job: str | PathLike[str], records_name: str) -> Report:
+    """Create the subscribers of these records in one run, and return the report of the run. Messages name
+    the records by `records_name`.
 
     If the status of the report is ok or partial, each record has an outcome. Raises ConnectorError if the run ended
     early. Then the caller must send the records again. Nobody is created twice.
     """
     with tempfile.TemporaryDirectory(prefix="connector-records-") as folder:
-        file_name = re.sub(r"[^\w.-]", "_", name)  # a name from another tool may contain a slash
+        file_name = re.sub(r"[^\w.-]", "_", records_name)  # a name from another tool may contain a slash
         path = Path(folder) / f"{file_name}.jsonl"
         with path.open("wb") as file:
             file.writelines(orjson.dumps(record, default=str) + b"\n" for record in records)

@@ -83,7 +83,7 @@ class SheetFile:
     def __init__(self, file: BinaryIO, header: Sequence[str]) -> None:
         """Write the names of the columns. Raises CellError, and OSError."""
         self._header = header
-        self._column_letters = [name_column(index) for index in range(len(header))]
+        self._column_letters = [format_column_letters(index) for index in range(len(header))]
         self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=4)
         open_files: list[IO[bytes] | zipfile.ZipFile] = [self._archive]
         self._close_open_files = weakref.finalize(self, _close_files, open_files)
@@ -155,7 +155,7 @@ def read_properties(file: BinaryIO) -> dict[str, str]:
     return {property_element.get("name", ""): "".join(property_element.itertext()) for property_element in root}
 
 
-def name_column(index: int) -> str:
+def format_column_letters(index: int) -> str:
     """Return the letters of a column by its index (from 0). The index 27 gives `AB`."""
     letters = ""
     column_number = index + 1

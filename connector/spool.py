@@ -98,12 +98,12 @@ class SpooledValues(_RecordFile):
         return decode_values(self._read_record(index))
 
 
-def describe_full_disk(content: str, error: OSError) -> str:
-    """Return the message for a temporary file when the disk is full. `content` is for example "the rows of the
+def describe_full_disk(content_noun: str, error: OSError) -> str:
+    """Return the message for a temporary file when the disk is full. `content_noun` is for example "the rows of the
     plan"."""
     folder = tempfile.tempdir or "any temporary folder"
     return (
-        f"{content} cannot be kept in {folder} ({error.strerror}): make room in this folder, or set TMPDIR to "
+        f"{content_noun} cannot be kept in {folder} ({error.strerror}): make room in this folder, or set TMPDIR to "
         "another folder, and run again"
     )
 

@@ -55,8 +55,8 @@ class Conflicts:
     """Decides which row of a subscriber is used if rows of the subscriber differ. Call `add` with each chunk of a
     source, then `choose_used_rows` with all chunks, and then `resolve` with each chunk."""
 
-    def __init__(self, identity: str) -> None:
-        self._field_names = tuple(field.name for field in SENT_FIELDS if field.name != identity)
+    def __init__(self, identity_field: str) -> None:
+        self._field_names = tuple(field.name for field in SENT_FIELDS if field.name != identity_field)
         self._differing_subscribers: list[Digests] = []  # for each chunk, the digests of subscribers whose rows differ
         # For each chunk: the identities, file indices and record numbers of invalid rows.
         self._invalid_records: list[tuple[Digests, Positions, Positions]] = []
@@ -223,11 +223,11 @@ class _ChunkReader:
 
 
 class SpooledRows(CloseableResource):
-    """The rows of a source. The source is read once, and its chunks can be read many times. `identity` is the field
-    that identifies a row."""
+    """The rows of a source. The source is read once, and its chunks can be read many times. `identity_field` is the
+    field that identifies a subscriber."""
 
-    def __init__(self, source: Source, identity: str) -> None:
-        self._source, self._spool, self._conflicts = source, Spool(), Conflicts(identity)
+    def __init__(self, source: Source, identity_field: str) -> None:
+        self._source, self._spool, self._conflicts = source, Spool(), Conflicts(identity_field)
         self._is_thread_reading = False  # while a thread reads, the source must not be closed
         self.is_read = False
         self.row_count = self.source_row_count = 0  # number of records in this shard, and in the whole source

@@ -33,9 +33,9 @@ class IllegalTransitionError(Exception):
 
 @dataclass(frozen=True)
 class StateMachine(Generic[S, E]):
-    """A table of state transitions. `subject` ("an entry" or "an email") is the beginning of an error message."""
+    """A table of state transitions. `subject_noun` ("an entry" or "an email") is the beginning of an error message."""
 
-    subject: str
+    subject_noun: str
     transitions: Mapping[tuple[S, E], S]
 
     def decide(self, state: S, event: E) -> S:
@@ -43,7 +43,7 @@ class StateMachine(Generic[S, E]):
         try:
             return self.transitions[state, event]
         except KeyError:
-            raise IllegalTransitionError(f"{self.subject} that is {state.name} cannot be {event.value}") from None
+            raise IllegalTransitionError(f"{self.subject_noun} that is {state.name} cannot be {event.value}") from None
 
     def allows(self, state: S, event: E) -> bool:
         """Return whether the table has a transition for `event` in `state`."""

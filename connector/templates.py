@@ -141,9 +141,9 @@ class Template:
         except UnicodeEncodeError:
             problem_text = "makes a lone surrogate (half of a character)"
         except jinja2.UndefinedError as error:  # the message of Jinja may contain a cell
-            problem_text = f"asks in {_find_line(error)} for something that this row does not have"
+            problem_text = f"asks in {_describe_error_line(error)} for something that this row does not have"
         except Exception as error:  # noqa: BLE001 - any error of a template concerns only one row
-            problem_text = f"fails in {_find_line(error)} for this row ({type(error).__name__})"
+            problem_text = f"fails in {_describe_error_line(error)} for this row ({type(error).__name__})"
         raise TemplateError(self.name, problem_text)
 
     def _check_length(self, length: int) -> None:
@@ -199,11 +199,11 @@ def _find_columns(tree: nodes.Template, name: str, global_names: Collection[str]
         attribute_by_node_id = {id(node.node): node.attr for node in tree.find_all(nodes.Getattr)}
         item_by_node_id = {id(node.node): node.arg for node in tree.find_all(nodes.Getitem)}
         for row_node in (node for node in tree.find_all(nodes.Name) if node.name == ROW):
-            key = item_by_node_id.get(id(row_node))
+            item_node = item_by_node_id.get(id(row_node))
             if id(row_node) in attribute_by_node_id:
                 columns.add(attribute_by_node_id[id(row_node)])
-            elif isinstance(key, nodes.Const):
-                columns.add(str(key.value))
+            elif isinstance(item_node, nodes.Const):
+                columns.add(str(item_node.value))
             else:
                 raise ConfigurationError(
                     f"{name}, line {row_node.lineno}: after `{ROW}`, write the name of the column in quotes, for "
@@ -212,15 +212,15 @@ def _find_columns(tree: nodes.Template, name: str, global_names: Collection[str]
     return tuple(sorted(columns))
 
 
-def _find_line(error: BaseException) -> str:
-    """Return a text with the line of the template that raised an error. Jinja writes the line into Python's
-    traceback."""
-    traceback, line = error.__traceback__, 0
+def _describe_error_line(error: BaseException) -> str:
+    """Return a text with the number of the line in the template that raised an error. Jinja writes the number into
+    Python's traceback."""
+    traceback, line_number = error.__traceback__, 0
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == "<template>":
-            line = traceback.tb_lineno
+            line_number = traceback.tb_lineno
         traceback = traceback.tb_next
-    return f"line {line}" if line else "one of its lines"
+    return f"line {line_number}" if line_number else "one of its lines"
 
 
 class _LimitError(Exception):

@@ -316,19 +316,19 @@ def _format_json_type(value_type: Any) -> str:
         return " or ".join(
             map(_format_json_type, [*value_types, *([None] if NoneType in get_args(value_type) else [])])
         )
-    base, origin = value_types[0], get_origin(value_types[0])
+    non_null_type, origin = value_types[0], get_origin(value_types[0])
     if origin is Literal:
-        type_text = ", ".join(f"`{json.dumps(value)}`".replace('"', "") for value in get_args(base))
-    elif isinstance(base, type) and issubclass(base, StrEnum):
-        type_text = ", ".join(f"`{value}`" for value in base)
+        type_text = ", ".join(f"`{json.dumps(value)}`".replace('"', "") for value in get_args(non_null_type))
+    elif isinstance(non_null_type, type) and issubclass(non_null_type, StrEnum):
+        type_text = ", ".join(f"`{value}`" for value in non_null_type)
     elif origin is list:
-        type_text = f"list of {_format_plural(get_args(base)[0])}"
+        type_text = f"list of {_format_plural(get_args(non_null_type)[0])}"
     elif origin in (dict, Mapping):
-        type_text = f"object of {_format_plural(get_args(base)[1])}"
-    elif is_typeddict(base) or is_dataclass(base):
+        type_text = f"object of {_format_plural(get_args(non_null_type)[1])}"
+    elif is_typeddict(non_null_type) or is_dataclass(non_null_type):
         type_text = "object"
     else:
-        type_text = _JSON_TYPE_BY_TYPE[base]
+        type_text = _JSON_TYPE_BY_TYPE[non_null_type]
     return f"{type_text}, or null" if NoneType in get_args(value_type) else type_text
 
 
@@ -352,7 +352,7 @@ def _format_plural(value_type: Any) -> str:
 
 
 def _find_object(value_type: Any) -> tuple[str, type | None]:
-    """Return the path from a value to the objects in the value, and the class that has the keys of the objects.
+    """Return the path of keys from a value to the objects in the value, and the class that has the keys of the objects.
 
     The path has `[]` for each list and `.*` for each mapping. If the value has no objects, the class is None.
     """

@@ -102,7 +102,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
     setting_texts = {
         "job_file": "" if plan.job_path is None else str(plan.job_path),
         "options": plan.options,
-        "identity": plan.rows.rules.identity,
+        "identity": plan.rows.rules.identity_field,
         "fields": describe_mapping(plan.rows.mapping),
         "required": ", ".join(sorted(plan.rows.rules.required)),
         "zip": plan.rows.rules.zip_policy if "address_zip" in plan.rows.mapping.rules else "",
@@ -112,9 +112,9 @@ def describe_load(plan: LoadPlan) -> RunScope:
         "suppress": f"a list of {plan.rows.suppression.field}" if plan.rows.suppression is not None else "",
         **describe_policy(plan.policy),
     }
-    service, account = plan.settings.service.base_url, plan.settings.account
+    service_url, account = plan.settings.service.base_url, plan.settings.account
     base_text = describe_requested_base(plan.rows.base)
-    return RunScope(plan.rows.source.name, service, base_text, account, drop_empty_values(setting_texts))
+    return RunScope(plan.rows.source.name, service_url, base_text, account, drop_empty_values(setting_texts))
 
 
 def _build_problem_scope(plan: LoadPlan) -> ProblemScope:
@@ -123,7 +123,7 @@ def _build_problem_scope(plan: LoadPlan) -> ProblemScope:
         account=plan.settings.account,
         job=plan.job_name,
         mapping=plan.rows.mapping,
-        identity=plan.rows.rules.identity,
+        identity_field=plan.rows.rules.identity_field,
         base_column=None if column is None else column.column,
         reads_complete_source=plan.reads_complete_source
         or (plan.uses_source_of_job and plan.is_full and plan.rows.limit is None),
@@ -160,7 +160,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
         problems=_build_problem_scope(plan),
     )
     with (
-        closing(SpooledRows(plan.rows.source, plan.rows.rules.identity))
+        closing(SpooledRows(plan.rows.source, plan.rows.rules.identity_field))
         if source_rows is None
         else nullcontext(source_rows) as rows
     ):
@@ -351,7 +351,7 @@ class _LoadRun:
         tally.count_rows_at_positions(Outcome.SUPPRESSED, prepared_chunk.chunk, prepared_chunk.suppressed_positions)
         for difference in prepared_chunk.differences:
             run.rows.write_problem(
-                build_problem_of_unused_row(prepared_chunk.chunk, difference, self._plan.rows.rules.identity)
+                build_problem_of_unused_row(prepared_chunk.chunk, difference, self._plan.rows.rules.identity_field)
             )
 
     def _list_messages(self, loads: BaseLoads, obstacle_messages: Sequence[str]) -> Iterator[str]:

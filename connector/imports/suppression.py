@@ -140,7 +140,7 @@ def _read_chunk(suppression_contents: _SuppressionContents, chunk: Chunk, plan: 
     mapped_chunk = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
     # A person must decide whether a cell such as N/A is an identity.
     mapped_frame, null_positions = mapped_chunk.frame, mapped_chunk.null_positions
-    validation_result = validate_rows(mapped_frame, ValidationRules(identity=plan.field), today=date.max)
+    validation_result = validate_rows(mapped_frame, ValidationRules(identity_field=plan.field), today=date.max)
     identity_values = validation_result.subscribers[plan.field]
     suppression_contents.digests.append(compute_identities(identity_values, plan.field))
     if plan.field == "email":  # =ann@x.org is a valid address, but ann@x.org is probably meant

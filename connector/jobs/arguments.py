@@ -48,7 +48,7 @@ def format_option(argument: str) -> str:
 
 def build_import_job(
     path: str | PathLike[str] | None,
-    name: str,
+    job_name: str,
     arguments: Mapping[str, Any],
     *,
     format_argument: ArgumentFormatter,
@@ -75,7 +75,7 @@ def build_import_job(
         field_values["is_active"] = {"value": value_by_argument["active"]}
     subscriber_values = {key: value_by_argument[key] for key in ("identity", "zip") if key in value_by_argument}
     job_values: dict[str, Any] = {
-        "job": name,
+        "job": job_name,
         "subscriber": {
             **subscriber_values,
             "base": base_values or _NO_BASE,
@@ -92,7 +92,7 @@ def build_import_job(
 
 def build_rows_job(
     path: str | PathLike[str] | None,
-    name: str,
+    job_name: str,
     arguments: Mapping[str, Any],
     *,
     job: Job | None,
@@ -103,7 +103,7 @@ def build_rows_job(
     with the file or the rows as its source. Without `job`, the arguments describe the job. Raises ConfigurationError
     and SourceError."""
     if job is None:
-        rows_job = build_import_job(path, name, arguments, format_argument=format_argument, needs_base=needs_base)
+        rows_job = build_import_job(path, job_name, arguments, format_argument=format_argument, needs_base=needs_base)
     else:
         refuse_job_overrides(arguments, format_argument=format_argument)
         rows_job = override_load(job, arguments, format_argument=format_argument)

@@ -55,7 +55,7 @@ def build_rules(subscriber: JobSubscriber) -> ValidationRules:
     phone_rule = (subscriber.fields_ or {}).get("phone")
     phone_form = None if phone_rule is None else phone_rule.e164
     return ValidationRules(
-        identity=subscriber.identity,
+        identity_field=subscriber.identity,
         required=frozenset(subscriber.required),
         zip_policy=subscriber.zip,
         e164=None if phone_form is None else PhoneRule(phone_form.region, phone_form.otherwise),
@@ -65,7 +65,7 @@ def build_rules(subscriber: JobSubscriber) -> ValidationRules:
 def build_policy(load: Load, rules: ValidationRules, suppression_settings: SuppressionSettings | None) -> LoadPolicy:
     """Return the policy of a load. `rules` are the rules of its rows."""
     return LoadPolicy(
-        identity=rules.identity,
+        identity_field=rules.identity_field,
         max_concurrency=load.max_concurrency,
         max_rate=load.max_rate or inf,
         on_unknown=load.on_unknown,

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from connector.subscribers.consent import build_consent_rule, find_consent_columns
-from connector.subscribers.headers import drop_state_of_activity, guess_mapping
+from connector.subscribers.headers import drop_misread_address_state, guess_mapping
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows
@@ -92,7 +92,7 @@ def guess_fields(frame: pd.DataFrame, today: date) -> tuple[GuessedField, ...]:
         if activity_rule and measure_validity(frame, "is_active", activity_rule, today).valid_cell_count:
             activity_columns = activity_rule.columns
         rule_by_field["is_active"] = build_consent_rule(*activity_columns, *consent_columns)
-        drop_state_of_activity(rule_by_field)
+        drop_misread_address_state(rule_by_field)
     guess_by_field = {
         name: _build_guess(frame, name, rule, "its header", today) for name, rule in rule_by_field.items()
     }
@@ -290,7 +290,7 @@ def draft_job(
     path: str,
     source: Sequence[tuple[str, str]],
     base: tuple[str, str],
-    identity: str,
+    identity_field: str,
     guesses: Sequence[GuessedField],
     unmapped_columns: Sequence[str],
     cursor: tuple[str, str] | None = None,
@@ -322,7 +322,7 @@ def draft_job(
         "",
         "subscriber:",
         f"  base: {_format_flow_mapping([base])}",
-        f"  identity: {identity}",
+        f"  identity: {identity_field}",
         "  fields:",
         *_format_fields(guesses),
     ]

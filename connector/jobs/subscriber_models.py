@@ -151,19 +151,19 @@ def _is_date_format(pattern: str) -> bool:
         return False
 
 
-def find_rule_faults(rule_by_field: Mapping[str, FieldRule], identity: str) -> list[str]:
+def find_rule_faults(rule_by_field: Mapping[str, FieldRule], identity_field: str) -> list[str]:
     """Return the faults of the rules. A fault is a rule that does not fit its field, or an identity that would be equal
     in many rows."""
     faults = [
         fault for name, rule in rule_by_field.items() for fault in find_kind_faults(name, build_column_rule(rule))
     ]
     faults += [f"{name}: e164 is for phone" for name, rule in rule_by_field.items() if rule.e164 and name != "phone"]
-    identity_rule = rule_by_field.get(identity)
+    identity_rule = rule_by_field.get(identity_field)
     if identity_rule is not None and (identity_rule.default or identity_rule.value is not None):
         rule_key = "default" if identity_rule.default else "value"
         faults.append(
-            f"{identity}: this field identifies a subscriber, and a fixed {rule_key} would give many rows the same "
-            f"{identity}; remove {rule_key}"
+            f"{identity_field}: this field identifies a subscriber, and a fixed {rule_key} would give many rows the "
+            f"same {identity_field}; remove {rule_key}"
         )
     return faults
 

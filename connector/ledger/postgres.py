@@ -126,7 +126,7 @@ def connect_for_reading(url: URL) -> Iterator[Connection]:
             yield connection
 
 
-def _connect_to_server(url: URL, name: str) -> Connection:
+def _connect_to_server(url: URL, ledger_name: str) -> Connection:
     options = {
         **{option_name: value for option_name, value in _DEFAULT_OPTIONS.items() if option_name not in url.query},
         "application_name": _APPLICATION_PREFIX + describe_holder(),
@@ -143,7 +143,7 @@ def _connect_to_server(url: URL, name: str) -> Connection:
             "a ledger in PostgreSQL needs a driver that is not installed: pip install 'subscriber-connector[postgres]'"
         ) from None
     except SQLAlchemyError as error:
-        raise build_error(name, mask_secrets(describe_error(error), url)) from None
+        raise build_error(ledger_name, mask_secrets(describe_error(error), url)) from None
 
 
 def _limit_to_schema(connection: Connection, name: str, marker_tables: Sequence[str]) -> str:

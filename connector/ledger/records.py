@@ -23,17 +23,17 @@ SUPPRESSION_SIZE_KEY_PREFIX = "list "
 # Bases. A base may be known only by its name. As soon as the service shows the Id of the base, the ledger records it
 
 
-def find_or_add_base(connection: Connection, account: str, service_id: int | None, name: str | None) -> Base:
-    """Return the account's base with the Id `service_id`. If `service_id` is None, return the base with this name, if
+def find_or_add_base(connection: Connection, account: str, base_id: int | None, name: str | None) -> Base:
+    """Return the account's base with the Id `base_id`. If `base_id` is None, return the base with this name, if
     possible a base that has an Id. If the ledger has no such base, add and return a new base.
 
     Raises ConfigurationError if several bases have the name, or if the Id is too large.
     """
-    if service_id is not None and service_id > LARGEST_ID:
-        raise ConfigurationError(f"no base has the id {service_id}: the id is beyond 64 bits")
+    if base_id is not None and base_id > LARGEST_ID:
+        raise ConfigurationError(f"no base has the id {base_id}: the id is beyond 64 bits")
     stored_name = make_storable_or_none(name)
-    parameters = {"account": make_storable(account), "id": service_id, "name": stored_name, **_fold_name(stored_name)}
-    query = _FIND_BASES_BY_NAME if service_id is None else _FIND_BASE_BY_ID
+    parameters = {"account": make_storable(account), "id": base_id, "name": stored_name, **_fold_name(stored_name)}
+    query = _FIND_BASES_BY_NAME if base_id is None else _FIND_BASE_BY_ID
     rows = connection.execute(query, parameters).all()
     if not rows and connection.dialect.name != "sqlite":  # another shard may have added the base meanwhile
         connection.execute(_LOCK_BASES)
@@ -65,10 +65,10 @@ def count_unsettled_entries_of_possible_duplicate_bases(connection: Connection, 
     return int(connection.execute(query, parameters).scalar_one())
 
 
-def record_base_id(connection: Connection, base: Base, service_id: int, name: str) -> Base:
+def record_base_id(connection: Connection, base: Base, base_id: int, name: str) -> Base:
     """Join the rows of a base in the ledger into one row, after the service has answered with the id and the name of
     the base. All entries move to this row."""
-    known_base = find_or_add_base(connection, base.account, service_id, name)
+    known_base = find_or_add_base(connection, base.account, base_id, name)
     stored_name = make_storable(name)
     connection.execute(_SET_BASE_NAME, {"key": known_base.key, "name": stored_name, **_fold_name(stored_name)})
     parameters = {"account": known_base.account, **_fold_name(stored_name)}
@@ -83,7 +83,7 @@ def record_base_id(connection: Connection, base: Base, service_id: int, name: st
         ):
             # If both bases have an entry of one identity, the more certain entry stays.
             connection.execute(statement, {"old": old_key, "new": known_base.key})
-    return Base(known_base.key, known_base.account, service_id, stored_name)
+    return Base(known_base.key, known_base.account, base_id, stored_name)
 
 
 def record_wrong_answer(connection: Connection, base: Base, answered_id: int | None, name: str | None) -> None:

@@ -63,7 +63,7 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
         # SQLite removes the WAL when the last connection closes. The WAL stays if the process was killed.
         wal_path = path.with_name(path.name + "-wal")
         has_old_wal = wal_path.exists() and wal_path.stat().st_size > 0
-        make_file(path)
+        ensure_private_file(path)
         with _connect_to_file(path, _PRAGMAS, _BUSY_TIMEOUT_S) as connection:
             _refuse_damaged_file(connection, path, has_old_wal)
             yield connection
@@ -129,7 +129,7 @@ def resolve_file(path: Path, *, may_create: bool = True) -> Path:
     return real_path
 
 
-def make_file(path: Path) -> None:
+def ensure_private_file(path: Path) -> None:
     """Create the file, which only its owner can read. An existing file is not opened, because closing the file would
     release the locks of SQLite."""
     try:
@@ -272,7 +272,7 @@ def open_emails_file(path: Path) -> AbstractContextManager[Connection]:
 
     `path` has no symbolic links. Raises LedgerError if the file cannot be used.
     """
-    make_file(path)
+    ensure_private_file(path)
     return _connect_to_file(path, _EMAILS_PRAGMAS, _EMAILS_BUSY_TIMEOUT_S)
 
 

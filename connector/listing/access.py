@@ -302,10 +302,10 @@ def _fits_url(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ListPolicy:
-    """Settings of the look-ups and listings; times in seconds. `identity` (email or client_user_id) is the field that a
-    listing records."""
+    """Settings of the look-ups and listings; times in seconds. A listing records the `identity_field` (email or
+    client_user_id) of its subscribers."""
 
-    identity: str = "email"
+    identity_field: str = "email"
     max_concurrency: int = 512  # enough for 1,000 creates/s at a round trip of half a second
     # An estimate, because the interface document shows no lag. The runs measure the lag.
     quiet_period_s: float = 30.0

@@ -113,7 +113,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_batch_index:
     `first_batch_index` on, because the earlier batches are recorded already. The id of the base is recorded first,
     because another base may have the same name.
     """
-    ledger_writer, identity_field, reader = access.ledger_writer, access.policy.identity, build_reader(access, ())
+    ledger_writer, identity_field, reader = access.ledger_writer, access.policy.identity_field, build_reader(access, ())
     matching_bases = [
         listed_base for listed_base in rows.bases if reader.is_of_base({"Id": listed_base[0], "Name": listed_base[1]})
     ]
@@ -150,7 +150,7 @@ async def record_base(access: ListAccess, rows: SweptRows, *, first_batch_index:
 
 
 async def _record_listed_subscribers(access: ListAccess, identities_and_ids: Sequence[tuple[bytes, int]]) -> None:
-    ledger_writer, identity_field = access.ledger_writer, access.policy.identity
+    ledger_writer, identity_field = access.ledger_writer, access.policy.identity_field
     await ledger_writer.execute(
         lambda ledger: ledger.record_listed_subscribers(ledger_writer.base, identity_field, identities_and_ids)
     )
@@ -274,7 +274,11 @@ async def _read_list_and_record_state(
         base_id for base_access in accesses if (base_id := base_access.ledger_writer.base.service_id) is not None
     ]
     certificate = await _read_shared_list(accesses, watching_sink, base_ids)
-    if access.policy.identity == "email" and certificate.distinct and "email" not in watching_sink.stats.shown_fields:
+    if (
+        access.policy.identity_field == "email"
+        and certificate.distinct
+        and "email" not in watching_sink.stats.shown_fields
+    ):
         raise ConfigurationError(
             f"The list shows no email of its {count(certificate.distinct, 'subscriber')}, so the connector cannot find "
             "out which subscribers exist. No more rows were sent. Set load.look to none to create without looking, "

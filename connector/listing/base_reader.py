@@ -104,8 +104,8 @@ class BaseReader:
         known yet."""
         if not isinstance(base, dict):
             base = {}
-        service_id, base_name = base.get("Id"), base.get("Name")
-        has_id = type(service_id) is int
+        base_id, base_name = base.get("Id"), base.get("Name")
+        has_id = type(base_id) is int
         if self._requested_base_name is not None and isinstance(base_name, str):
             is_base_unclear = not has_id and fold_base_name(base_name) == self._folded_name
         else:
@@ -120,18 +120,18 @@ class BaseReader:
                 f"cannot find out which subscribers are in the base {requested_base}. No more rows were sent. {advice}"
             )
         if self._requested_base_name is None or not isinstance(base_name, str):
-            return bool(service_id == self.service_id)
-        if fold_base_name(base_name) == self._folded_name and isinstance(service_id, int):
-            if self.service_id not in (None, service_id):
+            return bool(base_id == self.service_id)
+        if fold_base_name(base_name) == self._folded_name and isinstance(base_id, int):
+            if self.service_id not in (None, base_id):
                 raise ConfigurationError(
-                    f"several bases are called {self._requested_base_name} (ids {self.service_id}, {service_id}): give "
+                    f"several bases are called {self._requested_base_name} (ids {self.service_id}, {base_id}): give "
                     "the base by its id"
                 )
-            self.service_id = service_id
+            self.service_id = base_id
             return True
-        if self.service_id is not None and service_id == self.service_id:
+        if self.service_id is not None and base_id == self.service_id:
             raise RunAborted(
-                f"the base {service_id} is no longer called {self._requested_base_name}: give the base by its id"
+                f"the base {base_id} is no longer called {self._requested_base_name}: give the base by its id"
             )
         return False
 
@@ -149,7 +149,7 @@ class SweptRows:
         self, accesses: Sequence[ListAccess], identities: Collection[bytes] = (), *, keeps_other_bases: bool = False
     ) -> None:
         self._state = accesses[0].state
-        self._readers = [build_reader(other_access, [other_access.policy.identity]) for other_access in accesses]
+        self._readers = [build_reader(other_access, [other_access.policy.identity_field]) for other_access in accesses]
         self._identities = frozenset(identities)
         self._keeps_other_bases = keeps_other_bases
         stats = self._state.stats
@@ -161,7 +161,7 @@ class SweptRows:
         self._is_of_run_by_base: dict[ListedBase, bool] = {}
         # For each base: 8 bytes of the digest of each email, and the ids of the subscribers.
         self._emails_by_base: dict[ListedBase, tuple[array[int], array[int]]] | None = None
-        if accesses[0].policy.identity == "client_user_id":
+        if accesses[0].policy.identity_field == "client_user_id":
             self._emails_by_base = defaultdict(lambda: (array("Q"), array("q")))
         # The number of emails of a base when its array was last sorted.
         self._sorted_email_counts: dict[ListedBase, int] = {}
@@ -260,9 +260,9 @@ class SweptRows:
 
     def _is_base_of_run(self, base: ListedBase) -> bool:
         if base not in self._is_of_run_by_base:
-            service_id, base_name = base
+            base_id, base_name = base
             # Every reader checks the name, because a reader raises if its base has another name or another Id.
-            match_results = [reader.is_of_base({"Id": service_id, "Name": base_name}) for reader in self._readers]
+            match_results = [reader.is_of_base({"Id": base_id, "Name": base_name}) for reader in self._readers]
             self._is_of_run_by_base[base] = any(match_results)
         return self._is_of_run_by_base[base]
 

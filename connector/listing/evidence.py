@@ -186,17 +186,17 @@ def _plan_count_requests(reading: ListReading) -> list[EvidenceRequest]:
 
 
 def _choose_bases(reading: ListReading) -> list[int]:
-    """Return the bases to count: first the bases of the job, then the largest bases, then bases that no row shows.
-    Return no base if one base has every row."""
+    """Return the ids of the bases to count: first the bases of the job, then the largest bases, then bases that no
+    row shows. Return no id if one base has every row."""
     if reading.filters or "base_id" in reading.skipped_partitions:
         return []
-    listed_bases = sorted(reading.row_count_by_base_id, key=lambda base_id: -reading.row_count_by_base_id[base_id])
-    bases = sorted(listed_bases, key=lambda base_id: base_id not in (reading.base_ids or ()))[:_MAX_LISTED_BASES]
+    listed_base_ids = sorted(reading.row_count_by_base_id, key=lambda base_id: -reading.row_count_by_base_id[base_id])
+    base_ids = sorted(listed_base_ids, key=lambda base_id: base_id not in (reading.base_ids or ()))[:_MAX_LISTED_BASES]
     unlisted_base_ids = [
         base_id for base_id in reading.unlisted_base_ids if base_id not in reading.row_count_by_base_id
     ]
-    bases += unlisted_base_ids[:_MAX_UNLISTED_BASES]
-    return bases if len(bases) > 1 or not listed_bases else []
+    base_ids += unlisted_base_ids[:_MAX_UNLISTED_BASES]
+    return base_ids if len(base_ids) > 1 or not listed_base_ids else []
 
 
 def _plan_recount_requests(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:

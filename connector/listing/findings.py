@@ -436,8 +436,8 @@ def _evaluate_class_combinations(reading: ListReading, answers: Sequence[Answer]
     if unlisted_count < (1 if reading.is_list_unchanged and not reading.hidden_classes else _MIN_UNLISTED_COUNT):
         return None
     hidden_classes = dict.fromkeys(class_ for classes in combinations for class_ in classes)
-    field_names = " and ".join(field_name for field_name, _ in combinations[0])
-    message = f"{unlisted_count:,} subscribers are only in the answers to requests for {field_names}"
+    field_names_text = " and ".join(field_name for field_name, _ in combinations[0])
+    message = f"{unlisted_count:,} subscribers are only in the answers to requests for {field_names_text}"
     return Finding("classes", EvidenceResult.CONTRADICTS, message, tuple(hidden_classes))
 
 

@@ -34,26 +34,26 @@ async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -
     tried, too. If the filter finds a subscriber of the base, the base is not hidden. Raises ListFailed, and RunAborted
     if the base is not the intended base or the run must stop.
     """
-    state, service_id = access.state, access.ledger_writer.base.service_id
+    state, base_id = access.state, access.ledger_writer.base.service_id
     if state.base_id is not None or access.is_base_shown:
         return state.base_id is not None
-    reader, stats = build_reader(access, [access.policy.identity]), await read_stats(access)
-    if any(reader.is_of_base({"Id": base_id, "Name": name}) for base_id, name in stats.bases):
+    reader, stats = build_reader(access, [access.policy.identity_field]), await read_stats(access)
+    if any(reader.is_of_base({"Id": listed_id, "Name": name}) for listed_id, name in stats.bases):
         access.is_base_shown = True
         return False
-    if service_id is None:
+    if base_id is None:
         return None
-    if has_read_list and service_id in state.swept_base_ids:
+    if has_read_list and base_id in state.swept_base_ids:
         return False
-    rows = await access.stop.wait_until_stopped(_request_base_rows(access, service_id))
+    rows = await access.stop.wait_until_stopped(_request_base_rows(access, base_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
     sentinels_by_id = {sentinel.subscriber_id: sentinel for sentinel in access.sentinels}
     rows_without_sentinels = [row for row in rows if row["Id"] not in sentinels_by_id]
     if not rows_without_sentinels:
-        rows_without_sentinels = await access.stop.wait_until_stopped(_request_class_rows(access, service_id))
+        rows_without_sentinels = await access.stop.wait_until_stopped(_request_class_rows(access, base_id))
     if not rows_without_sentinels or (has_read_list and await _shows_base(access, reader)):
         return False
-    name, path = access.policy.identity, FIELD_BY_NAME[access.policy.identity].path[0]
+    name, path = access.policy.identity_field, FIELD_BY_NAME[access.policy.identity_field].path[0]
     sample = next((row for row in rows_without_sentinels if row.get(path)), None)
     if sample is not None and not has_read_list:
         answer = await access.stop.wait_until_stopped(look_up(access, name, sample[path]))
@@ -66,7 +66,7 @@ async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -
     access.state = LookupState(
         sentinels=deque(sentinels, maxlen=access.sentinels.maxlen),
         largest_lag_s=state.largest_lag_s,
-        base_id=service_id,
+        base_id=base_id,
         unusable_fields={"email", "client_user_id"},
         shown_subscribers=state.shown_subscribers,
         subscribers_of_other_bases=state.subscribers_of_other_bases,

@@ -290,7 +290,7 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: b
     - The answer has subscribers, so sweeps hide the class: return False for sweeps. For filters, return whether the
       identity filter finds one of these subscribers.
     """
-    state, field_name = access.state, access.policy.identity
+    state, field_name = access.state, access.policy.identity_field
     if is_active in (state.activity_values_shown_by_filters if uses_filters else state.activity_values_shown_by_sweep):
         return True
     try:
@@ -493,9 +493,9 @@ class _FilterLookup:
             answers_by_identity.setdefault(key.identity, []).append(answer)
         identities = {key_look_up.key.identity for key_look_up in self.key_look_ups}
         rows = [row for answer in answers for row in answer.rows]
-        pairs = self.reader.read(rows)
-        store_shown_subscribers(self.access, rows, pairs, identities)
-        for identity, subscriber_id in pairs:
+        identities_and_ids = self.reader.read(rows)
+        store_shown_subscribers(self.access, rows, identities_and_ids, identities)
+        for identity, subscriber_id in identities_and_ids:
             if identity in identities:
                 self.found_ids.setdefault(identity, set()).add(subscriber_id)
         return answers_by_identity

@@ -144,7 +144,7 @@ class Loader:
             await self._refuse_rows(chunk)
             if chunk.state_by_row_index and session.policy.looks_up_first:
                 refuse_similar_base(session)
-            candidate_stream = CandidateStream(planned_chunk, chunk.state_by_row_index, session.policy.identity)
+            candidate_stream = CandidateStream(planned_chunk, chunk.state_by_row_index, session.policy.identity_field)
             base = session.ledger_writer.base
             await self._send_candidates(partial(self._fetch_candidates, planned_chunk, candidate_stream, base))
             if candidate_stream.unfetched_indexes and not session.create_limits.compute_sendable_row_count(1):
@@ -185,7 +185,7 @@ class Loader:
 
     def _build_lookup_task(self, chunk: ClassifiedChunk) -> LookupTask:
         """Return the look-up of the chunk's rows without an outcome. The look-up ignores upper and lower case."""
-        planned_chunk, field = chunk.planned_chunk, self._session.policy.identity
+        planned_chunk, field = chunk.planned_chunk, self._session.policy.identity_field
         indexes = [*chunk.state_by_row_index, *chunk.held_or_rejected_entry_by_row_index]
         identities = split_digests(planned_chunk.identities[indexes])
         texts = planned_chunk.subscribers[field].iloc[indexes].tolist()
@@ -307,9 +307,9 @@ class Loader:
             return
         session = self._session
         session.tally.add_started_rows(len(entries))
-        rows = zip(entries.values(), self._read_rows(planned_chunk, entries), strict=True)
+        entries_and_rows = zip(entries.values(), self._read_rows(planned_chunk, entries), strict=True)
         session.waiting_rows.add(
-            session.ledger_writer, [(row, self._find_compare_reason(entry, row)) for entry, row in rows]
+            session.ledger_writer, [(row, self._find_compare_reason(entry, row)) for entry, row in entries_and_rows]
         )
 
     def _find_compare_reason(self, entry: Entry, row: LoadRow) -> CompareReason:
@@ -364,13 +364,13 @@ class Loader:
         if not unresolved_create_by_index:
             return
         state_by_row_index = dict.fromkeys(unresolved_create_by_index, State.UNKNOWN)
-        candidate_stream = CandidateStream(planned_chunk, state_by_row_index, session.policy.identity)
+        candidate_stream = CandidateStream(planned_chunk, state_by_row_index, session.policy.identity_field)
         candidates = candidate_stream.fetch(len(unresolved_create_by_index), session.ledger_writer.base)
         for unresolved_create, candidate in zip(unresolved_create_by_index.values(), candidates, strict=True):
             unresolved_create.newer_intent, unresolved_create.newer_values = candidate.intent, candidate.sent_values
 
     def _read_rows(self, planned_chunk: PlannedChunk, indexes: Iterable[int]) -> list[LoadRow]:
-        return read_rows(planned_chunk, list(indexes), self._session.policy.identity)
+        return read_rows(planned_chunk, list(indexes), self._session.policy.identity_field)
 
     async def _fetch_candidates(
         self, planned_chunk: PlannedChunk, candidate_stream: CandidateStream, base: Base, max_count: int
@@ -426,7 +426,7 @@ class Loader:
         self._is_free_of_conflicts = True
 
     async def _has_unresolved_creates_of_another_field(self) -> bool:
-        base, identity_field = self._session.ledger_writer.base, self._session.policy.identity
+        base, identity_field = self._session.ledger_writer.base, self._session.policy.identity_field
         return await self._session.ledger_writer.execute(
             lambda ledger: ledger.has_unknown_entry_of_another_field(base, identity_field)
         )

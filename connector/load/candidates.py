@@ -241,8 +241,8 @@ def describe_held_row(message: str | None) -> str:
     return f"held: {message}; decide with connector retry --held resend, accept or drop"
 
 
-def describe_base(service_id: int | None, name: str | None) -> str:
+def describe_base(base_id: int | None, base_name: str | None) -> str:
     """Return the name and the id of a base as a text, such as `Newsletter (id 9)`."""
-    if service_id is None:
-        return name or "none"
-    return f"id {service_id}" if name is None else f"{name} (id {service_id})"
+    if base_id is None:
+        return base_name or "none"
+    return f"id {base_id}" if base_name is None else f"{base_name} (id {base_id})"

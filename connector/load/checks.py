@@ -100,7 +100,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     for known_entry in known_entries:
         rows = (await _fetch_page(session, ListQuery(id=known_entry.subscriber_id))).subscribers
         is_listed = _is_in_rows(session, known_entry, rows)
-        has_listed_identity |= not rows or any(shows_identity(row, session.policy.identity) for row in rows)
+        has_listed_identity |= not rows or any(shows_identity(row, session.policy.identity_field) for row in rows)
         if is_listed and len(shown_entries) < _VERIFIED_ENTRY_COUNT:
             await ledger_writer.execute(
                 partial(Ledger.record_shown_identities, base=base, identities=[known_entry.identity])
@@ -110,8 +110,8 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     if not shown_entries and known_entries and not has_listed_identity and session.policy.looks_up_first:
         raise ConfigurationError(
             f"the list shows subscriber {known_entries[0].subscriber_id}, which an earlier run created, without its "
-            f"{session.policy.identity}, so the connector cannot find out which subscribers exist. Nothing was sent. "
-            "Set load.look to none to create without looking, which creates existing subscribers a second time"
+            f"{session.policy.identity_field}, so the connector cannot find out which subscribers exist. Nothing was "
+            "sent. Set load.look to none to create without looking, which creates existing subscribers a second time"
         )
     if not shown_entries:
         _report_unshown_entries(session, known_entries)

@@ -58,12 +58,12 @@ def _has_same_base(answer: CreatedAnswer, base: Base, requested_base_name: str |
 
     Compare the Id if the run knows the Id of the base, and the name if the job names the base.
     """
-    service_id, name = answer.read("base_id"), answer.read("base_name")
+    base_id, base_name = answer.read("base_id"), answer.read("base_name")
     is_same_id = is_same_name = None
-    if base.service_id is not None and service_id is not None:
-        is_same_id = type(service_id) is int and service_id == base.service_id
-    if requested_base_name is not None and name is not None:
-        is_same_name = isinstance(name, str) and fold_base_name(name) == fold_base_name(requested_base_name)
+    if base.service_id is not None and base_id is not None:
+        is_same_id = type(base_id) is int and base_id == base.service_id
+    if requested_base_name is not None and base_name is not None:
+        is_same_name = isinstance(base_name, str) and fold_base_name(base_name) == fold_base_name(requested_base_name)
     if False in (is_same_id, is_same_name):
         return False
     is_base_comparable = base.service_id is not None or requested_base_name is not None

@@ -273,7 +273,7 @@ class Creator:
     async def _stop_if_list_lacks_identity_field(self, subscriber_id: int) -> None:
         """End the run if no row of the list has shown the identity field, not even the row of this new subscriber.
         Without the field, look-ups find nobody."""
-        access, field = self._session.access, self._session.policy.identity
+        access, field = self._session.access, self._session.policy.identity_field
         stats = access.state.stats
         if stats is None or field in stats.shown_fields:
             return
@@ -334,13 +334,13 @@ class Creator:
         existing_ids = self._session.canaries.existing_ids
         existing_ids.append(transition.subscriber_id or 0)
         if len(existing_ids) >= _MAX_EXISTING_SUBSCRIBERS or not self.has_accepted_item:
-            ids, create_count = ", ".join(map(str, existing_ids)), len(existing_ids)
+            ids_text, create_count = ", ".join(map(str, existing_ids)), len(existing_ids)
             self._session.stop.request_stop(
                 f"the service answered {count(create_count, 'create')} with "
                 f"{choose_form(create_count, 'a subscriber', 'subscribers')} that existed before "
-                f"({choose_form(create_count, 'id', 'ids')} {ids}). So the service merges subscribers, or moves them "
-                "from one base to another. Nothing more was sent. The rejects file names the changed subscribers. Look "
-                "at these subscribers in the service before you run again"
+                f"({choose_form(create_count, 'id', 'ids')} {ids_text}). So the service merges subscribers, or moves "
+                "them from one base to another. Nothing more was sent. The rejects file names the changed subscribers. "
+                "Look at these subscribers in the service before you run again"
             )
 
     def _stop_on_first_failures(self, candidate: Candidate, answer: CreateAnswer, transition: Transition) -> None:

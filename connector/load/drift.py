@@ -311,10 +311,10 @@ class _Comparison:
             _ServiceState.ACTIVE if read_field(wire_object, "is_active") else _ServiceState.INACTIVE
         )
         if waiting_row.reason is CompareReason.OPTED_OUT:
-            self._opt_out_texts[index] = str(read_field(wire_object, session.policy.identity))
+            self._opt_out_texts[index] = str(read_field(wire_object, session.policy.identity_field))
             return
         row, altered_fields = waiting_row.row, self._altered_fields.get(index, frozenset())
-        excluded_fields = {*_NEVER_COMPARED_FIELDS, session.policy.identity, *altered_fields}
+        excluded_fields = {*_NEVER_COMPARED_FIELDS, session.policy.identity_field, *altered_fields}
         field_names = [name for name in row.values if name not in excluded_fields]
         row_values = [row.values[name] for name in field_names]
         listed_values = [read_field(wire_object, name) for name in field_names]
@@ -390,8 +390,8 @@ class _Comparison:
             record_receipt(
                 ReceiptKind.CHANGED, evidence_name, "differs in " + ", ".join(field for field, _, _ in differences)
             )
-            fields = tuple((field, listed_value, value) for field, listed_value, value in differences)
-            tally.report_change(Change(row.source, row.identity_text, fields))
+            field_differences = tuple((field, listed_value, value) for field, listed_value, value in differences)
+            tally.report_change(Change(row.source, row.identity_text, field_differences))
         else:
             if not self._compared_mask[index]:  # an earlier run has reported the row
                 record_receipt(ReceiptKind.CHANGED, "ledger", "as an earlier run reported")

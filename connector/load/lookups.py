@@ -209,8 +209,8 @@ async def _look_up_next_groups(
             results = await look_up_by_sweep(groups_with_same_state)
         else:
             results = [build_inconclusive_result(group.access) for group in groups_with_same_state]
-        pairs = zip(groups_with_same_state, results, strict=True)
-        return [LookupPart(group.access, group.keys, result) for group, result in pairs], remaining_groups
+        groups_and_results = zip(groups_with_same_state, results, strict=True)
+        return [LookupPart(group.access, group.keys, result) for group, result in groups_and_results], remaining_groups
     remaining_key_count, keys = sum(len(group.keys) for group in groups), group_keys[:BATCH_SIZE]
     remaining_groups = [*groups[1:]]
     if later_keys := group_keys[BATCH_SIZE:]:

@@ -77,7 +77,7 @@ class MistakenIds:
         `listing_rows` are the subscribers of the list, or None if the run has used filters instead of a listing.
         """
         policy = self._session.policy
-        if policy.identity != _CLIENT_USER_ID or not policy.looks_up_first:
+        if policy.identity_field != _CLIENT_USER_ID or not policy.looks_up_first:
             return {}
         id_by_index = dict(
             zip(

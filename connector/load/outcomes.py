@@ -207,17 +207,17 @@ class Outcomes:
                     UnresolvedResult.REJECTED if is_refused else UnresolvedResult.HELD
                 ] += 1
                 return
-            source, attempt_count = unresolved_create.row.source, (unresolved_create.attempt_count or 0) + 1
+            source_row, attempt_count = unresolved_create.row.source, (unresolved_create.attempt_count or 0) + 1
         else:
-            source = candidate.read_source_row()
+            source_row = candidate.read_source_row()
         outcome, code, message = Outcome.REJECTED, "rejected", transition.message
         if not is_refused:
             outcome, code, message = Outcome.UNKNOWN, "held", describe_held_row(transition.message)
-        problem = Problem(source, outcome, "", code, message, transition.status, attempt_count)
+        problem = Problem(source_row, outcome, "", code, message, transition.status, attempt_count)
         self._add_postponed_row(
             _PostponedRow(
                 problem,
-                build_row(candidate, source),
+                build_row(candidate, source_row),
                 is_of_this_run=session.policy.looks_up_first and not transition.is_subscriber_older_than_create,
                 is_unchecked=is_refused,
                 refused_at=session.clock.monotonic() if is_refused else None,

@@ -226,7 +226,7 @@ class AccountPresence:
     async def _record_found_subscribers(
         self, presence: BasePresence, found_identities_and_ids: Sequence[tuple[bytes, int]]
     ) -> None:
-        ledger_base, field = presence.session.ledger_writer.base, presence.session.policy.identity
+        ledger_base, field = presence.session.ledger_writer.base, presence.session.policy.identity_field
 
         def record_identities_and_ids(ledger: Ledger) -> None:
             ledger.record_listed_subscribers(ledger_base, field, found_identities_and_ids)
@@ -314,7 +314,7 @@ class AccountPresence:
         rows = await list_newcomers(presences[0].access, listing.end)
         for presence in presences:
             access, ledger_writer = presence.access, presence.access.ledger_writer
-            identities_and_ids = build_reader(access, [access.policy.identity]).read(rows)
+            identities_and_ids = build_reader(access, [access.policy.identity_field]).read(rows)
             entries = await ledger_writer.find_entries([identity for identity, _ in identities_and_ids])
             ids_by_identity = defaultdict[bytes, set[int]](set)
             for identity, subscriber_id in identities_and_ids:
@@ -395,7 +395,7 @@ class AccountPresence:
             rows = await session.stop.wait_until_stopped(find_rows_by_filters(session.access, identity_texts))
         for presence in {id(presence): presence for presence, _ in keys}.values():
             identities = {key.identity for key_presence, key in keys if key_presence is presence}
-            identities_and_ids = build_reader(presence.access, [presence.session.policy.identity]).read(rows)
+            identities_and_ids = build_reader(presence.access, [presence.session.policy.identity_field]).read(rows)
             store_shown_subscribers(presence.access, rows, identities_and_ids, identities)
             shown_ids = {
                 identity: subscriber_id for identity, subscriber_id in identities_and_ids if identity in identities

@@ -145,9 +145,9 @@ class EarlierRefusals:
         """
         if not rows or not self._session.policy.looks_up_first:
             return
-        keys = [LookupKey(row.identity, self._session.policy.identity, row.identity_text) for row in rows]
+        keys = [LookupKey(row.identity, self._session.policy.identity_field, row.identity_text) for row in rows]
         result = await look_up_all(self._session.access, keys)
-        ledger_writer, field = self._session.ledger_writer, self._session.policy.identity
+        ledger_writer, field = self._session.ledger_writer, self._session.policy.identity_field
         found_identities_and_ids = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
         excluded_identities = {*result.found_ids, *self._recently_refused_identities}
         checked_identities = [key.identity for key in keys if key.identity not in excluded_identities]

@@ -75,9 +75,9 @@ class Settler:
 
     async def read_lag(self) -> None:
         """Read the largest lag of the account's list that earlier runs recorded. Raises LedgerError."""
-        account, state = self._session.ledger_writer.base.account, self._session.access.state
+        account, list_state = self._session.ledger_writer.base.account, self._session.access.state
         lag_s = await self._session.ledger_writer.execute(lambda ledger: read_largest_lag(ledger.connection, account))
-        state.largest_lag_s = max(state.largest_lag_s, lag_s)
+        list_state.largest_lag_s = max(list_state.largest_lag_s, lag_s)
 
     def select_entries(self, identities: Collection[bytes] | None, *, resends_held_entries: bool) -> None:
         """Settle only the entries with these identities from now on (None: all entries). With `resends_held_entries`,

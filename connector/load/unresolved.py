@@ -28,7 +28,7 @@ class UnresolvedCreate:
     is_rejected_in_ledger: bool = False
     """Whether the entry is REJECTED in the ledger. The next look-up makes the entry UNKNOWN."""
     first_missed_at: float | None = None  # the beginning of the first look-up that did not find the subscriber
-    limit_exempt_attempt_count: int = 0
+    uncounted_attempt_count: int = 0
     """The number of recorded attempts that do not count toward `_MAX_ATTEMPTS`. These are attempts of earlier runs,
     attempts that were not sent, and attempts that got a 429.
     """
@@ -60,7 +60,7 @@ class UnresolvedCreate:
     @property
     def has_no_remaining_attempt(self) -> bool:
         """Whether this run has used all attempts to send the create."""
-        return self.is_of_this_run and (self.attempt_count or 0) - self.limit_exempt_attempt_count >= _MAX_ATTEMPTS
+        return self.is_of_this_run and (self.attempt_count or 0) - self.uncounted_attempt_count >= _MAX_ATTEMPTS
 
     def record_attempt(
         self, transition: Transition, ended_at: float, valid_until: float, *, was_looked_up_first: bool
@@ -70,14 +70,12 @@ class UnresolvedCreate:
         self.newer_intent = None  # the ledger now has the newer create
         self.attempt_count = None if self.attempt_count is None else self.attempt_count + 1
         if transition.event is Event.NOT_SENT:
-            self.limit_exempt_attempt_count += 1
+            self.uncounted_attempt_count += 1
             return
         self.is_of_this_run = was_looked_up_first
         # After a lost attempt, both values are False.
         self.is_refused = self.is_rejected_in_ledger = transition.is_retryable_refusal
-        self.limit_exempt_attempt_count += (
-            transition.is_retryable_refusal and not transition.is_refusal_possibly_temporary
-        )
+        self.uncounted_attempt_count += transition.is_retryable_refusal and not transition.is_refusal_possibly_temporary
         self.valid_until = valid_until
         self.attempt_ended_at, self.first_missed_at = ended_at, None
         self.status, self.message = transition.status, transition.message
@@ -89,7 +87,7 @@ class UnresolvedCreate:
             self.attempt_ended_at, self.first_missed_at = now, None
         self.attempt_count = attempt_count
         if not self.is_of_this_run:  # attempts of earlier runs do not count
-            self.limit_exempt_attempt_count = attempt_count
+            self.uncounted_attempt_count = attempt_count
 
     def record_missed_look_up(self, started_at: float, quiet_period_s: float, *, is_conclusive: bool) -> None:
         """Record that a look-up which began at `started_at` (monotonic) did not find the subscriber. Absence needs

@@ -127,7 +127,7 @@ class MailRows(CloseableResource):
         self._spooled_rows.close()
 
 
-_EMAIL_RULES = ValidationRules(identity="email")
+_EMAIL_RULES = ValidationRules(identity_field="email")
 
 
 @dataclass(slots=True)
@@ -196,7 +196,7 @@ def check_rows(
     activity_rule = guess_mapping(plan.source.columns).rules.get("is_active")
     activity_columns = activity_rule.columns if activity_rule is not None else ()
     consent_columns = dict.fromkeys(column for column in activity_columns if column not in plan.ignored_columns)
-    with SpooledRows(plan.source, _EMAIL_RULES.identity) as source_rows:
+    with SpooledRows(plan.source, _EMAIL_RULES.identity_field) as source_rows:
         for prepared_chunk in source_rows.spool(chunks):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")

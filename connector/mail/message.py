@@ -87,14 +87,16 @@ class EmailSettings:
     use_dkim_selector: str | None = None
 
     def __post_init__(self) -> None:
-        for name, path in _PATH_BY_SETTING.items():
+        for name, key_path in _KEY_PATH_BY_SETTING.items():
             setting_value = getattr(self, name)
             if (
                 name not in ("send_at", "use_dkim_selector")
                 and setting_value is not None
                 and not isinstance(setting_value, bool)
             ):
-                raise MessageError(".".join(path), f"must be true, false or null, not {type(setting_value).__name__}")
+                raise MessageError(
+                    ".".join(key_path), f"must be true, false or null, not {type(setting_value).__name__}"
+                )
         send_at: object = self.send_at
         if send_at is not None and (
             not isinstance(send_at, int) or isinstance(send_at, bool) or not 0 <= send_at < SEND_AT_UPPER_LIMIT
@@ -106,7 +108,7 @@ class EmailSettings:
             check_text("EmailSettings.UseDkimSelector", self.use_dkim_selector)
 
 
-_PATH_BY_SETTING = {  # the group and the name of a setting in the JSON
+_KEY_PATH_BY_SETTING = {  # the group and the name of a setting in the JSON
     "track_links": ("TrackingSettings", "TrackLinks"),
     "track_plain_text_links": ("TrackingSettings", "TrackPlainTextLinks"),
     "track_open": ("TrackingSettings", "TrackOpen"),
@@ -116,7 +118,7 @@ _PATH_BY_SETTING = {  # the group and the name of a setting in the JSON
     "use_dkim": ("EmailSettings", "UseDkim"),
     "use_dkim_selector": ("EmailSettings", "UseDkimSelector"),
 }
-SETTING_NAMES = tuple(name for name in _PATH_BY_SETTING if name != "send_at")
+SETTING_NAMES = tuple(name for name in _KEY_PATH_BY_SETTING if name != "send_at")
 """The settings that a person may set, by their keys in a message file, without `send_at`."""
 
 
@@ -175,7 +177,7 @@ def encode_email(message: Message) -> bytes:
     if message.attachments:
         email["Attachments"] = [_encode_attachment(attachment) for attachment in message.attachments]
     settings_by_group: dict[str, dict[str, object]] = {"TrackingSettings": {}, "EmailSettings": {}, "Email": email}
-    for name, (group, key) in _PATH_BY_SETTING.items():
+    for name, (group, key) in _KEY_PATH_BY_SETTING.items():
         settings_by_group[group][key] = getattr(message.settings, name)
     return orjson.dumps({"SendEmail": settings_by_group})
 

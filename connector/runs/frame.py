@@ -357,7 +357,7 @@ async def _run_with_ledger(
     findings = RowFindings(setup.columns_by_field, problems)
     row_files: LoadFiles | PlannedRows
     if plan.is_planned:
-        row_files = PlannedRows(plan.rows_path, plan.policy.identity, findings)
+        row_files = PlannedRows(plan.rows_path, plan.policy.identity_field, findings)
     else:
         row_files = LoadFiles(
             plan.settings.state_dir, setup.columns, report.run_id, clock.now, findings, is_workbook=setup.is_workbook

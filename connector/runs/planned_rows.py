@@ -52,8 +52,8 @@ class PlannedRows(CloseableResource, RowRecorder):
     rejects_path: str | None = None  # a plan writes no rejects file
     drift_path: str | None = None  # a plan writes no drift file
 
-    def __init__(self, path: Path | None, identity: str, findings: RowFindings | None = None) -> None:
-        self._path, self._identity = path, identity
+    def __init__(self, path: Path | None, identity_field: str, findings: RowFindings | None = None) -> None:
+        self._path, self._identity_field = path, identity_field
         self.findings = findings or RowFindings()
         self._identities: dict[_RowKey, str] = {}  # text of the identity, for valid rows without an outcome
         self._cells_by_row_key: dict[_RowKey, list[object]] = {}
@@ -76,7 +76,7 @@ class PlannedRows(CloseableResource, RowRecorder):
             return
         self._write_lines()
         chunk = prepared_chunk.chunk
-        identities = prepared_chunk.valid_chunk.subscribers[self._identity]
+        identities = prepared_chunk.valid_chunk.subscribers[self._identity_field]
         row_keys = [(chunk.name, row_number) for row_number in chunk.row_numbers[identities.index].tolist()]
         self._identities |= dict(zip(row_keys, identities.tolist(), strict=True))
 
@@ -118,15 +118,28 @@ class PlannedRows(CloseableResource, RowRecorder):
         """Do nothing, because a plan reads its rows once."""
 
     def _add_line(
-        self, row_key: _RowKey, cells: list[object], fields_text: str = "", service: str = "", source: str = ""
+        self,
+        row_key: _RowKey,
+        cells: list[object],
+        field_names_text: str = "",
+        service_values_text: str = "",
+        source_values_text: str = "",
     ) -> None:
         file, row_number = row_key
         if row_key in self._cells_by_row_key:  # a duplicate that differs from the used row is reported twice
             identity = str(self._cells_by_row_key[row_key][PLANNED_ROW_COLUMNS.index("identity")])
         else:
             identity = self._identities.pop(row_key, "")
-            identity = normalise_identity(self._identity, identity) if identity else ""
-        self._cells_by_row_key[row_key] = [row_number, file, *cells, identity, fields_text, service, source]
+            identity = normalise_identity(self._identity_field, identity) if identity else ""
+        self._cells_by_row_key[row_key] = [
+            row_number,
+            file,
+            *cells,
+            identity,
+            field_names_text,
+            service_values_text,
+            source_values_text,
+        ]
 
     def _write_lines(self) -> None:
         cells_by_row_key, self._cells_by_row_key = self._cells_by_row_key, {}

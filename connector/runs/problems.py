@@ -46,7 +46,7 @@ class ProblemScope:
     account: str
     job: str
     mapping: FieldMapping
-    identity: str
+    identity_field: str
     base_column: str | None = None
     reads_complete_source: bool = False
     fails_only_on_new_problems: bool = False
@@ -188,7 +188,7 @@ class ProblemLog:
             problems_by_columns.setdefault(problem[0].columns, []).append(problem)
         for columns, problems_of_columns in problems_by_columns.items():
             frame = pd.DataFrame([row.cells for row, _, _ in problems_of_columns], columns=list(columns), dtype="str")
-            digests, identity_mask = digest_rows(frame, scope.mapping, scope.identity, today=date.max)
+            digests, identity_mask = digest_rows(frame, scope.mapping, scope.identity_field, today=date.max)
             bases = ["" if scope.base_column is None else cell for cell in frame.get(scope.base_column, digests)]
             for digest, has_identity, base, (row, kind, field) in zip(
                 digests, identity_mask, bases, problems_of_columns, strict=True

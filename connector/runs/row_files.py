@@ -284,20 +284,21 @@ def build_invalid_problems(chunk: Chunk, faults: Sequence[Fault]) -> list[Proble
     ]
 
 
-def build_problem_of_unused_row(chunk: Chunk, difference: Difference, identity: str) -> Problem:
-    """Return the problem of a row that is not used. Either an invalid row of the same `identity` may say inactive, or
+def build_problem_of_unused_row(chunk: Chunk, difference: Difference, identity_field: str) -> Problem:
+    """Return the problem of a row that is not used. Either an invalid row of the same identity may say inactive, or
     another row of the same identity is used, and has other values."""
     fields_text = f"This row differs in {', '.join(difference.fields)}"
     code = "overruled" if difference.is_overruled_by_inactive_row else "differs"
     if not difference.fields:
         message = (
-            f"another row of the same {identity} is invalid and does not clearly say active, so this row is not used"
+            f"another row of the same {identity_field} is invalid and does not clearly say active, so this row is not "
+            "used"
         )
     elif difference.is_overruled_by_inactive_row:
-        message = f"another row of the same {identity} says inactive, and is used instead. {fields_text}"
+        message = f"another row of the same {identity_field} says inactive, and is used instead. {fields_text}"
     else:
-        message = f"another row of the same {identity} is used instead. {fields_text}"
-    return Problem(extract_row(chunk, difference.position), Outcome.DUPLICATE, identity, code, message)
+        message = f"another row of the same {identity_field} is used instead. {fields_text}"
+    return Problem(extract_row(chunk, difference.position), Outcome.DUPLICATE, identity_field, code, message)
 
 
 class LoadFiles(CloseableResource, RowRecorder):

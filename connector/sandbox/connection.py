@@ -75,11 +75,11 @@ class Connection:
         return self._transport is None or self._transport.is_closing()
 
     def finish_request(
-        self, response: Response, delivery: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close"
+        self, response: Response, delivery_kind: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close"
     ) -> None:
         """End the request. If the client has closed the connection, do nothing."""
-        if delivery is not Delivery.SILENT and self._finished is not None and not self._finished.done():
-            self._finished.set_result((response, delivery, cut_method))
+        if delivery_kind is not Delivery.SILENT and self._finished is not None and not self._finished.done():
+            self._finished.set_result((response, delivery_kind, cut_method))
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Return the answer to a request, or cut the connection. aiohttp writes nothing to a connection that is cut."""
@@ -90,16 +90,16 @@ class Connection:
         path, _, query = request.raw_path.partition("?")
         self._finished = asyncio.get_running_loop().create_future()
         self._receive(Request(request.method, path, query, request.headers, body), self)
-        response, delivery, cut_method = await self._finished
+        response, delivery_kind, cut_method = await self._finished
         headers = {"Content-Type": response.content_type, **dict(response.headers)}
-        if delivery is Delivery.WHOLE_RESPONSE:
+        if delivery_kind is Delivery.WHOLE_RESPONSE:
             return web.Response(body=response.body, status=response.status, headers=headers)
         stream_response = web.StreamResponse(status=response.status or 200, headers=headers)
-        if delivery is Delivery.HALF_RESPONSE and response.body:
+        if delivery_kind is Delivery.HALF_RESPONSE and response.body:
             stream_response.content_length = len(response.body)
             await stream_response.prepare(request)
             await stream_response.write(response.body[: len(response.body) // 2])
-        if transport is not None and delivery is Delivery.CUT and cut_method == "reset":
+        if transport is not None and delivery_kind is Delivery.CUT and cut_method == "reset":
             client_socket = transport.get_extra_info("socket")
             client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()

@@ -219,7 +219,7 @@ _HOST_PATTERN = re.compile(
 def serve(
     port: int,
     token: str,
-    data: Path | None,
+    data_folder: Path | None,
     settings: Sequence[str],
     *,
     host: str = "127.0.0.1",
@@ -242,15 +242,21 @@ def serve(
     gc.set_threshold(50_000, 20, 50)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(
-            _serve_sandbox(port, token, data, parsed_settings, host, stops_at_end_of_stdin=stops_at_end_of_stdin)
+            _serve_sandbox(port, token, data_folder, parsed_settings, host, stops_at_end_of_stdin=stops_at_end_of_stdin)
         )
 
 
 async def _serve_sandbox(
-    port: int, token: str, data: Path | None, settings: SandboxSettings, host: str, *, stops_at_end_of_stdin: bool
+    port: int,
+    token: str,
+    data_folder: Path | None,
+    settings: SandboxSettings,
+    host: str,
+    *,
+    stops_at_end_of_stdin: bool,
 ) -> None:
     loop = asyncio.get_running_loop()
-    sandbox = Sandbox(settings, token, data, time.monotonic, time.time)
+    sandbox = Sandbox(settings, token, data_folder, time.monotonic, time.time)
     service = Service(sandbox, loop.call_later)
 
     def receive_request(request: Request, connection: Connection) -> None:
@@ -370,9 +376,10 @@ def _answer_control_request(sandbox: Sandbox, service: Service, request: Request
                 service.reset()
                 return _build_json_response({"reset": True})
             case "POST", "seed":
-                seed = _SeedRequest.model_validate_json(request.body)
-                base_id = 1 if seed.base_id is None and seed.base_name is None else seed.base_id
-                return _build_json_response(asdict(sandbox.seed(seed.count, base_id, seed.base_name)))
+                seed_request = _SeedRequest.model_validate_json(request.body)
+                has_base = seed_request.base_id is not None or seed_request.base_name is not None
+                base_id = seed_request.base_id if has_base else 1
+                return _build_json_response(asdict(sandbox.seed(seed_request.count, base_id, seed_request.base_name)))
             case _:
                 return _build_json_response({"error": "there is no such control; see connector/sandbox/server.py"}, 404)
     except ValidationError as error:

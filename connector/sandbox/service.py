@@ -44,7 +44,7 @@ class Peer(Protocol):
         """Whether the client has closed the connection."""
 
     def finish_request(
-        self, response: Response, delivery: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close"
+        self, response: Response, delivery_kind: Delivery = Delivery.WHOLE_RESPONSE, cut_method: str = "close"
     ) -> None:
         """End the request."""
 
@@ -200,15 +200,15 @@ class Service:
         answer_fate = AnswerFate.CLIENT_GONE if peer.is_client_gone else ANSWER_FATE_BY_FAULT[fault]
         is_discarded = fault is Fault.DISCARD and operation == "create"
         response, is_executed = self._execute_request(operation, request, answer_fate, is_discarded=is_discarded)
-        delivery = Delivery.WHOLE_RESPONSE
+        delivery_kind = Delivery.WHOLE_RESPONSE
         is_state_changed = is_executed and operation != "list"
         match fault:
             case Fault.DROP_AFTER:
-                delivery = Delivery.CUT
+                delivery_kind = Delivery.CUT
             case Fault.CUT_ANSWER:
-                delivery = Delivery.HALF_RESPONSE
+                delivery_kind = Delivery.HALF_RESPONSE
             case Fault.HANG_AFTER:
-                delivery = Delivery.SILENT
+                delivery_kind = Delivery.SILENT
             case Fault.ERROR_AFTER:
                 response = self._build_server_error()
             case Fault.GARBAGE_AFTER:
@@ -225,7 +225,7 @@ class Service:
                 root = orjson.loads(response.body)
                 root["Subscriber"]["Email"] = "somebody.else@example.net"
                 response = Response(response.status, orjson.dumps(root))
-        self._finish_request(operation, peer, response, delivery)
+        self._finish_request(operation, peer, response, delivery_kind)
 
     def _execute_request(
         self, operation: str, request: Request, answer_fate: AnswerFate, *, is_discarded: bool = False
@@ -276,15 +276,15 @@ class Service:
         return replace(error, wait_until=float(retry_at))
 
     def _finish_request(
-        self, operation: str, peer: Peer, response: Response, delivery: Delivery = Delivery.WHOLE_RESPONSE
+        self, operation: str, peer: Peer, response: Response, delivery_kind: Delivery = Delivery.WHOLE_RESPONSE
     ) -> None:
         """Answer a request, and count the answer as the client sees it."""
         sandbox = self._sandbox
-        answer_label = str(response.status) if delivery is Delivery.WHOLE_RESPONSE else delivery.value
+        answer_label = str(response.status) if delivery_kind is Delivery.WHOLE_RESPONSE else delivery_kind.value
         answer_label = "gone" if peer.is_client_gone else answer_label
         sandbox.stats.count_answer(operation, answer_label)
         _, arrived_at, request = (
-            self._open_requests[peer] if delivery is Delivery.SILENT else self._open_requests.pop(peer)
+            self._open_requests[peer] if delivery_kind is Delivery.SILENT else self._open_requests.pop(peer)
         )
         shown_request = request if len(request.body) <= _MAX_SHOWN_BYTES else replace(request, body=b"")
         sandbox.recent_requests.append((arrived_at, shown_request, answer_label))
@@ -292,4 +292,4 @@ class Service:
         if wait_s > 0:
             peer.paused_until = sandbox.clock() + wait_s
             sandbox.stats.record_retry_after(peer.paused_until)
-        peer.finish_request(response, delivery, sandbox.settings.cut_by)
+        peer.finish_request(response, delivery_kind, sandbox.settings.cut_by)

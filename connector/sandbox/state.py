@@ -38,22 +38,22 @@ class Sandbox:
         self,
         settings: SandboxSettings,
         token: str,
-        data: Path | None,
+        data_folder: Path | None,
         clock: Callable[[], float],
         wall_clock: Callable[[], float],
     ) -> None:
-        """Open the folder `data`, and create it if it is missing. Without `data`, the sandbox is empty and only in
-        memory.
+        """Open `data_folder`, and create the folder if it is missing. Without `data_folder`, the sandbox is empty
+        and only in memory.
 
         Raise ValueError if another sandbox uses the folder, or if a line of its journal is broken.
         """
-        if data is not None:
-            data.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if data_folder is not None:
+            data_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.token = token
         self.clock, self.wall_clock = clock, wall_clock
-        self.data = data
-        self.outbox = Outbox(None if data is None else data / "outbox")
-        self.event_log = EventLog(None if data is None else data / "journal.jsonl", wall_clock)
+        self.data_folder = data_folder
+        self.outbox = Outbox(None if data_folder is None else data_folder / "outbox")
+        self.event_log = EventLog(None if data_folder is None else data_folder / "journal.jsonl", wall_clock)
         self._first_settings = settings
         self._set_start_state()
         for line_number, line in enumerate(self.event_log.lines, start=1):

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from connector.errors import SourceError
 from connector.rows import Chunk, CloseableResource, MalformedRow, Source
-from connector.sheet_file import name_column
+from connector.sheet_file import format_column_letters
 from connector.sources.cell_text import CHUNK_ROWS, build_frame, build_texts, format_record, format_value
 from connector.sources.header_row import build_column_names, count_filled_cells, count_title_rows, looks_like_row
 from connector.sources.inputs import Input
@@ -307,7 +307,7 @@ def _find_tags(archive: zipfile.ZipFile, file_path: str, pattern: re.Pattern[byt
 
 def _name_cell(row_number: int, column_number: int) -> str:
     """Return the name of a cell by its row and column (from 1): (4, 28) is AB4."""
-    return f"{name_column(column_number - 1)}{row_number}"
+    return f"{format_column_letters(column_number - 1)}{row_number}"
 
 
 def _list_visible_sheets(workbook: "CalamineWorkbook") -> list[str]:

@@ -192,8 +192,8 @@ def build_consent_rule(*columns: str) -> ColumnRule:
     conditions = [condition for column, condition in condition_by_column.items() if column not in other_columns]
     if conditions:
         expression = f"{expression} if {' and '.join(conditions)} else 'false'"
-    lists = "".join(f"{{% set {name} = {words!r} %}}" for words, name in name_by_words.items())
-    return ColumnRule(template=f"{lists}{{{{ {expression} }}}}")
+    set_statements = "".join(f"{{% set {name} = {words!r} %}}" for words, name in name_by_words.items())
+    return ColumnRule(template=f"{set_statements}{{{{ {expression} }}}}")
 
 
 def _list_words_for_active(column: str) -> tuple[str, ...]:

@@ -273,11 +273,11 @@ def override_mapping(
             raise ConfigurationError(explain_missing_column(missing_columns[0], columns))
         rules[field] = build_column_rule(field, override, columns) if isinstance(override, str) else override
     if "address_state" not in overrides:
-        drop_state_of_activity(rules)
+        drop_misread_address_state(rules)
     return FieldMapping(rules, whole_name_column)
 
 
-def drop_state_of_activity(rules: dict[str, ColumnRule]) -> None:
+def drop_misread_address_state(rules: dict[str, ColumnRule]) -> None:
     """Delete the rule of address_state if is_active reads its column: `State` is a state of the subscriber then."""
     if {"is_active", "address_state"} <= rules.keys() and set(rules["address_state"].columns) & set(
         rules["is_active"].columns

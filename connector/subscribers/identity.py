@@ -55,14 +55,16 @@ def compute_identities(identity_texts: "pd.Series", field: str) -> Digests:
     return _digest_texts(normal_forms, IDENTITY_BYTES, field.encode())
 
 
-def compute_fingerprints(subscribers: "pd.DataFrame", identity: str) -> Digests:
+def compute_fingerprints(subscribers: "pd.DataFrame", identity_field: str) -> Digests:
     """Return the digest (S8) of all values that each row of a typed frame would send.
 
-    The base and the field `identity` are left out, because fingerprints are compared only within one base and identity.
+    The base and the `identity_field` are left out, because fingerprints are compared only within one base and identity.
     Another spelling of an address is not a change. Each value is written as `name:length:value`, so that different rows
     have different texts.
     """
-    fingerprinted_fields = [field for field in SENT_FIELDS if field.name in subscribers and field.name != identity]
+    fingerprinted_fields = [
+        field for field in SENT_FIELDS if field.name in subscribers and field.name != identity_field
+    ]
     column_texts = [_format_column(field.name, subscribers[field.name], field.kind) for field in fingerprinted_fields]
     empty_texts = pa.chunked_array([pa.array([b""] * len(subscribers), pa.binary())])
     texts = pc.binary_join_element_wise(empty_texts, *column_texts, b"")

@@ -97,11 +97,11 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
         reinterpreted_cells |= reinterpreted_field_cells
         none_text_positions = reinterpreted_field_cells.get(Reinterpretation(name, _NONE_TEXT))
         if field.content is FieldContent.NAME and none_text_positions is not None:
-            positions_without_other_null = _select_positions_without_other_null(
+            positions_without_null_elsewhere = _select_positions_without_null_elsewhere(
                 frame, rule.columns, none_text_positions, (*NULL_TEXTS, NA_TEXT)
             ).tolist()
             message = f"{name} {_NONE_TEXT_MESSAGE}"
-            faults += [Fault(position, name, "null", message) for position in positions_without_other_null]
+            faults += [Fault(position, name, "null", message) for position in positions_without_null_elsewhere]
         if field.kind is FieldKind.TAGS:
             tags, unreadable_positions = build_tags(cells, rule.split or ",")
             if rule.split is None and rule.value is None:
@@ -118,7 +118,7 @@ def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = d
     return MappedChunk(pd.DataFrame(column_by_field, index=frame.index), tuple(faults), reinterpreted_cells)
 
 
-def _select_positions_without_other_null(
+def _select_positions_without_null_elsewhere(
     frame: pd.DataFrame, columns: Sequence[str], positions: npt.NDArray[np.int64], null_texts: Sequence[str]
 ) -> npt.NDArray[np.int64]:
     """Return the `positions` of rows that have none of the `null_texts` outside of `columns`."""
@@ -270,11 +270,11 @@ def _apply_steps(
                 is_country = kind is FieldKind.COUNTRY
                 skipped_columns = [name for name in frame.columns if is_country and "country" in normalise_header(name)]
                 # A program that writes NULL for a missing value does not write NA.
-                positions_without_other_null = _select_positions_without_other_null(
+                positions_without_null_elsewhere = _select_positions_without_null_elsewhere(
                     frame, [*rule.columns, *skipped_columns], na_positions, [NA_TEXT]
                 )
                 missing_mask = np.zeros(len(cells), dtype=bool)
-                missing_mask[np.setdiff1d(na_positions, positions_without_other_null)] = True
+                missing_mask[np.setdiff1d(na_positions, positions_without_null_elsewhere)] = True
                 null_mask = pc.or_(null_mask, pa.array(missing_mask))
         if replaced_mask is not None:
             null_mask = pc.and_not(null_mask, replaced_mask)

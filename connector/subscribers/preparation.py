@@ -67,7 +67,7 @@ def check_mapping(
     """
     field_columns = [(name, column) for name, rule in mapping.rules.items() for column in rule.columns]
     field_columns += [] if base is None else [("the base", base.column)]
-    faults = find_mapping_faults(mapping.rules, rules.identity, sorted(rules.required), rules.zip_policy)
+    faults = find_mapping_faults(mapping.rules, rules.identity_field, sorted(rules.required), rules.zip_policy)
     for name, column in field_columns:
         if column not in columns:
             similar_columns = get_close_matches(column, columns, n=1)
@@ -237,13 +237,15 @@ def prepare_chunks(
         validation_result = validate_rows(mapped_chunk.frame, rules, today=today, known_faults=known_faults)
         valid_rows = validation_result.subscribers
         row_bases = None if bases is None else bases.select(valid_rows.index.to_numpy())
-        identities = compute_identities(valid_rows[rules.identity], rules.identity)
-        fingerprints = compute_fingerprints(valid_rows, rules.identity)
+        identities = compute_identities(valid_rows[rules.identity_field], rules.identity_field)
+        fingerprints = compute_fingerprints(valid_rows, rules.identity_field)
         subscriber_digests = _compute_subscriber_digests(identities, row_bases)
         duplicate_mask, different_row_mask = seen_identities.add(
             subscriber_digests, fingerprints, build_inactive_mask(valid_rows)
         )
-        suppressed_mask = mark_suppressed_rows(suppression, valid_rows, identities, rules.identity) & ~duplicate_mask
+        suppressed_mask = (
+            mark_suppressed_rows(suppression, valid_rows, identities, rules.identity_field) & ~duplicate_mask
+        )
         omitted_zips, zip_positions = None, validation_result.omitted_zip_positions
         if len(zip_positions):
             omitted_zips = mapped_chunk.frame["address_zip"].iloc[zip_positions]
@@ -256,7 +258,7 @@ def prepare_chunks(
                 row_numbers=chunk.row_numbers[invalid_positions],
                 malformed_rows=source_chunk.malformed_rows,
             )
-            blocking_records = _find_blocking_records(invalid_chunk, mapping, rules.identity, today=today)
+            blocking_records = _find_blocking_records(invalid_chunk, mapping, rules.identity_field, today=today)
         yield PreparedChunk(
             chunk,
             PlannedChunk(chunk, valid_rows, identities, fingerprints, omitted_zips),
@@ -284,16 +286,16 @@ def _compute_subscriber_digests(identities: Digests, bases: RowBases | None) -> 
 
 
 def _find_blocking_records(
-    chunk: Chunk, mapping: FieldMapping, identity: str, *, today: date
+    chunk: Chunk, mapping: FieldMapping, identity_field: str, *, today: date
 ) -> tuple[Digests, Positions]:
     """Return the identities and the record numbers of invalid rows that may say that the subscriber is inactive.
 
     These rows are malformed records, and rows whose is_active is present and is not true. Other faults do not matter.
     """
-    malformed_identities, malformed_row_numbers = find_possible_identities(chunk.malformed_rows, identity)
+    malformed_identities, malformed_row_numbers = find_possible_identities(chunk.malformed_rows, identity_field)
     if not len(chunk.frame):
         return malformed_identities, malformed_row_numbers
-    positions, identities = read_identities(chunk.frame, mapping, identity, today=today)
+    positions, identities = read_identities(chunk.frame, mapping, identity_field, today=today)
     activity_rules = {"email": ColumnRule(value="nobody@example.com"), "is_active": mapping.rules["is_active"]}
     mapped_chunk = apply_mapping(chunk.frame, FieldMapping(activity_rules), today=today)
     rows_with_activity = validate_rows(
@@ -309,15 +311,15 @@ def _find_blocking_records(
 
 
 def read_identities(
-    frame: pd.DataFrame, mapping: FieldMapping, identity: str, *, today: date
+    frame: pd.DataFrame, mapping: FieldMapping, identity_field: str, *, today: date
 ) -> tuple[Positions, Digests]:
     """Return the positions of the rows that have a valid identity, and the digests of these identities. Other fields of
     the rows are not checked."""
-    mapped_chunk = apply_mapping(frame, FieldMapping({identity: mapping.rules[identity]}), today=today)
+    mapped_chunk = apply_mapping(frame, FieldMapping({identity_field: mapping.rules[identity_field]}), today=today)
     valid_rows = validate_rows(
-        mapped_chunk.frame, ValidationRules(identity), today=today, known_faults=mapped_chunk.faults
+        mapped_chunk.frame, ValidationRules(identity_field), today=today, known_faults=mapped_chunk.faults
     ).subscribers
-    return valid_rows.index.to_numpy(dtype=np.int64), compute_identities(valid_rows[identity], identity)
+    return valid_rows.index.to_numpy(dtype=np.int64), compute_identities(valid_rows[identity_field], identity_field)
 
 
 _IDENTITY_TEXT_PATTERNS = {
@@ -327,22 +329,22 @@ _IDENTITY_TEXT_PATTERNS = {
 """Patterns of the texts in a malformed record that may be identities, by field."""
 
 
-def find_possible_identities(records: Sequence[MalformedRow], identity: str) -> tuple[Digests, Positions]:
+def find_possible_identities(records: Sequence[MalformedRow], identity_field: str) -> tuple[Digests, Positions]:
     """Return the identities that these malformed records may contain, and the record number of each identity."""
     numbered_texts = [
         (text.strip("' \r"), record.number)
         for record in records
-        for text in _IDENTITY_TEXT_PATTERNS[identity].findall(record.raw_record)
+        for text in _IDENTITY_TEXT_PATTERNS[identity_field].findall(record.raw_record)
     ]
     identities = pd.Series([text for text, _ in numbered_texts], dtype="str")
     record_numbers = np.array([record_number for _, record_number in numbered_texts], dtype=np.int64)
-    return compute_identities(identities, identity), record_numbers
+    return compute_identities(identities, identity_field), record_numbers
 
 
 def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, shard: Shard, *, today: date) -> Chunk:
     """Return the records of a chunk that belong to the shard. The digest from `digest_rows` decides."""
     shard_mask = shard.build_digest_mask(
-        join_digests(digest_rows(chunk.frame, mapping, rules.identity, today=today)[0], IDENTITY_BYTES)
+        join_digests(digest_rows(chunk.frame, mapping, rules.identity_field, today=today)[0], IDENTITY_BYTES)
     )
     return replace(
         chunk,
@@ -353,11 +355,11 @@ def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, sh
 
 
 def digest_rows(
-    frame: pd.DataFrame, mapping: FieldMapping, identity: str, *, today: date
+    frame: pd.DataFrame, mapping: FieldMapping, identity_field: str, *, today: date
 ) -> tuple[list[bytes], list[bool]]:
     """Return a digest for each row of text cells, and whether the row has a valid identity. The digest is computed from
     the identity, or else from the cells that the mapping uses."""
-    positions, identities = read_identities(frame, mapping, identity, today=today)
+    positions, identities = read_identities(frame, mapping, identity_field, today=today)
     digests, has_identity_flags = [b""] * len(frame), [False] * len(frame)
     for position, digest in zip(positions.tolist(), split_digests(identities), strict=True):
         digests[position], has_identity_flags[position] = digest, True
@@ -370,13 +372,13 @@ def digest_rows(
 
 
 def mark_suppressed_rows(
-    suppression: Suppression | None, valid_rows: pd.DataFrame, identities: Digests, identity: str
+    suppression: Suppression | None, valid_rows: pd.DataFrame, identities: Digests, identity_field: str
 ) -> Mask:
     """Return the mask of the valid rows that are on the suppression list. `identities` are the digests of the rows'
-    `identity` field."""
+    `identity_field`."""
     if suppression is None:
         return np.zeros(len(valid_rows), dtype=bool)
-    if suppression.field == identity:
+    if suppression.field == identity_field:
         return suppression.build_digest_mask(identities)
     return suppression.build_row_mask(valid_rows)
 

@@ -101,17 +101,17 @@ class FieldMapping:
 
 
 def find_mapping_faults(
-    mapped_fields: Collection[str], identity: str, required: Collection[str], zip_policy: str
+    mapped_fields: Collection[str], identity_field: str, required: Collection[str], zip_policy: str
 ) -> list[str]:
     """Return the faults of a mapping to the fields `mapped_fields`. Each fault has its remedy. Faults are an unmapped
     identity or required field, and a zip policy that would overwrite a mapped field."""
     faults = []
-    if identity not in mapped_fields:
+    if identity_field not in mapped_fields:
         faults.append(
-            f"no column is mapped to {identity}, which identifies a subscriber; map a column (--map {identity}=COLUMN; "
-            "in a job `fields`)"
+            f"no column is mapped to {identity_field}, which identifies a subscriber; map a column (--map "
+            f"{identity_field}=COLUMN; in a job `fields`)"
         )
-    missing_fields = [name for name in required if name not in mapped_fields and name != identity]
+    missing_fields = [name for name in required if name not in mapped_fields and name != identity_field]
     if missing_fields:
         faults.append(
             f"no column is mapped to {', '.join(missing_fields)}: map a column, or remove "
@@ -137,8 +137,7 @@ def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
 
 def _find_faults(rule: ColumnRule) -> Iterator[str]:
     """Yield the faults of a rule that do not depend on its field."""
-    sources = [source for source in (rule.column, rule.value, rule.template) if source is not None]
-    if len(sources) != 1:
+    if sum(part is not None for part in (rule.column, rule.value, rule.template)) != 1:
         yield "needs exactly one of column, value and template"
         return
     step_keys = [key for key in ("values", "split", "case", "format", "default") if getattr(rule, key)]
@@ -220,14 +219,14 @@ class PhoneRule:
 
 @dataclass(frozen=True, slots=True)
 class ValidationRules:
-    """The requirements of a job: the `identity` field, and the fields that are `required` in each row.
+    """The requirements of a job: the `identity_field`, and the fields that are `required` in each row.
 
     `zip_policy` says what to do with a zip code that is not a number: `omit` the zip code, `reject` the row, or the
     name of the field that gets the text (custom_field1 to custom_field3). Without `e164`, a phone number can be any
     text.
     """
 
-    identity: str = "email"
+    identity_field: str = "email"
     required: frozenset[str] = field(default_factory=frozenset)
     zip_policy: str = "omit"
     e164: PhoneRule | None = None

@@ -224,7 +224,7 @@ def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pan
         case FieldContent.ID:
             # If client_user_id is the identity, the service may already have a subscriber with the id `1001.0`.
             # So this check does not refuse the id. The load refuses the row if the subscriber is new.
-            id_checks = [] if rules.identity == "client_user_id" else [ID_CHECK]
+            id_checks = [] if rules.identity_field == "client_user_id" else [ID_CHECK]
             return [LIST_CHECK, *id_checks, SPOILED_NUMBER_CHECK]
     assert_never(content)
 
@@ -233,7 +233,7 @@ def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pan
 def build_sent_schema(rules: ValidationRules, *, today: date) -> pandera.DataFrameSchema:
     """Return the schema of mapped rows that may be sent under `rules`. Tags are lists of texts, and all other columns
     are texts. No value of the identity or of a required field may be missing, and no birthday may be after `today`."""
-    required = rules.required | {rules.identity}
+    required = rules.required | {rules.identity_field}
     columns = {
         field.name: pandera.Column(
             TAGS if field.kind is FieldKind.TAGS else TEXT,
@@ -318,7 +318,7 @@ def _prepare_rows(mapped_frame: pd.DataFrame, rules: ValidationRules) -> tuple[p
     for field in SENT_FIELDS:
         if field.name in mapped_frame.columns:
             column_by_field[field.name] = mapped_frame[field.name]
-        elif field.name in rules.required | {rules.identity}:
+        elif field.name in rules.required | {rules.identity_field}:
             empty_column_type = TAGS if field.kind is FieldKind.TAGS else TEXT
             column_by_field[field.name] = pd.Series([None] * len(mapped_frame), dtype=empty_column_type)
     if "email" in column_by_field:

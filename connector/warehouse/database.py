@@ -297,7 +297,7 @@ MAX_LOCK_WAIT_S = 30.0
 _LOCK_PAUSE_S = 0.05
 
 
-def make_file(path: Path, create_file: Callable[[Path], None]) -> None:
+def ensure_database_file(path: Path, create_file: Callable[[Path], None]) -> None:
     """Create a missing database file by calling `create_file`. `create_file` may raise OSError.
 
     Raises ConfigurationError for a path that is not a writable file. Also raises ConfigurationError if the journal of a

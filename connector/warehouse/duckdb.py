@@ -30,7 +30,7 @@ from connector.warehouse.database import (
     Statement,
     TableName,
     create_empty_file,
-    make_file,
+    ensure_database_file,
     retry_while_locked,
 )
 
@@ -100,7 +100,7 @@ class DuckdbDatabase:
         DuckDB writes data that exceeds the memory to a folder next to the file. Only the owner can read this folder. If
         an export is killed, the next export empties the folder.
         """
-        make_file(self._path, _create_file)
+        ensure_database_file(self._path, _create_empty_database)
         connection = self._connection = self._connection or self._open_file()
         path = str(self._path).replace("'", "''")
         attach_sql = f"ATTACH '{path}' AS {_CATALOG_NAME} (TYPE duckdb, ROW_GROUP_SIZE {_ROW_GROUP_SIZE})"
@@ -210,7 +210,7 @@ class DuckdbDatabase:
         return False
 
 
-def _create_file(path: Path) -> None:
+def _create_empty_database(path: Path) -> None:
     """Create an empty database that only its owner may read. DuckDB itself refuses an empty file, and would let other
     users read a new file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:

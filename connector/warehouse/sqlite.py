@@ -23,7 +23,7 @@ from connector.warehouse.database import (
     Statement,
     TableName,
     create_empty_file,
-    make_file,
+    ensure_database_file,
     retry_while_locked,
 )
 
@@ -71,7 +71,7 @@ class SqliteDatabase:
     @contextmanager
     def connect(self, interruption: Interruption) -> Iterator[None]:
         """Open a transaction that takes the write lock of the file when it begins."""
-        make_file(self._path, create_empty_file)
+        ensure_database_file(self._path, create_empty_file)
         with closing(sqlite3.connect(self._path, timeout=_SQLITE_WAIT_S, isolation_level=None)) as connection:
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             with interruption.register_cancel(connection.interrupt):

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 
 def _split_names(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[str, ...] | None:
-    names = refuse_empty_text(context, parameter, value)
-    return None if names is None else tuple(name.strip() for name in names.split(","))
+    names_text = refuse_empty_text(context, parameter, value)
+    return None if names_text is None else tuple(name.strip() for name in names_text.split(","))
 
 
 _destination_option = partial(option, group="Destination")

@@ -29,7 +29,7 @@ _MAX_ROWS = 1000  # rows that are read to guess the mapping; reading 1,000 rows 
 
 _SAMPLE_LENGTH = 40  # characters of a sample cell that the table of guesses shows
 
-_REFERENCE = re.compile(r"\$\{(\w+)\}")
+_VARIABLE_REFERENCE = re.compile(r"\$\{(\w+)\}")
 
 _URL_PASSWORD = re.compile(r"://[^/@]*:[^@]+@")
 
@@ -89,7 +89,9 @@ def init_command(
         raise ConfigurationError(f"{problem_text}. Use --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
     option_values = {key: value for key, value in file_options.items() if value is not None}
-    is_table_source = ("://" in source and not is_store_url(source)) or _REFERENCE.fullmatch(source) is not None
+    is_table_source = ("://" in source and not is_store_url(source)) or _VARIABLE_REFERENCE.fullmatch(
+        source
+    ) is not None
     with _open_table(source, table) if is_table_source else _open_file(source, table, option_values) as rows:
         frame, columns = _read_beginning(rows), select_source_columns(rows.columns)
     guesses = guess_fields(frame[list(columns)], get_clock().now().date())
@@ -102,8 +104,10 @@ def init_command(
         source_keys = [("file", ""), ("path", source_path), *option_values.items()]
     job_name = path.stem if job_path is not None else table or Path(source).stem
     mapped_guesses = [guess for guess in guesses if guess.confidence != "unsure"]
-    identity = next((field for field in IDENTITY_FIELDS if field in {guess.name for guess in mapped_guesses}), None)
-    if identity is None:
+    identity_field = next(
+        (field for field in IDENTITY_FIELDS if field in {guess.name for guess in mapped_guesses}), None
+    )
+    if identity_field is None:
         raise ConfigurationError(
             "no job was written: no column looks like email addresses or client_user_ids, and a job needs such a "
             "column to identify subscribers"
@@ -111,7 +115,7 @@ def init_command(
     used_columns = {column for guess in mapped_guesses for column in guess.rule.columns}
     unmapped_columns = [column for column in columns if column not in used_columns]
     cursor = propose_cursor(frame) if is_table_source else None
-    job_text = draft_job(job_name, path.name, source_keys, base, identity, guesses, unmapped_columns, cursor)
+    job_text = draft_job(job_name, path.name, source_keys, base, identity_field, guesses, unmapped_columns, cursor)
     if job_path is None:
         write_stdout(job_text, is_file=True)
         return
@@ -154,17 +158,17 @@ def _open_file(source: str, table: str | None, option_values: Mapping[str, str])
 def _open_table(source: str, table: str | None) -> Source:
     from connector.sources.sql import open_sql
 
-    reference = _REFERENCE.fullmatch(source)
-    if reference is None and _URL_PASSWORD.search(source):
+    variable_reference = _VARIABLE_REFERENCE.fullmatch(source)
+    if variable_reference is None and _URL_PASSWORD.search(source):
         raise ConfigurationError(
             "SOURCE contains a password, which process lists and the job file would show. Put the URL into an "
             "environment variable, and write the variable as SOURCE, such as '${CRM_URL}'"
         )
-    if reference is not None and reference[1] not in os.environ:
-        raise ConfigurationError(f"{source} is not set in the environment; set {reference[1]} and run again")
+    if variable_reference is not None and variable_reference[1] not in os.environ:
+        raise ConfigurationError(f"{source} is not set in the environment; set {variable_reference[1]} and run again")
     if table is None:
         raise ConfigurationError("No table given. Name the table of the database with --table NAME")
-    return open_sql(os.environ[reference[1]] if reference is not None else source, table=table)
+    return open_sql(os.environ[variable_reference[1]] if variable_reference is not None else source, table=table)
 
 
 def _read_beginning(source: Source) -> pd.DataFrame:

@@ -131,7 +131,7 @@ def import_command(
         plans_only=is_dry_run or must_confirm,
     )
     # The preview and the load read the same rows from the disk. So the load creates exactly the rows of the preview.
-    with SpooledRows(plan.rows.source, plan.rows.rules.identity) as source_rows:
+    with SpooledRows(plan.rows.source, plan.rows.rules.identity_field) as source_rows:
 
         def run(*, plans_only: bool) -> Report:
             read_state_location(os.environ, writes_state=not plans_only)  # a plan creates no state folder

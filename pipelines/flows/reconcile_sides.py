@@ -68,7 +68,7 @@ class ComparedBases:
     def _find_base(self, base_ref: BaseRef) -> tuple[Base, list[int]]:
         """Return the ledger's base, and the indexes of the listed bases that are this base."""
         base_name = base_ref.name if base_ref.service_id is None else None
-        wire_bases = [{"Id": service_id, "Name": listed_name} for service_id, listed_name in self._listed_bases]
+        wire_bases = [{"Id": base_id, "Name": listed_name} for base_id, listed_name in self._listed_bases]
         with self._ledger.transaction() as connection:
             base = find_or_add_base(connection, self._account, base_ref.service_id, base_ref.name)
             reader = BaseReader(base, base_name, [])
@@ -77,13 +77,9 @@ class ComparedBases:
                 for index, wire_base in enumerate(wire_bases)
                 if type(wire_base["Id"]) is int and reader.is_of_base(wire_base)
             ]
-            base_name, service_id = base_name or self._find_name(indexes), reader.service_id
-            if (
-                service_id is not None
-                and base_name is not None
-                and (base.service_id, base.name) != (service_id, base_name)
-            ):
-                base = record_base_id(connection, base, service_id, base_name)
+            base_name, base_id = base_name or self._find_name(indexes), reader.service_id
+            if base_id is not None and base_name is not None and (base.service_id, base.name) != (base_id, base_name):
+                base = record_base_id(connection, base, base_id, base_name)
         return base, indexes
 
     def _find_name(self, indexes: Sequence[int]) -> str | None:
@@ -124,7 +120,7 @@ class SourceRows:
         """Add a chunk that was prepared without the suppression list. Raises the errors of
         `ComparedBases.find_base_number`.
         """
-        planned_chunk, identity_field = prepared_chunk.planned_chunk, self._plan.rows.rules.identity
+        planned_chunk, identity_field = prepared_chunk.planned_chunk, self._plan.rows.rules.identity_field
         suppressed_mask = mark_suppressed_rows(
             self._suppression, planned_chunk.subscribers, planned_chunk.identities, identity_field
         )
@@ -173,7 +169,7 @@ class SourceRows:
         self._unidentified_row_count += len(prepared_chunk.chunk.malformed_rows)
         if not positions:
             return
-        identity_field, column = self._plan.rows.rules.identity, self._plan.rows.base_column
+        identity_field, column = self._plan.rows.rules.identity_field, self._plan.rows.base_column
         frame = prepared_chunk.chunk.frame.iloc[positions].reset_index(drop=True)
         indices, identities = read_identities(frame, self._plan.rows.mapping, identity_field, today=date.max)
         bases = None if column is None else read_bases(frame, column)[0].select(indices)

@@ -62,7 +62,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
     clock, load, settings = stop.clock, plan.load, plan.load.settings
     report = start_report("reconcile", load.rows.job, clock.now(), describe_load(load))
     report.rows = dict.fromkeys(ROW_COUNT_NAMES, 0)
-    source_rows = SpooledRows(load.rows.source, load.rows.rules.identity)
+    source_rows = SpooledRows(load.rows.source, load.rows.rules.identity_field)
     reconciliation = _Reconciliation(plan, source_rows, report, stop, progress)
     with closing(source_rows), record_report(report, settings.state_dir, settings.retention_s, clock.now):
         try:
@@ -96,7 +96,7 @@ class _Reconciliation:
 
     async def execute(self, ledger: Ledger, client: Client) -> None:
         """Read the source and the list, compare both with the ledger, and write the report."""
-        load, report, identity_field = self._load, self._report, self._load.rows.rules.identity
+        load, report, identity_field = self._load, self._report, self._load.rows.rules.identity_field
         names, account = _list_compared_fields(load.rows.mapping, load.rows.rules), load.settings.account
         suppression = None
         if load.rows.suppression is not None:
@@ -215,4 +215,4 @@ def _list_compared_fields(mapping: FieldMapping, rules: ValidationRules) -> tupl
         *mapping.rules,
         *([rules.zip_policy] if "address_zip" in mapping.rules and rules.zip_policy in CUSTOM_FIELDS_FOR_ZIPS else []),
     }
-    return tuple(name for name in FIELD_NAMES if name in filled_fields and name != rules.identity)
+    return tuple(name for name in FIELD_NAMES if name in filled_fields and name != rules.identity_field)

@@ -103,7 +103,7 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
     report.rows, report.unmapped_columns = counts, list(plan.unmapped_columns)
     report.activity, report.samples = {"active": 0, "inactive": 0}, []
     with ExitStack() as stack:
-        source_rows = stack.enter_context(SpooledRows(plan.source, plan.rules.identity))
+        source_rows = stack.enter_context(SpooledRows(plan.source, plan.rules.identity_field))
         rejects_file = None
         if rejects is not None:
             is_workbook = rejects.suffix.lower() == ".xlsx"
@@ -149,7 +149,7 @@ def _check_rows(
                 - len(prepared_chunk.suppressed_positions)
             )
             validation.remarks.add_chunk(prepared_chunk)
-            _count_valid(prepared_chunk.planned_chunk, plan.rules.identity, validation.report)
+            _count_valid(prepared_chunk.planned_chunk, plan.rules.identity_field, validation.report)
             _add_findings(prepared_chunk, plan, validation)
             # The file has the same rows as the rejects file of an import: malformed rows, invalid rows, and different
             # rows of one subscriber.
@@ -159,9 +159,9 @@ def _check_rows(
                     for malformed_row in prepared_chunk.chunk.malformed_rows
                 ]
                 problems += build_invalid_problems(prepared_chunk.chunk, prepared_chunk.faults)
-                identity = plan.rules.identity
+                identity_field = plan.rules.identity_field
                 problems += [
-                    build_problem_of_unused_row(prepared_chunk.chunk, difference, identity)
+                    build_problem_of_unused_row(prepared_chunk.chunk, difference, identity_field)
                     for difference in prepared_chunk.differences
                 ]
                 for problem in problems:
@@ -175,7 +175,7 @@ def _check_rows(
     return None
 
 
-def _count_valid(planned_chunk: PlannedChunk, identity: str, report: Report) -> None:
+def _count_valid(planned_chunk: PlannedChunk, identity_field: str, report: Report) -> None:
     """Count the active and inactive subscribers of a chunk, and keep the values of the first subscribers."""
     subscribers, activity = planned_chunk.subscribers, report.activity or {}
     active_count = int(subscribers["is_active"].eq(True).sum()) if "is_active" in subscribers else 0
@@ -183,7 +183,7 @@ def _count_valid(planned_chunk: PlannedChunk, identity: str, report: Report) -> 
     activity["inactive"] += len(subscribers) - active_count
     samples = report.samples or []
     sample_indices = list(range(min(SAMPLE_COUNT - len(samples), len(subscribers))))
-    report.samples = [*samples, *(dict(row.values) for row in read_rows(planned_chunk, sample_indices, identity))]
+    report.samples = [*samples, *(dict(row.values) for row in read_rows(planned_chunk, sample_indices, identity_field))]
 
 
 def _add_findings(prepared_chunk: PreparedChunk, plan: RowsPlan, validation: Validation) -> None:

@@ -57,7 +57,7 @@ def test_the_format_of_phones_is_converted_to_a_rule(value: object, rule: PhoneR
 
 def test_the_section_load_is_converted_to_a_policy() -> None:
     load = Load.model_validate({"max_concurrency": "8", "on_unknown": "hold", "quiet_period": "1s", "look": "none"})
-    assert build_policy(load, ValidationRules(identity="client_user_id"), None) == LoadPolicy(
+    assert build_policy(load, ValidationRules(identity_field="client_user_id"), None) == LoadPolicy(
         "client_user_id",
         max_concurrency=8,
         on_unknown="hold",

@@ -311,7 +311,7 @@ def lose_create_five_times(observed_settler: ObservedSettler) -> None:
     [
         (UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True), State.HELD),
         (UnresolvedCreate(attempt_ended_at=990.0, status=422, message="no", is_of_this_run=True), State.REJECTED),
-        (UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, limit_exempt_attempt_count=2), State.CONFIRMED),
+        (UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, uncounted_attempt_count=2), State.CONFIRMED),
         (UnresolvedCreate(attempt_ended_at=990.0), State.CONFIRMED),
     ],
     ids=[

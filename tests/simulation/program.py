@@ -185,7 +185,7 @@ class Program:
             setup,
             start_report("sync", JOB, self._clock.now()),
             self.stop_request,
-            PlannedRows(None, policy.identity),
+            PlannedRows(None, policy.identity_field),
             session.tally,
             self.ledger,
             session.access.client,

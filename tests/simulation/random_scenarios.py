@@ -34,7 +34,7 @@ def build_scenarios(seeds: Iterable[int]) -> list[Scenario]:
     drafts = [_ScenarioBuilder(seed).build_draft() for seed in seeds]
     scenario_by_seed: dict[int, Scenario] = {}
     for identity in ("email", "client_user_id"):
-        drafts_of_identity = [draft for draft in drafts if draft.scenario.policy.identity == identity]
+        drafts_of_identity = [draft for draft in drafts if draft.scenario.policy.identity_field == identity]
         sources = [
             Source(chunks, job_run.suppression)
             for draft in drafts_of_identity
@@ -331,7 +331,7 @@ class _ScenarioBuilder:
     def _draw_policy(self, identity: str) -> LoadPolicy:
         rng = self._rng
         return LoadPolicy(
-            identity=identity,
+            identity_field=identity,
             max_concurrency=rng.randint(1, 8),
             on_unknown="hold" if rng.random() < 0.25 else "resend",
             quiet_period_s=rng.choice((30.0, 30.0, 5.0)),

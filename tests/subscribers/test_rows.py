@@ -20,7 +20,7 @@ from tests.field_values import CELL_BY_KIND
 
 TODAY = date(2026, 11, 21)
 DEFAULT_RULES = ValidationRules()
-RULES_WITH_CLIENT_USER_ID = ValidationRules(identity="client_user_id")
+RULES_WITH_CLIENT_USER_ID = ValidationRules(identity_field="client_user_id")
 
 
 def build_frame(**columns: Sequence[object]) -> pd.DataFrame:
@@ -48,7 +48,7 @@ def validate_cells(
     identity = "email" if field == "client_user_id" else "client_user_id"
     identities = [f"p{position}@x.org" if identity == "email" else f"p{position}" for position in range(len(cells))]
     validated_rows = validate_columns(
-        ValidationRules(identity=identity, zip_policy=zip_policy), **{identity: identities, field: cells}
+        ValidationRules(identity_field=identity, zip_policy=zip_policy), **{identity: identities, field: cells}
     )
     codes_by_cell: list[list[str]] = [[] for _ in cells]
     for fault in validated_rows.faults:
