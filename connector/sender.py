@@ -55,7 +55,7 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
         """Whether the service has accepted an item."""
 
     @property
-    def max_intents(self) -> int:
+    def max_intents_per_commit(self) -> int:
         """The number of intents that may share the next commit."""
 
     def find_deadline(self, item: SentItem) -> float:
@@ -162,13 +162,13 @@ class Sender(Generic[Item, AnswerT, Result]):
     async def _commit_intents_ahead(self, fetch_items: FetchItems[Item], queue: "SendQueue[Item]") -> None:
         batch_size, monotonic = COMMIT_SIZE, self._stop.clock.monotonic
         while not self._stop.is_stopping:
-            max_intents = self._delivery.max_intents
-            batch = await fetch_items(min(batch_size, max_intents))
+            max_intents_per_commit = self._delivery.max_intents_per_commit
+            batch = await fetch_items(min(batch_size, max_intents_per_commit))
             if not batch:
                 break
             intended_at = monotonic()
             await self._commit_intents(batch)
-            await queue.put(batch, max(len(batch), min(COMMIT_SIZE, max_intents)))
+            await queue.put(batch, max(len(batch), min(COMMIT_SIZE, max_intents_per_commit)))
             is_fast = monotonic() - intended_at < _FAST_COMMIT_S
             batch_size = min(2 * batch_size, _LARGEST_COMMIT_SIZE) if is_fast else COMMIT_SIZE
         queue.close()

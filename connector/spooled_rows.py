@@ -272,10 +272,10 @@ class SpooledRows(CloseableResource):
         self._conflicts.choose_used_rows(self._spool.read())
         self.is_read = True
 
-    def read(self, limit: int | None = None) -> Iterator[PreparedChunk]:
-        """Yield the chunks, with at most `limit` records. In each chunk, rows that are not used are marked as
+    def read(self, row_limit: int | None = None) -> Iterator[PreparedChunk]:
+        """Yield the chunks, with at most `row_limit` records. In each chunk, rows that are not used are marked as
         duplicates."""
-        remaining_row_count = limit
+        remaining_row_count = row_limit
         for prepared_chunk in map(self._conflicts.resolve, self._spool.read()):
             if remaining_row_count is not None:
                 prepared_chunk = prepared_chunk.truncate(remaining_row_count)
@@ -284,10 +284,10 @@ class SpooledRows(CloseableResource):
             if remaining_row_count == 0:
                 return
 
-    async def read_in_thread(self, stop: Stop, limit: int | None) -> AsyncGenerator[PreparedChunk]:
+    async def read_in_thread(self, stop: Stop, row_limit: int | None) -> AsyncGenerator[PreparedChunk]:
         """Yield the chunks like `read` until the run must stop. A thread reads the next chunk. Close the generator with
         `aclosing`."""
-        chunk_reader = _ChunkReader(self.read(limit), stop)
+        chunk_reader = _ChunkReader(self.read(row_limit), stop)
         try:
             async for prepared_chunk in chunk_reader:
                 yield prepared_chunk

@@ -58,7 +58,9 @@ _GENERATED_NOTE = "<!-- written by docs/generate_reference.py -->"
 def build_pages() -> dict[str, str]:
     """Return the text of each page, by its file's name."""
     fields = [(f"`{field.name}`", find_wire_name(field), field.kind.value, field.rule) for field in FIELDS]
-    switches = [(f"`{switch.name}`", f"`{switch.default}`", switch.values, switch.help) for switch in list_switches()]
+    switches = [
+        (f"`{switch.name}`", f"`{switch.default}`", switch.allowed_values, switch.help) for switch in list_switches()
+    ]
     return {
         "commands.md": _build_page(
             "Commands",
@@ -368,7 +370,7 @@ def _find_object(value_type: Any) -> tuple[str, type | None]:
     return next((_find_object(part) for part in arguments if _find_object(part)[1] is not None), ("", None))
 
 
-ROWS = {
+COUNTS_MODEL_BY_COMMANDS = {
     "`import`, `sync`, `plan` and `retry`, in the order in which the outcome is decided:": LoadRowCounts,
     "`mail` and `send`:": MailRowCounts,
     "`export`:": ExportRowCounts,
@@ -429,7 +431,7 @@ def _describe_reports() -> Iterator[str]:
         yield _build_report_keys(model)
         if model is Report:
             yield "## Outcomes of a row\n\nThe keys of `rows`, each with a number of rows.\n"
-            for commands, rows_model in ROWS.items():
+            for commands, rows_model in COUNTS_MODEL_BY_COMMANDS.items():
                 yield f"{commands}\n"
                 rows = [(f"`{key.key}`", key.description) for key in list_report_keys(rows_model)]
                 yield _build_table(("key", "meaning"), rows)

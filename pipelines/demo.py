@@ -180,7 +180,7 @@ def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: Pla
     write_crm(folder / "crm.db", data.crm_people)
     (folder / "crm.yaml").write_text(_CRM_JOB, encoding="utf-8")
     (folder / "warehouse.yaml").write_text(_WAREHOUSE_JOB, encoding="utf-8")
-    with SandboxProcess(data=folder / "service", seed=seed, **FAULTS) as sandbox:
+    with SandboxProcess(data_folder=folder / "service", seed=seed, **FAULTS) as sandbox:
         environ = {
             "CONNECTOR_BASE_URL": sandbox.base_url,
             "CONNECTOR_TOKEN": sandbox.token,

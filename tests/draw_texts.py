@@ -49,14 +49,16 @@ def _find_context(location: str) -> str:
     if file_name.endswith(".md"):
         headings = [text for text in source_text.splitlines()[:line_number] if text.startswith("#")]
         return "".join(f"\n    {heading}" for heading in headings[-1:])
-    headers = []
+    definition_headers = []
     for node in ast.walk(ast.parse(source_text)):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.lineno < line_number <= (
             node.end_lineno or 0
         ):
             header_lines = source_text.splitlines()[node.lineno - 1 : max(node.lineno, node.body[0].lineno - 1)]
-            headers.append(" ".join(text.strip() for text in header_lines if not text.strip().startswith("#")))
-    return "".join(f"\n    {header}" for header in headers)
+            definition_headers.append(
+                " ".join(text.strip() for text in header_lines if not text.strip().startswith("#"))
+            )
+    return "".join(f"\n    {definition_header}" for definition_header in definition_headers)
 
 
 def list_texts() -> list[tuple[str, str]]:

@@ -36,10 +36,10 @@ from connector.runs.rejects import is_workbook_name
 from connector.runs.report import (
     Report,
     RunScope,
-    describe_limit,
     describe_mapping,
     describe_policy,
     describe_requested_base,
+    describe_row_limit,
     drop_empty_values,
 )
 from connector.runs.row_files import build_invalid_problems, build_malformed_problem, build_problem_of_unused_row
@@ -106,7 +106,7 @@ def describe_load(plan: LoadPlan) -> RunScope:
         "fields": describe_mapping(plan.rows.mapping),
         "required": ", ".join(sorted(plan.rows.rules.required)),
         "zip": plan.rows.rules.zip_policy if "address_zip" in plan.rows.mapping.rules else "",
-        "limit": describe_limit(plan.rows.limit),
+        "limit": describe_row_limit(plan.rows.row_limit),
         "shard": "" if plan.shard.is_whole else str(plan.shard),
         "cursor": cursor_text,
         "suppress": f"a list of {plan.rows.suppression.field}" if plan.rows.suppression is not None else "",
@@ -126,7 +126,7 @@ def _build_problem_scope(plan: LoadPlan) -> ProblemScope:
         identity_field=plan.rows.rules.identity_field,
         base_column=None if column is None else column.column,
         reads_complete_source=plan.reads_complete_source
-        or (plan.uses_source_of_job and plan.is_full and plan.rows.limit is None),
+        or (plan.uses_source_of_job and plan.is_full and plan.rows.row_limit is None),
         fails_only_on_new_problems=plan.fails_only_on_new_problems,
     )
 
@@ -281,7 +281,7 @@ class _LoadRun:
     def _find_cursor_obstacle(self, increment: Increment) -> str | None:
         """Return the reason why the cursor must not move at the end of the run, or None if the cursor may move."""
         unsent_count = self._run.tally.outcomes[Outcome.UNSENT]
-        if self._plan.rows.limit is not None:
+        if self._plan.rows.row_limit is not None:
             return "--limit left out rows of the source"
         if self._run.report.exit_code not in _FINISHED_EXIT_CODES or not increment.source.is_read_to_end:
             return "the run did not finish, and the next run reads all rows again"
@@ -305,7 +305,7 @@ class _LoadRun:
                 if prepared_chunk.consent_columns and not plan.is_planned:
                     raise ConfigurationError("; ".join(explain_consent(prepared_chunk.consent_columns)))
                 self._count_read_rows()
-                run.estimate_row_count(prepared_chunk.chunk.read_share, plan.rows.limit)
+                run.estimate_row_count(prepared_chunk.chunk.read_share, plan.rows.row_limit)
         run.stop.raise_if_stop_requested()
         if not self._source_rows.is_read:
             return
@@ -322,14 +322,16 @@ class _LoadRun:
         if rows.suppression is not None and (suppression is None or not rows.suppression.has_same_entries(suppression)):
             raise RunAborted("the suppression list has changed since the preview. Nothing was sent. Run again")
         self._count_read_rows()
-        self._run.estimate_row_count(1.0, self._plan.rows.limit)
+        self._run.estimate_row_count(1.0, self._plan.rows.row_limit)
 
     def _count_read_rows(self) -> None:
-        row_count, limit = self._source_rows.row_count, self._plan.rows.limit
-        self._run.tally.read_count = row_count if limit is None else min(row_count, limit)
+        row_count, row_limit = self._source_rows.row_count, self._plan.rows.row_limit
+        self._run.tally.read_count = row_count if row_limit is None else min(row_count, row_limit)
 
     async def _load_chunks(self, loads: BaseLoads) -> None:
-        async with aclosing(self._source_rows.read_in_thread(self._run.stop, self._plan.rows.limit)) as prepared_chunks:
+        async with aclosing(
+            self._source_rows.read_in_thread(self._run.stop, self._plan.rows.row_limit)
+        ) as prepared_chunks:
             async for prepared_chunk in prepared_chunks:
                 self._count_prepared_rows(prepared_chunk)
                 await loads.load(prepared_chunk.planned_chunk, prepared_chunk.bases)
@@ -359,9 +361,9 @@ class _LoadRun:
         yield from describe_opt_outs(tally, self._run.rows.drift_path)
         yield from self._remarks.messages
         yield from self._source_rows.messages
-        if self._plan.rows.limit is not None and self._source_rows.row_count > self._plan.rows.limit:
+        if self._plan.rows.row_limit is not None and self._source_rows.row_count > self._plan.rows.row_limit:
             yield (
-                f"only {describe_limit(self._plan.rows.limit)} are used. "
+                f"only {describe_row_limit(self._plan.rows.row_limit)} are used. "
                 f"All {self._source_rows.row_count:,} rows were read, because a row beyond --limit may show that a "
                 "subscriber is inactive"
             )

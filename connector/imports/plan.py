@@ -37,7 +37,7 @@ class RowsPlan:
     rules: ValidationRules
     base: BaseRef | BaseColumn
     suppression: SuppressionPlan | None = None
-    limit: int | None = None  # largest number of rows that are used
+    row_limit: int | None = None  # largest number of rows that are used
     ignored_columns: tuple[str, ...] = ()  # columns that are not checked for consent
     refuses_empty_source: bool = False  # whether a source without rows ends the run
 
@@ -71,7 +71,7 @@ class RowsPlan:
             self.mapping,
             self.rules,
             today=today,
-            limit=self.limit,
+            row_limit=self.row_limit,
             base=self.base_column,
             suppression=suppression,
             shard=shard,
@@ -94,7 +94,7 @@ class LoadPlan(RunPlan):
     @property
     def reads_complete_source(self) -> bool:
         """Whether each run reads the complete source of the job."""
-        return self.uses_source_of_job and self.increment is None and self.rows.limit is None
+        return self.uses_source_of_job and self.increment is None and self.rows.row_limit is None
 
 
 def check_plan(plan: RowsPlan) -> RowsPlan:

@@ -82,21 +82,21 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
             f"in the column {plan.column}; correct suppress.column or suppress.field. Nothing was sent"
         )
     if unreadable_row_numbers:
-        row_count = len(unreadable_row_numbers)
+        unreadable_row_count = len(unreadable_row_numbers)
         raise ContentError(
-            f"the suppression list {name}: {count(row_count, 'row')} "
-            f"({choose_form(row_count, 'row number', 'row numbers')} {_format_row_numbers(unreadable_row_numbers)}) "
-            f"{choose_form(row_count, 'has', 'have')} something else than {_IDENTITY_NOUN_BY_FIELD[plan.field]} in the "
-            f"column {plan.column}, such as a domain or a hash. Correct or remove "
-            f"{choose_form(row_count, 'the row', 'the rows')}, because a suppressed subscriber may be meant. Nothing "
-            "was sent"
+            f"the suppression list {name}: {count(unreadable_row_count, 'row')} "
+            f"({choose_form(unreadable_row_count, 'row number', 'row numbers')} "
+            f"{_format_row_numbers(unreadable_row_numbers)}) {choose_form(unreadable_row_count, 'has', 'have')} "
+            f"something else than {_IDENTITY_NOUN_BY_FIELD[plan.field]} in the column {plan.column}, such as a domain "
+            f"or a hash. Correct or remove {choose_form(unreadable_row_count, 'the row', 'the rows')}, because a "
+            "suppressed subscriber may be meant. Nothing was sent"
         )
     if empty_row_numbers:
-        row_count = len(empty_row_numbers)
+        empty_row_count = len(empty_row_numbers)
         suppression_contents.messages.append(
-            f"suppression list {name}: the column {plan.column} is empty in {count(row_count, 'row')} "
-            f"({choose_form(row_count, 'row number', 'row numbers')} {_format_row_numbers(empty_row_numbers)}), so "
-            f"{choose_form(row_count, 'it suppresses', 'they suppress')} nobody"
+            f"suppression list {name}: the column {plan.column} is empty in {count(empty_row_count, 'row')} "
+            f"({choose_form(empty_row_count, 'row number', 'row numbers')} {_format_row_numbers(empty_row_numbers)}), "
+            f"so {choose_form(empty_row_count, 'it suppresses', 'they suppress')} nobody"
         )
     return suppression, suppression_contents.messages
 

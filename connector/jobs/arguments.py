@@ -47,15 +47,15 @@ def format_option(argument: str) -> str:
 
 
 def build_import_job(
-    path: str | PathLike[str] | None,
+    source_path: str | PathLike[str] | None,
     job_name: str,
     arguments: Mapping[str, Any],
     *,
     format_argument: ArgumentFormatter,
     needs_base: bool = True,
 ) -> Job:
-    """Return the job that imports a file, or rows in memory if `path` is None. The headers of the columns decide the
-    fields.
+    """Return the job that imports a file, or rows in memory if `source_path` is None. The headers of the columns
+    decide the fields.
 
     An argument that is None is not used. Raises ConfigurationError. The message names the argument.
     """
@@ -85,13 +85,13 @@ def build_import_job(
         "ignore": list(value_by_argument.get("ignore", ())),
         "load": _select_load_keys(value_by_argument),
     }
-    if path is not None:
-        job_values["source"] = {"file": {"path": _convert_path(path), **_select_file_keys(value_by_argument)}}
+    if source_path is not None:
+        job_values["source"] = {"file": {"path": _convert_path(source_path), **_select_file_keys(value_by_argument)}}
     return validate_arguments(Job, job_values, format_argument)
 
 
 def build_rows_job(
-    path: str | PathLike[str] | None,
+    source_path: str | PathLike[str] | None,
     job_name: str,
     arguments: Mapping[str, Any],
     *,
@@ -99,20 +99,22 @@ def build_rows_job(
     format_argument: ArgumentFormatter,
     needs_base: bool = True,
 ) -> Job:
-    """Return the job that loads the file at `path`, or rows in memory if `path` is None. With `job`, return this job
-    with the file or the rows as its source. Without `job`, the arguments describe the job. Raises ConfigurationError
-    and SourceError."""
+    """Return the job that loads the file at `source_path`, or rows in memory if `source_path` is None. With `job`,
+    return this job with the file or the rows as its source. Without `job`, the arguments describe the job. Raises
+    ConfigurationError and SourceError."""
     if job is None:
-        rows_job = build_import_job(path, job_name, arguments, format_argument=format_argument, needs_base=needs_base)
+        rows_job = build_import_job(
+            source_path, job_name, arguments, format_argument=format_argument, needs_base=needs_base
+        )
     else:
         refuse_job_overrides(arguments, format_argument=format_argument)
         rows_job = override_load(job, arguments, format_argument=format_argument)
         source = None
-        if path is not None:
-            file = build_file_source(path, arguments, format_argument=format_argument)
+        if source_path is not None:
+            file = build_file_source(source_path, arguments, format_argument=format_argument)
             # Without arguments about the file, the options of the job's own file are used, but not for a rejects file.
             job_file = job.source.file if job.source is not None else None
-            if job_file is not None and file.model_fields_set == {"path"} and not _is_rejects_file(path):
+            if job_file is not None and file.model_fields_set == {"path"} and not _is_rejects_file(source_path):
                 file = job_file.model_copy(update={"path": file.path})
             source = JobSource(file=file)
         rows_job = rows_job.model_copy(update={"source": source})

@@ -33,7 +33,7 @@ class RunRequest:
     """The options of one run that are not part of its job: the row limit, the start of the cursor, the shard, and the
     time in seconds to wait for another run that holds the ledger."""
 
-    limit: int | None = None
+    row_limit: int | None = None
     wait_s: float = 0.0
     is_full: bool = False
     since: str | None = None
@@ -88,13 +88,13 @@ def plan_import(
     return replace(plan, job_name=job.name) if has_job_file else replace(plan, options=options)
 
 
-def plan_validation(job: Job, limit: int | None, *, uses_source_of_job: bool = True) -> RowsPlan:
+def plan_validation(job: Job, row_limit: int | None, *, uses_source_of_job: bool = True) -> RowsPlan:
     """Return the plan to validate the rows of a job's source. Raises ConfigurationError and SourceError."""
     subscriber = _find_subscriber(job)
     if job.source is None:
         raise ConfigurationError(f"The job {job.name} has no source. Name a file: connector validate FILE --job JOB")
     source = open_source(job.source)
-    return _plan_rows(job, subscriber, source if uses_source_of_job else read_corrections(source), limit)
+    return _plan_rows(job, subscriber, source if uses_source_of_job else read_corrections(source), row_limit)
 
 
 def _find_subscriber(job: Job) -> JobSubscriber:
@@ -103,7 +103,7 @@ def _find_subscriber(job: Job) -> JobSubscriber:
     return job.subscriber
 
 
-def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, limit: int | None) -> RowsPlan:
+def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, row_limit: int | None) -> RowsPlan:
     with closed_on_error(source):
         plan = RowsPlan(
             job=job.name,
@@ -112,7 +112,7 @@ def _plan_rows(job: Job, subscriber: JobSubscriber, source: Source, limit: int |
             rules=build_rules(subscriber),
             base=build_base(subscriber.base),
             suppression=plan_suppression(job),
-            limit=limit,
+            row_limit=row_limit,
             ignored_columns=job.ignore,
             refuses_empty_source=job.source is None or job.source.file is not None,
         )
@@ -124,7 +124,7 @@ def _plan_load(
 ) -> LoadPlan:
     with closed_on_error(source):
         receipts = plan_receipts(job)
-    rows = _plan_rows(job, subscriber, source, request.limit)
+    rows = _plan_rows(job, subscriber, source, request.row_limit)
     return LoadPlan(
         command=command,
         rows=rows,

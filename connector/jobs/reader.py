@@ -235,16 +235,16 @@ def _explain_error(
 
 def find_allowed_keys(model: type[BaseModel], key_path: KeyPath) -> list[str]:
     """Return the keys that a job file allows under `key_path`. Return no keys if `key_path` leads to a single value."""
-    group: type[BaseModel] | None = model
+    group_model: type[BaseModel] | None = model
     for key in key_path:
-        if group is None:
+        if group_model is None:
             return []
         annotations = {
-            field_info.alias or name: field_info.annotation for name, field_info in group.model_fields.items()
+            field_info.alias or name: field_info.annotation for name, field_info in group_model.model_fields.items()
         }
-        # In a mapping, such as `fields: {email: …}`, the keys are free, and `group` is already the model of the values.
-        group = find_model(annotations[str(key)]) if key in annotations else group
-    return [field_info.alias or name for name, field_info in group.model_fields.items()] if group else []
+        # In a mapping, such as `fields: {email: …}`, the keys are free, and `group_model` already describes the values.
+        group_model = find_model(annotations[str(key)]) if key in annotations else group_model
+    return [field_info.alias or name for name, field_info in group_model.model_fields.items()] if group_model else []
 
 
 def _format_value(key_path: KeyPath, written_values: Mapping[str, Any]) -> str:

@@ -248,30 +248,31 @@ class LedgerWriter:
             match event:
                 case Event.ANSWERED:
                     answered_entries = [
-                        (identity, answer.subscriber_id or 0) for identity, answer in transitions_of_event
+                        (identity, transition.subscriber_id or 0) for identity, transition in transitions_of_event
                     ]
                     ledger.mark_answered(self.base, answered_entries)
                     altered_fields_of_entries = [
-                        (identity, answer.altered_fields)
-                        for identity, answer in transitions_of_event
-                        if answer.altered_fields
+                        (identity, transition.altered_fields)
+                        for identity, transition in transitions_of_event
+                        if transition.altered_fields
                     ]
                     ledger.record_altered_fields(self.base, altered_fields_of_entries)
                 case Event.REFUSED:
                     refusals = [
-                        (identity, refusal.status or 0, refusal.message) for identity, refusal in transitions_of_event
+                        (identity, transition.status or 0, transition.message)
+                        for identity, transition in transitions_of_event
                     ]
                     ledger.mark_refused(self.base, State.SENDING, refusals)
                 case Event.MISANSWERED:
                     wrong_answers = [
-                        (identity, answer.subscriber_id or 0, answer.message)
-                        for identity, answer in transitions_of_event
+                        (identity, transition.subscriber_id or 0, transition.message)
+                        for identity, transition in transitions_of_event
                     ]
                     ledger.mark_wrongly_answered(self.base, wrong_answers)
-                    # Later runs refuse a base with a wrong answer (architecture 4.9).
-                    for _, answer in transitions_of_event:
-                        if answer.answered_base is not None:
-                            record_wrong_answer(ledger.connection, self.base, *answer.answered_base)
+                    # Later runs refuse a base with a wrong transition (architecture 4.9).
+                    for _, transition in transitions_of_event:
+                        if transition.answered_base is not None:
+                            record_wrong_answer(ledger.connection, self.base, *transition.answered_base)
                 case Event.NOT_SENT:
                     ledger.mark_not_sent(self.base, identities)
                 case Event.LOST:

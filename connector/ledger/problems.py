@@ -18,9 +18,10 @@ OPT_OUT_KIND = "opted_out"
 
 
 class ProblemKey(NamedTuple):
-    """The key of a problem among the problems of its job. `base` is "" unless a column names the base of each row."""
+    """The key of a problem among the problems of its job. `identity_or_row_digest` is the digest of the identity, or of
+    the row if no identity can be read. `base` is "" unless a column names the base of each row."""
 
-    digest: bytes
+    identity_or_row_digest: bytes
     base: str
     kind: str
 
@@ -63,7 +64,14 @@ def record_problems(
     """Record that the run has seen these problems of the job at `seen_at` (Unix seconds)."""
     shared_values = {"account": make_storable(account), "job": make_storable(job), "run_id": run_id, "at": seen_at}
     rows = [
-        (key.digest, key.base, key.kind, problem.has_identity, problem.field, problem.row_position_digest)
+        (
+            key.identity_or_row_digest,
+            key.base,
+            key.kind,
+            problem.has_identity,
+            problem.field,
+            problem.row_position_digest,
+        )
         for key, problem in seen_problems.items()
     ]
     ledger.store.write(_INSERT_PROBLEMS, shared_values, rows)

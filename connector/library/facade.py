@@ -208,7 +208,7 @@ class Connector:
         with self._record_failed_start("mail", job):
             loaded_job = _load_job(job)
             settings = self._read_settings(loaded_job, time_limit_s)
-            plan = plan_mail(loaded_job, settings, limit=_check_number("limit", limit), wait_s=_check_wait(wait_s))
+            plan = plan_mail(loaded_job, settings, row_limit=_check_number("limit", limit), wait_s=_check_wait(wait_s))
             return _run_job(loaded_job, settings, lambda stop, progress: run_mail(plan, stop, progress))
 
     def send(self, *, to: str | Sequence[str], sender: str, subject: str, **options: Unpack[SendOptions]) -> Report:

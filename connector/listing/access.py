@@ -161,19 +161,19 @@ def find_latest_time(sentinels: Collection[Sentinel]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ListedSubscriber:
-    """A subscriber on the list, with the text of one field as the service has it."""
+    """A subscriber on the list, with its email or client_user_id as the service shows it."""
 
     subscriber_id: int
-    text: str = field(repr=False)
+    identity_text: str = field(repr=False)
 
 
 def shows_identity(wire_object: Mapping[str, Any], field_name: str) -> bool:
     """Return whether a row of the list has a value in this identity field (email, client_user_id). A masked email does
     not count."""
-    text = wire_object.get(FIELD_BY_NAME[field_name].path[0])
-    if not isinstance(text, str) or not text.strip():
+    identity_text = wire_object.get(FIELD_BY_NAME[field_name].path[0])
+    if not isinstance(identity_text, str) or not identity_text.strip():
         return False
-    return field_name != "email" or not any(character in text for character in _MASK_CHARACTERS)
+    return field_name != "email" or not any(character in identity_text for character in _MASK_CHARACTERS)
 
 
 @dataclass(slots=True)

@@ -21,7 +21,7 @@ class KnownSubscriber:
 
     subscriber_id: int
     base: tuple[int | None, str | None] = (None, None)  # the Id and the name of the base; None: not known
-    text: str | None = field(default=None, repr=False)  # the email or ClientUserId; None: not known
+    identity_text: str | None = field(default=None, repr=False)  # the email or ClientUserId; None: not known
 
 
 async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> KnownSubscriber | None:

@@ -82,12 +82,14 @@ async def gather_answers(request_page: RequestPage, reading: ListReading, concur
 
 
 async def look_up_unlisted_entries(
-    request_page: RequestPage, unlisted_entry_ids: Sequence[int], answers: Sequence[Answer], concurrency: int
+    request_page: RequestPage, unlisted_entry_ids: Sequence[int], earlier_answers: Sequence[Answer], concurrency: int
 ) -> list[Answer]:
-    """Look up ledger entries that the reading still lacks after the hidden classes were read separately. `answers` are
-    the answers to the earlier requests for evidence. All requests together are at most MAX_REQUESTS."""
-    requests = _build_entry_requests(unlisted_entry_ids, answers)
-    return await send_requests_together(request_page, requests[: max(0, MAX_REQUESTS - len(answers))], concurrency)
+    """Look up ledger entries that the reading still lacks after the hidden classes were read separately. All requests
+    for evidence, including those of `earlier_answers`, are at most MAX_REQUESTS."""
+    requests = _build_entry_requests(unlisted_entry_ids, earlier_answers)
+    return await send_requests_together(
+        request_page, requests[: max(0, MAX_REQUESTS - len(earlier_answers))], concurrency
+    )
 
 
 async def send_requests_together(

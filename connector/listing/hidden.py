@@ -53,10 +53,10 @@ async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -
         rows_without_sentinels = await access.stop.wait_until_stopped(_request_class_rows(access, base_id))
     if not rows_without_sentinels or (has_read_list and await _shows_base(access, reader)):
         return False
-    name, path = access.policy.identity_field, FIELD_BY_NAME[access.policy.identity_field].path[0]
-    sample = next((row for row in rows_without_sentinels if row.get(path)), None)
+    field_name, identity_key = access.policy.identity_field, FIELD_BY_NAME[access.policy.identity_field].path[0]
+    sample = next((row for row in rows_without_sentinels if row.get(identity_key)), None)
     if sample is not None and not has_read_list:
-        answer = await access.stop.wait_until_stopped(look_up(access, name, sample[path]))
+        answer = await access.stop.wait_until_stopped(look_up(access, field_name, sample[identity_key]))
         if answer.has_subscriber(sample["Id"]):
             access.is_base_shown = True
             return False

@@ -172,7 +172,7 @@ async def _try_spelling_kind(access: ListAccess, spelling_kind: SpellingKind) ->
     stats = access.state.stats
     samples = stats.samples_by_kind.get(spelling_kind, []) if stats is not None else []
     trial = await try_samples(
-        request_page, spelling_kind.field, [(sample.subscriber_id, sample.text) for sample in samples]
+        request_page, spelling_kind.field, [(sample.subscriber_id, sample.identity_text) for sample in samples]
     )
     return trial.is_proof if samples else None, None
 
@@ -210,7 +210,7 @@ async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
     ]
     request_page = partial(request_first_page, access)
     groups_of_samples_in_other_letter_case = [
-        [(sample.subscriber_id, change_case(sample.text)) for sample in samples] for samples in sample_groups
+        [(sample.subscriber_id, change_case(sample.identity_text)) for sample in samples] for samples in sample_groups
     ]
     trial_results = await look_up_together(
         access,
@@ -303,8 +303,8 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: b
         return False
     if not page.subscribers:
         return page.total_count == 0
-    path = FIELD_BY_NAME[field_name].path[0]
-    samples = [(row["Id"], row[path]) for row in page.subscribers if row.get(path)]
+    identity_key = FIELD_BY_NAME[field_name].path[0]
+    samples = [(row["Id"], row[identity_key]) for row in page.subscribers if row.get(identity_key)]
     return (
         uses_filters
         and (await try_samples(partial(request_first_page, access), field_name, samples[:_SAMPLE_COUNT])).is_proof
@@ -372,21 +372,21 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
     )
     round_count = 1 + -(-len(key_look_ups) // BATCH_SIZE)
     made_up_value_count, sentinel_count = len({spelling_kind.field for spelling_kind in spelling_kinds}), 1
-    text_count = sum(len(key_look_up.texts) for key_look_up in key_look_ups)
+    text_count = sum(len(key_look_up.requested_texts) for key_look_up in key_look_ups)
     return text_count + round_count * control_count + made_up_value_count + sentinel_count
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyLookUp:
-    """The look-up of a key: the texts that requests ask for, and the kinds of spelling of these texts.
+    """The look-up of a key: the texts that its requests ask for, and the kinds of spelling of these texts.
 
     With `needs_case_insensitive_filter`, the email counts in any upper or lower case, so only a case-insensitive filter
-    can prove absence. With `may_have_unrequested_spellings`, the service may store a spelling that differs from `texts`
-    in more than upper and lower case, so no filter can prove absence.
+    can prove absence. With `may_have_unrequested_spellings`, the service may store a spelling that differs from
+    `requested_texts` in more than upper and lower case, so no filter can prove absence.
     """
 
     key: LookupKey
-    texts: tuple[str, ...] = field(repr=False)
+    requested_texts: tuple[str, ...] = field(repr=False)
     spelling_kinds: frozenset[SpellingKind]
     needs_case_insensitive_filter: bool
     may_have_unrequested_spellings: bool
@@ -485,7 +485,7 @@ class _FilterLookup:
     async def _look_up_batch(self, batch: Sequence[_KeyLookUp]) -> dict[bytes, list[AnswerRows]]:
         """Look up every spelling of the batch. Return the answers by identity. Store the found subscribers, and add
         their ids to `found_ids`."""
-        spellings = [(key_look_up.key, text) for key_look_up in batch for text in key_look_up.texts]
+        spellings = [(key_look_up.key, text) for key_look_up in batch for text in key_look_up.requested_texts]
         look_ups = [partial(look_up, self.access, key.field, text) for key, text in spellings]
         answers = await look_up_together(self.access, look_ups)
         answers_by_identity: dict[bytes, list[AnswerRows]] = {}

@@ -20,10 +20,10 @@ _MAX_BACKWARD_STEP_COUNT = 8
 
 @dataclass(frozen=True, slots=True)
 class ListEnd:
-    """The end of a complete listing in ascending id order: the last id, and the number of rows."""
+    """The end of a complete listing in ascending id order: the last id, and the number of all listed rows."""
 
     last_id: int
-    row_count: int
+    listed_row_count: int
 
 
 async def list_newcomers(access: ListAccess, list_end: ListEnd) -> Sequence[dict[str, Any]]:
@@ -32,7 +32,7 @@ async def list_newcomers(access: ListAccess, list_end: ListEnd) -> Sequence[dict
     access.stop.activity = "looking for subscribers of other programs"
     page = None
     with suppress(ListFailed):
-        page = await _fetch_page_at(access, max(0, list_end.row_count - _OVERLAP_ROW_COUNT))
+        page = await _fetch_page_at(access, max(0, list_end.listed_row_count - _OVERLAP_ROW_COUNT))
     ids = _read_ascending_ids(page)
     overlaps_old_rows = page is not None and ids is not None and len(ids) and ids[0] <= list_end.last_id
     return (
@@ -63,7 +63,7 @@ async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink
     seen_ids, last_id = set[int](), list_end.last_id
     while page is not None:
         ids = _read_ascending_ids(page)
-        if ids is None or (list_end.row_count and (not len(ids) or ids[0] > last_id)):
+        if ids is None or (list_end.listed_row_count and (not len(ids) or ids[0] > last_id)):
             return None
         sink.receive_rows(page.subscribers)
         access.known_ids.add_shown_ids(ids.tolist())
@@ -75,7 +75,8 @@ async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink
             row_count = offset + len(ids)
             is_end_certain = (
                 reaches_list_end
-                and row_count - list_end.row_count <= newcomer_count  # otherwise some newcomers are before the old end
+                # If the list has grown by more rows, some newcomers are before the old end.
+                and row_count - list_end.listed_row_count <= newcomer_count
                 and _shows_latest_sentinel(access, list_end, seen_ids)
             )
             return ListEnd(last_id, row_count) if is_end_certain else None
@@ -90,10 +91,10 @@ async def _find_overlapping_page(access: ListAccess, list_end: ListEnd) -> tuple
     The search steps back, because rows before the end may have vanished. If the list was empty, its first page always
     counts as overlapping."""
     for doubling_count in range(_MAX_BACKWARD_STEP_COUNT):
-        offset = max(0, list_end.row_count - (_OVERLAP_ROW_COUNT << doubling_count))
+        offset = max(0, list_end.listed_row_count - (_OVERLAP_ROW_COUNT << doubling_count))
         page = await _fetch_page_at(access, offset)
         ids = _read_ascending_ids(page)
-        if not list_end.row_count or (ids is not None and len(ids) and ids[0] <= list_end.last_id):
+        if not list_end.listed_row_count or (ids is not None and len(ids) and ids[0] <= list_end.last_id):
             return offset, page
         if not offset:
             break

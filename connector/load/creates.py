@@ -56,7 +56,9 @@ class Creator:
     """Sends the candidates of one base, and records the result of each create in `outcomes`. The `Sender` calls the
     methods of this class as its `Delivery`."""
 
-    max_intents = 256  # intents in one commit: a create then takes 14 µs, against 22 to 32 µs with 64 intents
+    max_intents_per_commit = (
+        256  # intents in one commit: a create then takes 14 µs, against 22 to 32 µs with 64 intents
+    )
 
     def __init__(self, session: Session, outcomes: Outcomes) -> None:
         self.has_accepted_item = False  # whether the service has accepted a create of this base in this run
@@ -66,8 +68,8 @@ class Creator:
         # The number of creates that got a result after the last answer with an existing subscriber.
         self._ended_count_since_existing = 0
         self._all_ended_event = asyncio.Event()
-        # The refusals of creates that got a 429 and are sent again, by identity.
-        self._limited_transitions: dict[bytes, Transition] = {}
+        # The refusals (429) of creates that are sent again.
+        self._refusal_transition_by_identity: dict[bytes, Transition] = {}
         self._answered_base: tuple[int, str] | None = None  # the base in the answer to the first accepted create
         policy, stop = session.policy, session.stop
         pace = session.pace or Pace(policy.max_rate, policy.max_concurrency)
@@ -205,7 +207,7 @@ class Creator:
             return transition
         # Without look-ups, a create that got a 429 is sent again at once (architecture 4.8).
         if transition.status == TOO_MANY_REQUESTS and transition.is_retryable_refusal:
-            self._limited_transitions[candidate.intent.identity] = transition
+            self._refusal_transition_by_identity[candidate.intent.identity] = transition
             return None
         transition.is_refusal_possibly_temporary = False
         self._stop_on_faults(transition)
@@ -216,7 +218,7 @@ class Creator:
     def finish(self, candidate: Candidate, transition: Transition) -> None:
         """Keep the state transition in memory until the next commit, and record the outcome of the row."""
         session, field = self._session, candidate.intent.field
-        self._limited_transitions.pop(candidate.intent.identity, None)
+        self._refusal_transition_by_identity.pop(candidate.intent.identity, None)
         if transition.event is Event.ANSWERED and transition.subscriber_id is not None:
             now, value = session.stop.clock.monotonic(), str(candidate.sent_values[field])
             base_id = self._answered_base[0] if self._answered_base else session.ledger_writer.base.service_id
@@ -239,9 +241,14 @@ class Creator:
         A create that got a 429 before is never NOT_SENT. Its event is REFUSED, or LOST if its look-up has expired, so
         that this run settles the entry (architecture 4.8).
         """
-        transition, refusal = _TRANSITION_BY_REASON[reason], self._limited_transitions.get(candidate.intent.identity)
-        if refusal is not None and transition.event is Event.NOT_SENT:
-            transition = replace(refusal, event=Event.LOST) if transition.has_expired_look_up else refusal
+        transition, refusal_transition = (
+            _TRANSITION_BY_REASON[reason],
+            self._refusal_transition_by_identity.get(candidate.intent.identity),
+        )
+        if refusal_transition is not None and transition.event is Event.NOT_SENT:
+            transition = (
+                replace(refusal_transition, event=Event.LOST) if transition.has_expired_look_up else refusal_transition
+            )
         self.finish(candidate, transition)
 
     async def commit_results(self) -> None:
@@ -262,9 +269,15 @@ class Creator:
             await self._stop_if_list_lacks_identity_field(answer.subscriber_id)
         if known_subscriber is None or transition.event is not Event.ANSWERED:
             return transition
-        subscriber_id, text, base = known_subscriber.subscriber_id, known_subscriber.text, known_subscriber.base
+        subscriber_id, identity_text, base = (
+            known_subscriber.subscriber_id,
+            known_subscriber.identity_text,
+            known_subscriber.base,
+        )
         message = f"the service answered with subscriber {subscriber_id}, which existed before"
-        message += "" if text is None else f" as {text!r}"  # the text may be an email address
+        message += (
+            "" if identity_text is None else f" as {identity_text!r}"
+        )  # the identity_text may be an email address
         message += "" if base == (None, None) else f" in the base {describe_base(*base)}"
         return Transition(
             Event.MISANSWERED, subscriber_id, answer.status, message, is_subscriber_older_than_create=True

@@ -62,12 +62,14 @@ class _ServiceState(IntEnum):
     GONE = 4  # the list lacks the subscriber
 
 
-async def compare_waiting_rows(sessions: Sequence[Session], waiting_rows: WaitingRows, *, is_full: bool) -> None:
+async def compare_waiting_rows(
+    sessions: Sequence[Session], waiting_rows: WaitingRows, *, compares_reported_rows: bool
+) -> None:
     """Give each waiting row its outcome, `exists` or `changed`.
 
-    `sessions` has a session for each base of the run. With `is_full`, rows that earlier runs have reported are compared
-    again. Also report the opt-outs among the waiting rows, and the opt-outs that the ledger has for rows that this run
-    has not read.
+    `sessions` has a session for each base of the run. With `compares_reported_rows`, rows that earlier runs have
+    reported are compared again. Also report the opt-outs among the waiting rows, and the opt-outs that the ledger has
+    for rows that this run has not read.
 
     Raises LedgerError, and RunAborted if the run must stop. Call `report_uncompared_rows` later to count the remaining
     rows.
@@ -77,7 +79,7 @@ async def compare_waiting_rows(sessions: Sequence[Session], waiting_rows: Waitin
     if not len(waiting_rows):
         return
     comparison = _Comparison(sessions, waiting_rows)
-    indexes = list(range(len(waiting_rows))) if is_full else waiting_rows.unreported_indexes
+    indexes = list(range(len(waiting_rows))) if compares_reported_rows else waiting_rows.unreported_indexes
     try:
         await comparison.compare_rows(indexes)
         await comparison.record_and_report_results()

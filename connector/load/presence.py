@@ -203,16 +203,19 @@ class AccountPresence:
         if await record_hidden_classes(tasks[0].presence.access):
             return list(tasks)  # the list hides a class, and filters hide the same class, so they prove no absence
         remaining_tasks = list[LookupTask]()
+        looks_up_only_sent_spellings = method is LookupMethod.FILTER_BY_SENT_SPELLING
         for task in tasks:
-            session, is_only_sent_spelling = task.presence.session, method is LookupMethod.FILTER_BY_SENT_SPELLING
+            session = task.presence.session
             started_at = session.clock.monotonic() if task.started_at is None else task.started_at
-            keys = [replace(key, ignores_case=False) for key in task.keys] if is_only_sent_spelling else task.keys
+            keys = (
+                [replace(key, ignores_case=False) for key in task.keys] if looks_up_only_sent_spellings else task.keys
+            )
             self._filter_request_count += count_requests(keys)
             result = await try_look_up_by_filters(session.access, keys, len(keys))
             await self._record_found_subscribers(
                 task.presence, [(identity, ids[0]) for identity, ids in result.found_ids.items()]
             )
-            if is_only_sent_spelling and result.absent_identities:
+            if looks_up_only_sent_spellings and result.absent_identities:
                 session.tally.add_message(UNCHECKED_SPELLINGS_MESSAGE)
             inconclusive_keys = split_conclusive_keys(task.keys, result)[1]
             if inconclusive_keys:
@@ -359,8 +362,8 @@ class AccountPresence:
     async def _contradicts_absence(self, tasks: Sequence[LookupTask], listed_count: int) -> bool:
         """Return whether look-ups find at least two subscribers that the listing lacks."""
         absent_keys, found_count = await self._choose_absent_keys(tasks), 0
-        for start in (0, _ABSENCE_CHECK_COUNT):
-            batch = absent_keys[start : start + _ABSENCE_CHECK_COUNT]
+        for start_index in (0, _ABSENCE_CHECK_COUNT):
+            batch = absent_keys[start_index : start_index + _ABSENCE_CHECK_COUNT]
             found_count += await self._record_subscribers_shown_by_filters(batch)
             if found_count != 1:  # another program may have created a single subscriber during the listing
                 break

@@ -253,7 +253,7 @@ class CampaignSender:
             await self.commit_results()
 
     @property
-    def max_intents(self) -> int:
+    def max_intents_per_commit(self) -> int:
         """The maximum number of emails in the next commit. At a slow pace the number is small, so that few emails stay
         unknown if the process is killed."""
         return max(1, min(MAX_EMAILS_PER_COMMIT, int(self._pace.rate.rate * _COMMIT_SPAN_S)))

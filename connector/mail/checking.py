@@ -157,7 +157,7 @@ class MailPlan:
     skips_inactive: bool = True  # send no email to an address that the service lists as inactive
     suppression: SuppressionPlan | None = None
     max_invalid: float | None = None
-    limit: int | None = None
+    row_limit: int | None = None
     wait_s: float = 0.0
     is_new_account: bool = False  # start a new campaign even if another account has a campaign of this name
     is_reopening: bool = False  # continue a campaign that a restore of the ledger closed
@@ -188,7 +188,7 @@ def check_rows(
         mapping,
         _EMAIL_RULES,
         today=now.date(),
-        limit=None,  # a row beyond the limit may show that the recipient wants no email
+        row_limit=None,  # a row beyond the limit may show that the recipient wants no email
         suppression=suppression,
         extra_columns=plan.texts.columns,
         ignored_columns=plan.ignored_columns,
@@ -202,7 +202,7 @@ def check_rows(
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
             consent_columns |= dict.fromkeys(prepared_chunk.consent_columns)
             read_count = mail_check.read_count + prepared_chunk.chunk.record_count
-            mail_check.read_count = read_count if plan.limit is None else min(read_count, plan.limit)
+            mail_check.read_count = read_count if plan.row_limit is None else min(read_count, plan.row_limit)
         inactive_recipients, unclear_recipients = InactiveIdentities(), InactiveIdentities()
         for prepared_chunk in source_rows.read():
             inactive_mask, unclear_mask = find_inactive_rows(prepared_chunk.chunk.frame, consent_columns)
@@ -216,7 +216,7 @@ def check_rows(
             )
             for identity in split_digests(np.concatenate([identities[unclear_mask[positions]], malformed_identities])):
                 unclear_recipients.add(identity)
-        for prepared_chunk in source_rows.read(plan.limit):
+        for prepared_chunk in source_rows.read(plan.row_limit):
             if is_stopped():
                 raise RunAborted("the run was stopped while its rows were being checked; nothing was sent")
             _check_chunk(

@@ -53,8 +53,8 @@ from connector.runs.report import (
     UncountedRowsError,
     count_mail_rows,
     describe_fault,
-    describe_limit,
     describe_rate,
+    describe_row_limit,
     drop_empty_values,
     end_report,
     end_run,
@@ -143,7 +143,7 @@ def _describe_scope(plan: MailPlan) -> RunScope:
     settings = {
         "job_file": "" if plan.job_path is None else str(plan.job_path),
         "campaign": plan.campaign,
-        "limit": describe_limit(plan.limit),
+        "limit": describe_row_limit(plan.row_limit),
         "max_rate": describe_rate(plan.policy.max_rate),
         "retry_limited": "yes" if plan.policy.resends_after_429 else "",
     }

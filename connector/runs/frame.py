@@ -285,7 +285,7 @@ class Run:
         """Compare the waiting rows with their subscribers in the service. Call this method after all other work. Raises
         the errors of `connector.load.drift.compare_waiting_rows`."""
         if self.is_running:
-            await compare_waiting_rows(sessions, self.waiting_rows, is_full=self.setup.plan.is_full)
+            await compare_waiting_rows(sessions, self.waiting_rows, compares_reported_rows=self.setup.plan.is_full)
 
     def describe(self) -> str:
         """Return a text for a person about the current state of the run."""

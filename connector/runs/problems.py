@@ -85,7 +85,7 @@ class ProblemLog:
         if self._scope is None or not self._scope.job:
             return
         self._known_keys = find_problems(ledger, self._scope.account, self._scope.job)
-        self._known_digests = join_digests({key.digest for key in self._known_keys}, IDENTITY_BYTES)
+        self._known_digests = join_digests({key.identity_or_row_digest for key in self._known_keys}, IDENTITY_BYTES)
 
     def add_problem(self, problem: Problem) -> None:
         """Add a row that a person must see."""
@@ -103,8 +103,10 @@ class ProblemLog:
     def add_opt_out(self, opt_out: OptOut) -> None:
         """Add a subscriber whose row says inactive while the service shows the subscriber as active."""
         if self._scope is not None:
-            position = b"" if opt_out.row is None else self._digest_position(opt_out.row)
-            self._store_problem(ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", position))
+            row_position_digest = b"" if opt_out.row is None else self._digest_position(opt_out.row)
+            self._store_problem(
+                ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", row_position_digest)
+            )
 
     def record_valid_rows(self, prepared_chunk: PreparedChunk) -> None:
         """Record the valid rows of a chunk. A known problem of a valid row may have ended."""
@@ -140,7 +142,7 @@ class ProblemLog:
         """Record in the ledger which problems are open at the end of a finished run. `recorded_at` is the time of the
         end (Unix seconds). Call this method inside the transaction that records the end of the run."""
         self._read_identities()
-        seen_identities = {(key.digest, key.base) for key in self._problems}
+        seen_identities = {(key.identity_or_row_digest, key.base) for key in self._problems}
         corrected_row_position_digests = {
             row_position_digest
             for row_position_digest, identity_and_base in self._corrected_rows.items()
@@ -171,7 +173,7 @@ class ProblemLog:
         """Return whether a known problem that the run has not seen has ended. An opt-out that the run has not seen has
         always ended, because each run looks for all opt-outs."""
         reads_complete_source = self._scope is not None and self._scope.reads_complete_source
-        identity_and_base = (key.digest, key.base)
+        identity_and_base = (key.identity_or_row_digest, key.base)
         return (
             reads_complete_source
             or key.kind == OPT_OUT_KIND

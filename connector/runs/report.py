@@ -77,9 +77,9 @@ def describe_rate(rate: float) -> str:
     return "" if rate == inf else f"{rate:g}/s"
 
 
-def describe_limit(limit: int | None) -> str:
+def describe_row_limit(row_limit: int | None) -> str:
     """Return a text about the row limit, or "" if all rows are read."""
-    return "" if limit is None else f"the first {limit:,} rows"
+    return "" if row_limit is None else f"the first {row_limit:,} rows"
 
 
 def describe_filters(query: "ListQuery") -> str:

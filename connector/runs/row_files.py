@@ -137,11 +137,11 @@ class RowFile(CloseableResource):
     """A CSV file of rows. The file is created when its first line is written.
 
     If the file cannot be written, `failure` is set to a message, and the run ends at the next chunk. The message
-    contains `name` (the kind of the file) and `content` (the rows that are lost).
+    contains `name` (the kind of the file) and `content_description` (the rows that are lost).
     """
 
-    def __init__(self, path: Path, header: Sequence[str], name: str, content: str) -> None:
-        self._path, self._header, self._name, self._content = path, header, name, content
+    def __init__(self, path: Path, header: Sequence[str], name: str, content_description: str) -> None:
+        self._path, self._header, self._name, self._content_description = path, header, name, content_description
         self._file: Any = None
         self._writer: Any = None
         self.line_count = 0
@@ -187,7 +187,8 @@ class RowFile(CloseableResource):
     def _record_failure(self, error: OSError) -> None:
         self.failure = self.failure or (
             f"the {self._name} {self._path} cannot be written to its end ({error.strerror}), so not all "
-            f"of {self._content} could be written: make room on the disk, or change the permissions, and run again"
+            f"of {self._content_description} could be written: "
+            "make room on the disk, or change the permissions, and run again"
         )
 
 

@@ -22,11 +22,11 @@ class SandboxProcess:
     None, the token is random."""
 
     def __init__(
-        self, *, data: Path | None = None, token: str | None = None, port: int = 0, **switches: object
+        self, *, data_folder: Path | None = None, token: str | None = None, port: int = 0, **switches: object
     ) -> None:
         self.token = token or secrets.token_urlsafe(24)
         self._settings = [f"{name}={_format_value(value)}" for name, value in switches.items()]
-        self._data = data
+        self._data_folder = data_folder
         self._port = port
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -60,8 +60,8 @@ class SandboxProcess:
         if self._child is not None:
             raise RuntimeError("the sandbox runs already")
         command = [sys.executable, "-m", "connector.sandbox", "--port", str(self._port), "--stop-with-stdin"]
-        if self._data is not None:
-            command += ["--data", str(self._data)]
+        if self._data_folder is not None:
+            command += ["--data", str(self._data_folder)]
         for setting in self._settings:
             command += ["--set", setting]
         # This package comes first, so that the child imports the same code as its parent.

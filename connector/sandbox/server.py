@@ -121,9 +121,9 @@ def _render_page(
                 "name": switch.name,
                 "value": value,
                 "default": switch.default,
-                "allowed": switch.values,
+                "allowed": switch.allowed_values,
                 "help": switch.help,
-                "choices": switch.values.split(" | ") if " | " in switch.values else (),
+                "choices": switch.allowed_values.split(" | ") if " | " in switch.allowed_values else (),
                 "is_moved": value != switch.default,
             }
         )

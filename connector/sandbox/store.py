@@ -82,8 +82,8 @@ class BaseRegistry:
     def add(self, base_id: int, name: str) -> tuple[int, str]:
         """Add a base. If two bases have the same name, the name finds the first base."""
         self._name_by_id.setdefault(base_id, name)
-        for base_name_matching, ids in self._id_by_key_by_matching.items():
-            ids.setdefault(fold_base_name(name, base_name_matching), base_id)
+        for base_name_matching, id_by_key in self._id_by_key_by_matching.items():
+            id_by_key.setdefault(fold_base_name(name, base_name_matching), base_id)
         return base_id, self._name_by_id[base_id]
 
     def items(self) -> list[tuple[int, str]]:
@@ -233,12 +233,12 @@ class SubscriberStore:
             return
         subscriber = self.read(subscriber_id)
         del self._json_by_id[subscriber_id]
-        for field, index in self._ids_by_key.items():
+        for field, ids_by_key in self._ids_by_key.items():
             key = fold_key(subscriber.get(field) or "")
             if key:
-                index[key].remove(subscriber_id)
-                if not index[key]:
-                    del index[key]
+                ids_by_key[key].remove(subscriber_id)
+                if not ids_by_key[key]:
+                    del ids_by_key[key]
 
     def _add_to_list(self, subscriber_id: int, base_id: int) -> None:
         for key in (None, base_id):

@@ -296,7 +296,7 @@ class Switch:
 
     name: str
     default: str
-    values: str
+    allowed_values: str
     help: str
 
 
@@ -376,7 +376,7 @@ def change_settings(settings: SandboxSettings, new_values: Mapping[str, object])
         return SandboxSettings.model_validate({**settings.model_dump(), **new_values})
     except ValidationError as error:
         wrong_name = str(error.errors()[0]["loc"][0])
-        allowed_values = next(switch.values for switch in list_switches() if switch.name == wrong_name)
+        allowed_values = next(switch.allowed_values for switch in list_switches() if switch.name == wrong_name)
         raise ValueError(
             f"switch {wrong_name!r} cannot be {new_values[wrong_name]!r}: it takes {allowed_values}"
         ) from None

@@ -52,11 +52,11 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-_ALLOWED_LIMITS = range(1, MAX_LIMIT + 1)
+_ALLOWED_PAGE_LIMITS = range(1, MAX_LIMIT + 1)
 
-_LARGEST_LIMIT_TO_RAISE = 50
-"""A repeated list request has another limit, so that no cache answers. A limit up to 50 is raised, and a larger limit
-is reduced."""
+_LARGEST_PAGE_LIMIT_TO_INCREASE = 50
+"""A repeated list request has another page limit, so that no cache answers. A limit up to 50 is increased, and
+a larger limit is reduced."""
 
 MAX_PAUSE_S = 600.0
 """The longest pause (Retry-After) for which a run waits. If the pause is longer, the run ends."""
@@ -151,8 +151,8 @@ class Client:
     def _vary_limit(self, query: ListQuery) -> ListQuery:
         """Return the query with a limit that no earlier request with this query had."""
         limit, used_limits = query.limit, self._used_limits.setdefault(replace(query, limit=1), set())
-        limit_step = -1 if limit > _LARGEST_LIMIT_TO_RAISE else 1
-        while limit in used_limits and limit + limit_step in _ALLOWED_LIMITS:
+        limit_step = -1 if limit > _LARGEST_PAGE_LIMIT_TO_INCREASE else 1
+        while limit in used_limits and limit + limit_step in _ALLOWED_PAGE_LIMITS:
             limit += limit_step
         used_limits.add(limit)
         return query if limit == query.limit else replace(query, limit=limit)

@@ -177,7 +177,7 @@ class CsvSource(CloseableResource):
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`."""
         messages, previous_row_number = tuple(self._messages), self._header_number
-        used_indices = [
+        used_column_indices = [
             index for index, column in enumerate(self.columns) if used_columns is None or column in used_columns
         ]
         file_size, previous_read_share = max(os.fstat(self._input.file.fileno()).st_size, 1), 0.0
@@ -189,7 +189,7 @@ class CsvSource(CloseableResource):
                     f"{self.name}: the record that begins on line {first_line_number} {problem}. {_SAVE_ADVICE}"
                 )
             try:
-                parsed_block = parse_block(block, records, self._dialect, used_indices)
+                parsed_block = parse_block(block, records, self._dialect, used_column_indices)
             except (SourceError, pa.ArrowInvalid) as error:
                 raise ContentError(f"{self.name}: cannot be read from line {line_number} on: {error}") from error
             read_share = self._input.file.tell() / file_size
@@ -363,9 +363,9 @@ def find_file_problem(block: bytes, records: Records, dialect: CsvDialect) -> tu
     return min(problem_by_index.items(), default=None)
 
 
-def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indices: Sequence[int]) -> ParsedBlock:
+def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_column_indices: Sequence[int]) -> ParsedBlock:
     """Parse the records of a block. A record with an undecodable byte fails only if the byte is in one of the columns
-    `used_indices`. Raises SourceError if pyarrow finds another number of records."""
+    `used_column_indices`. Raises SourceError if pyarrow finds another number of records."""
     lengths = records.stops - records.starts
     blank_mask = find_blank_records(block, records, dialect.delimiter)
     # Spreadsheets write thousands of lines that have only delimiters.
@@ -398,13 +398,13 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_indice
         failure_by_index[int(parsed_indices[row_index])] = ("ragged", message)
     if table.num_rows + len(width_by_row) != len(parsed_indices):
         raise SourceError("unbalanced quotes: cannot find where this row ends; save the file again as CSV")
-    indices = np.delete(parsed_indices, list(width_by_row))
-    readable_indices = _find_readable_records(table, indices, decoding_failure_by_index, used_indices)
+    record_indices = np.delete(parsed_indices, list(width_by_row))
+    readable_indices = _find_readable_records(table, record_indices, decoding_failure_by_index, used_column_indices)
     failure_by_index |= {
         index: fault for index, fault in decoding_failure_by_index.items() if index not in readable_indices
     }
-    row_mask = ~np.isin(indices, list(failure_by_index))
-    return ParsedBlock(table.filter(pa.array(row_mask)), indices[row_mask], failure_by_index)
+    row_mask = ~np.isin(record_indices, list(failure_by_index))
+    return ParsedBlock(table.filter(pa.array(row_mask)), record_indices[row_mask], failure_by_index)
 
 
 def _select_parseable_records(
@@ -424,15 +424,18 @@ def _select_parseable_records(
 
 
 def _find_readable_records(
-    table: pa.Table, indices: npt.NDArray[np.int64], undecodable_indices: Collection[int], used_indices: Sequence[int]
+    table: pa.Table,
+    record_indices: npt.NDArray[np.int64],
+    undecodable_indices: Collection[int],
+    used_column_indices: Sequence[int],
 ) -> set[int]:
     """Return the indices of the records whose undecodable bytes are only in columns that are not used."""
-    row_indices = np.flatnonzero(np.isin(indices, list(undecodable_indices)))
-    lossy_mask = np.zeros(len(row_indices), dtype=bool)
-    for index in used_indices if len(row_indices) else ():
-        cells = table.columns[index].take(pa.array(row_indices))
+    table_row_indices = np.flatnonzero(np.isin(record_indices, list(undecodable_indices)))
+    lossy_mask = np.zeros(len(table_row_indices), dtype=bool)
+    for column_index in used_column_indices if len(table_row_indices) else ():
+        cells = table.columns[column_index].take(pa.array(table_row_indices))
         lossy_mask |= pc.match_substring(cells, REPLACEMENT_CHARACTER).to_numpy().astype(bool)
-    return set(indices[row_indices[~lossy_mask]].tolist())
+    return set(record_indices[table_row_indices[~lossy_mask]].tolist())
 
 
 def _find_record_indices(records: Records, positions: npt.NDArray[np.int64]) -> list[int]:

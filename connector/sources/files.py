@@ -62,7 +62,7 @@ class CheckedFile(CloseableResource):
     """A file as a source. The file is refused if it changes while rows are read."""
 
     def __init__(self, source: Source, source_input: Input) -> None:
-        self.name, self.columns, self.state = source.name, source.columns, source_input.state
+        self.name, self.columns = source.name, source.columns
         self._source, self._input = source, source_input
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:

@@ -53,14 +53,16 @@ def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
         for delimiter in DELIMITERS
     }
 
-    def rate(widths: Sequence[int], width: int) -> float:
+    def compute_rating(widths: Sequence[int], width: int) -> float:
         return (width - 1) * widths.count(width) / len(widths)
 
-    header_delimiter, record_widths = max(widths_by_delimiter.items(), key=lambda item: rate(item[1], item[1][0]))
+    header_delimiter, record_widths = max(
+        widths_by_delimiter.items(), key=lambda item: compute_rating(item[1], item[1][0])
+    )
     if record_widths.count(record_widths[0]) > len(record_widths) / 2 and record_widths[0] > 1:
         return header_delimiter
     row_delimiter, record_widths = max(
-        widths_by_delimiter.items(), key=lambda item: rate(item[1], _find_common_width(item[1]))
+        widths_by_delimiter.items(), key=lambda item: compute_rating(item[1], _find_common_width(item[1]))
     )
     return row_delimiter if _find_common_width(record_widths) > 1 else header_delimiter
 

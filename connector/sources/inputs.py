@@ -53,16 +53,16 @@ class Input(CloseableResource):
     """An unpacked file. `name` is the name for messages. `inner_name` is the name of the file in its archive, or the
     name without a suffix such as `.gz`.
 
-    `origin` is the file or object that may change while it is read. `state` is the state of `origin` when it was
-    opened. Both are None for a pipe.
+    `origin` is the file or object that may change while it is read. `origin_state` is its state when the
+    `Input` was opened: the size in bytes, and a time or version tag that differs after each change. Both are None for a
+    pipe.
     """
 
     name: str
     inner_name: str
     file: BinaryIO
     origin: "BinaryIO | str | None" = None
-    # the size in bytes, and a time or version tag that differs after each change
-    state: tuple[int, object] | None = None
+    origin_state: tuple[int, object] | None = None
 
     @property
     def first_bytes(self) -> bytes:
@@ -80,9 +80,9 @@ class Input(CloseableResource):
     def refuse_changed_file(self) -> None:
         """Raise SourceError if the file or the object has changed since it was opened."""
         current_state = None if self.origin is None else _read_origin_state(self.origin)
-        if current_state is None or self.state is None or current_state == self.state:
+        if current_state is None or self.origin_state is None or current_state == self.origin_state:
             return
-        (old_size, _), (current_size, _) = self.state, current_state
+        (old_size, _), (current_size, _) = self.origin_state, current_state
         change_message = f"its size was {old_size:,} bytes and is now {current_size:,} bytes"
         if current_size == old_size:
             change_message = "its size is the same"
@@ -99,8 +99,8 @@ class Input(CloseableResource):
 
 
 def _read_origin_state(origin: BinaryIO | str) -> tuple[int, object] | None:
-    """Return the `Input.state` of an open file, or of the object with this URL. Return None if the object no longer
-    exists. Raises SourceError."""
+    """Return the `Input.origin_state` of an open file, or of the object with this URL. Return None if the object no
+    longer exists. Raises SourceError."""
     if not isinstance(origin, str):
         status = os.fstat(origin.fileno())
         return status.st_size, status.st_mtime_ns
@@ -116,52 +116,52 @@ def open_input(path: str | PathLike[str]) -> Input:
 
     Raises SourceError, and ConfigurationError for a URL that cannot be used.
     """
-    location = fspath(path)
-    archive, separator, member = location.partition("#")
-    if separator and member and not exists(location) and exists(archive):  # the name of a file may contain a #
-        location = archive
+    path_or_url = fspath(path)
+    archive, separator, member = path_or_url.partition("#")
+    if separator and member and not exists(path_or_url) and exists(archive):  # the name of a file may contain a #
+        path_or_url = archive
     else:
         member = ""
-    packed_input = _open_without_unpacking(location)
+    packed_input = _open_without_unpacking(path_or_url)
     with closed_on_error(packed_input):
         unpacked_input = _unpack_input(packed_input, member or None)
     if unpacked_input is packed_input:
         return packed_input
     packed_input.file.close()
-    return replace(unpacked_input, origin=packed_input.origin, state=packed_input.state)
+    return replace(unpacked_input, origin=packed_input.origin, origin_state=packed_input.origin_state)
 
 
-def exists(location: str) -> bool:
+def exists(path_or_url: str) -> bool:
     """Return whether a file or folder with this path, or an object with this URL, exists. Raises SourceError, and
     ConfigurationError for a URL that cannot be used."""
-    if not is_url(location):
-        return Path(location).exists()
-    url = parse_store_url(location)
+    if not is_url(path_or_url):
+        return Path(path_or_url).exists()
+    url = parse_store_url(path_or_url)
     try:
         return read_size(url) is not None
     except StoreError as error:
         raise SourceError(f"{url}: cannot be read: {error}") from None
 
 
-def _open_without_unpacking(location: str) -> Input:
+def _open_without_unpacking(path_or_url: str) -> Input:
     """Open a file, or copy a pipe or an object. An object is copied because it may change while it is read."""
-    if is_url(location):
-        url = parse_store_url(location)
+    if is_url(path_or_url):
+        url = parse_store_url(path_or_url)
         origin_state = _read_origin_state(url)
         try:
             with open_object(url) as stored_object:
                 copy_file = _copy_to_temporary_file(stored_object.read_pieces(_COPY_BLOCK_BYTES), url)
-                return Input(location, location, copy_file, url, origin_state)
+                return Input(path_or_url, path_or_url, copy_file, url, origin_state)
         except FileNotFoundError:
             raise SourceError(f"{url}: there is no such object; check the URL") from None
         except StoreError as error:
             raise SourceError(f"{url}: cannot be read: {error}") from None
-    source_name = "standard input" if location == STANDARD_INPUT else location
+    source_name = "standard input" if path_or_url == STANDARD_INPUT else path_or_url
     try:
-        if location != STANDARD_INPUT and Path(location).is_dir():
-            raise SourceError(f"{location}: is a folder; name the file in it")
+        if path_or_url != STANDARD_INPUT and Path(path_or_url).is_dir():
+            raise SourceError(f"{path_or_url}: is a folder; name the file in it")
         # Standard input is a descriptor that stays open, because other code may use it.
-        path_or_descriptor, is_closed_with_file = (0, False) if location == STANDARD_INPUT else (location, True)
+        path_or_descriptor, is_closed_with_file = (0, False) if path_or_url == STANDARD_INPUT else (path_or_url, True)
         file: BinaryIO = open(path_or_descriptor, "rb", closefd=is_closed_with_file)  # noqa: SIM115 - the Input closes the file
     except FileNotFoundError:
         raise SourceError(f"{source_name}: there is no such file; check the path") from None
@@ -170,7 +170,7 @@ def _open_without_unpacking(location: str) -> Input:
         if isinstance(error, UnicodeEncodeError):
             reason = "the locale has no such characters in a file's name; set LC_ALL=C.UTF-8"
         raise SourceError(f"{source_name}: cannot be opened: {reason}") from None
-    if location == STANDARD_INPUT or not Path(location).is_file():
+    if path_or_url == STANDARD_INPUT or not Path(path_or_url).is_file():
         with file as pipe_file:
             pieces = iter(lambda: pipe_file.read(_COPY_BLOCK_BYTES), b"")
             return Input(source_name, source_name, _copy_to_temporary_file(pieces, source_name))

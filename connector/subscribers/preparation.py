@@ -80,13 +80,13 @@ def check_mapping(
 
 def _find_value_faults(mapping: FieldMapping) -> list[str]:
     """Return the faults of each `value` and `default`: validate a row that contains only these texts."""
-    rules_of_row = {
+    rule_by_field = {
         name: ColumnRule(value=text) for name, rule in mapping.rules.items() if (text := rule.value or rule.default)
     }
-    if not rules_of_row:
+    if not rule_by_field:
         return []
     identity_rules = {"email": ColumnRule(value="nobody@example.com")}
-    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity_rules | rules_of_row)).frame
+    row = apply_mapping(pd.DataFrame(index=pd.RangeIndex(1)), FieldMapping(identity_rules | rule_by_field)).frame
     faults = validate_rows(row, ValidationRules(), today=date.max).faults
     return [
         f"the {'value' if mapping.rules[fault.field].value else 'default'} for {fault.field} cannot be sent: "
@@ -206,7 +206,7 @@ def prepare_chunks(
     rules: ValidationRules,
     *,
     today: date,
-    limit: int | None,
+    row_limit: int | None,
     base: BaseColumn | None = None,
     suppression: Suppression | None = None,
     shard: Shard = SINGLE_SHARD,
@@ -217,15 +217,15 @@ def prepare_chunks(
 
     `base` is the column that names the base of each row, or None if all rows are for one base. `extra_columns` are read
     in addition to the columns of the mapping and of the base. `ignored_columns` are not checked for consent. If
-    is_active is mapped to a column, records beyond `limit` are also read, because they may show that a subscriber is
-    inactive. Raises SourceError. Raises ConfigurationError if the column names some bases by id and others by name.
+    is_active is mapped to a column, records beyond `row_limit` are also read, because they may show that a subscriber
+    is inactive. Raises SourceError. Raises ConfigurationError if the column names some bases by id and others by name.
     """
     seen_identities = SeenIdentities()
     seen_bases: dict[BaseRef, None] = {}
     columns_to_read = [*list_columns(mapping.columns, base), *extra_columns]
     activity_rule = mapping.rules.get("is_active")
     is_activity_read = activity_rule is not None and bool(activity_rule.columns)
-    for source_chunk in _read_limited_chunks(source, None if is_activity_read else limit, columns_to_read):
+    for source_chunk in _read_limited_chunks(source, None if is_activity_read else row_limit, columns_to_read):
         chunk = source_chunk if shard.is_whole else select_shard(source_chunk, mapping, rules, shard, today=today)
         mapped_chunk = apply_mapping(chunk.frame, mapping, today=today)
         bases, known_faults = None, mapped_chunk.faults
@@ -383,9 +383,9 @@ def mark_suppressed_rows(
     return suppression.build_row_mask(valid_rows)
 
 
-def _read_limited_chunks(source: Source, limit: int | None, used_columns: Collection[str]) -> Iterator[Chunk]:
-    """Yield the chunks of the source with at most `limit` records."""
-    remaining_row_count = limit
+def _read_limited_chunks(source: Source, row_limit: int | None, used_columns: Collection[str]) -> Iterator[Chunk]:
+    """Yield the chunks of the source with at most `row_limit` records."""
+    remaining_row_count = row_limit
     for chunk in source.read_chunks(used_columns):
         if remaining_row_count is not None:
             chunk = chunk.truncate(remaining_row_count)

@@ -166,9 +166,9 @@ def backup_command(target: Path, output: Output) -> None:
 
 
 @ledger_group.command("copy")
-@click.argument("url")
+@click.argument("target_url", metavar="URL")
 @output_options
-def copy_command(url: str, output: Output) -> None:
+def copy_command(target_url: str, output: Output) -> None:
     """Copy a ledger from SQLite to PostgreSQL.
 
     The command copies the ledger and the record of sent emails to an empty ledger at URL, such as
@@ -182,7 +182,7 @@ def copy_command(url: str, output: Output) -> None:
 
     ledger_url = read_state_location(os.environ).ledger_url
     try:
-        entry_count, email_count = copy_ledger(ledger_url, url, copied_at=get_clock().now())
+        entry_count, email_count = copy_ledger(ledger_url, target_url, copied_at=get_clock().now())
     except (LockedError, LedgerError) as error:
         status = "locked" if isinstance(error, LockedError) else "aborted"
         _exit_with_report({"status": status, "entries": 0, "emails": 0, "messages": [str(error)]}, output)

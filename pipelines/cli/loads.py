@@ -202,7 +202,7 @@ def plan_file(
 
     job = build_file_job(file, {**row_options, **load_options, "receipts": receipts})
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, writes_state=not plans_only)
-    request = RunRequest(limit=row_options["limit"], wait_s=wait_s)
+    request = RunRequest(row_limit=row_options["limit"], wait_s=wait_s)
     if row_options["job_path"] is not None:
         return plan_import(job, settings, request, has_job_file=True)
     return plan_import(job, settings, request, options=format_options(job))
@@ -274,7 +274,7 @@ def sync_command(
     path: Path,
     is_full: bool,
     since: str | None,
-    limit: int | None,
+    row_limit: int | None,
     shard: Shard | None,
     engine: str | None,
     workers: int | None,
@@ -312,7 +312,7 @@ def sync_command(
     if is_dry_run and (shard is not None or engine is not None):
         raise ConfigurationError("--dry-run is for the whole source: leave out --shard and --engine")
 
-    request = RunRequest(limit, wait_s, is_full, since, shard or SINGLE_SHARD)
+    request = RunRequest(row_limit, wait_s, is_full, since, shard or SINGLE_SHARD)
 
     with handle_job_start_errors(path, is_planned=is_dry_run):
         job = override_receipts(load_job(path, os.environ), receipts, format_argument=format_option)
@@ -382,7 +382,7 @@ def plan_command(
     else:
         job = load_job_argument(job_or_file, row_options)
         settings = read_settings(os.environ, job, writes_state=False)
-        plan = plan_sync(job, settings, RunRequest(limit=row_options["limit"], is_full=is_full, since=since))
+        plan = plan_sync(job, settings, RunRequest(row_limit=row_options["limit"], is_full=is_full, since=since))
     plan = replace(plan, command="plan", is_planned=True, rows_path=rows_path)
     finish_run(run_flow(lambda stop, progress: run_load(plan, stop, progress), output), output)
 

@@ -210,7 +210,7 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
 @run_options
 def mail_command(
     job: Path,
-    limit: int | None,
+    row_limit: int | None,
     preview_count: int | None,
     preview_dir: Path | None,
     test_address: str | None,
@@ -244,7 +244,7 @@ def mail_command(
         plan = plan_mail(
             loaded_job,
             settings,
-            limit=limit,
+            row_limit=row_limit,
             wait_s=wait_s,
             sends_rejected_again=sends_rejected_again,
             is_new_account=is_new_account,

@@ -101,6 +101,7 @@ dry_run_option = option(
 )
 limit_option = option(
     "--limit",
+    "row_limit",
     type=click.IntRange(min=1),
     metavar="N",
     group=RUN_GROUP,
@@ -353,8 +354,9 @@ def file_options(command: CommandFunction, *, needs_base: bool = True) -> Comman
     @wraps(command)
     def wrapped_command(*args: Any, **kwargs: Any) -> Any:
         names = ("base_id", "base_name", "ignore", "identity", "active", "zip", "job_path", "format", "sheet",
-                 "encoding", "delimiter", "limit")  # fmt: skip
+                 "encoding", "delimiter")  # fmt: skip
         row_options = {name: kwargs.pop(name) for name in names}
+        row_options["limit"] = kwargs.pop("row_limit")
         row_options["mapping"] = _parse_mapping(kwargs.pop("assignments")) or None
         return command(*args, row_options=row_options, **kwargs)
 

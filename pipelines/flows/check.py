@@ -136,7 +136,7 @@ def _describe_failure(name: str, error: ConnectorError) -> CheckResult:
 
 def _read_source(job: Job, settings: Settings, job_path: Path | None) -> str:
     if job.mail is not None:
-        with plan_mail(job, settings, limit=_MAX_ROWS).source as source:
+        with plan_mail(job, settings, row_limit=_MAX_ROWS).source as source:
             row_count = next((len(chunk.frame) for chunk in source.read_chunks()), 0)
         return f"{source.name}: {count(len(source.columns), 'column')}, {count(row_count, 'row')} or more"
     report = run_validation(plan_validation(job, _MAX_ROWS), None, system_clock()).report

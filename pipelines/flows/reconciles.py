@@ -48,7 +48,7 @@ _CONNECTION_COUNT = 4  # few connections are enough, because the pages of a list
 class ReconcilePlan:
     """The load whose complete source is compared, and the path of the file of differences (None: no file)."""
 
-    load: LoadPlan
+    load_plan: LoadPlan
     differences_path: Path | None
     is_total_count_ignored: bool
     allow_truncated: bool
@@ -59,14 +59,14 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
 
     Raises ConfigurationError before anything is read. A run that has begun always returns its report.
     """
-    clock, load, settings = stop.clock, plan.load, plan.load.settings
-    report = start_report("reconcile", load.rows.job, clock.now(), describe_load(load))
+    clock, load_plan, settings = stop.clock, plan.load_plan, plan.load_plan.settings
+    report = start_report("reconcile", load_plan.rows.job, clock.now(), describe_load(load_plan))
     report.rows = dict.fromkeys(ROW_COUNT_NAMES, 0)
-    source_rows = SpooledRows(load.rows.source, load.rows.rules.identity_field)
+    source_rows = SpooledRows(load_plan.rows.source, load_plan.rows.rules.identity_field)
     reconciliation = _Reconciliation(plan, source_rows, report, stop, progress)
     with closing(source_rows), record_report(report, settings.state_dir, settings.retention_s, clock.now):
         try:
-            pace = await start_pace(settings, load.policy.max_rate, clock, stop)
+            pace = await start_pace(settings, load_plan.policy.max_rate, clock, stop)
             async with (
                 enter_in_thread(open_planned_ledger(settings.ledger_url, settings.account), stop) as ledger,
                 open_client(build_service(settings, _CONNECTION_COUNT), rate=pace.rate) as client,
@@ -90,18 +90,18 @@ class _Reconciliation:
     def __init__(
         self, plan: ReconcilePlan, source_rows: SpooledRows, report: Report, stop: Stop, progress: Progress
     ) -> None:
-        self._plan, self._load, self._source_rows, self._report = plan, plan.load, source_rows, report
+        self._plan, self._load_plan, self._source_rows, self._report = plan, plan.load_plan, source_rows, report
         self._stop, self._progress, self._clock = stop, progress, stop.clock
         self.differences = Differences()
 
     async def execute(self, ledger: Ledger, client: Client) -> None:
         """Read the source and the list, compare both with the ledger, and write the report."""
-        load, report, identity_field = self._load, self._report, self._load.rows.rules.identity_field
-        names, account = _list_compared_fields(load.rows.mapping, load.rows.rules), load.settings.account
+        load_plan, report, identity_field = self._load_plan, self._report, self._load_plan.rows.rules.identity_field
+        names, account = _list_compared_fields(load_plan.rows.mapping, load_plan.rows.rules), load_plan.settings.account
         suppression = None
-        if load.rows.suppression is not None:
+        if load_plan.rows.suppression is not None:
             suppression, messages = await asyncio.to_thread(
-                read_suppression, load.rows.suppression, self._stop.event.is_set
+                read_suppression, load_plan.rows.suppression, self._stop.event.is_set
             )
             report.messages += messages
         await self._read_source()
@@ -114,7 +114,7 @@ class _Reconciliation:
                 report.messages.append(describe_hidden_classes(certificate))
             is_certain = self.differences.is_certain = certificate.is_complete
             compared_bases = ComparedBases(comparison.bases, ledger, account)
-            source_rows = SourceRows(load, suppression, comparison, compared_bases, names)
+            source_rows = SourceRows(load_plan, suppression, comparison, compared_bases, names)
             report.rows = source_rows.row_counts
             for prepared_chunk in self._source_rows.read():
                 source_rows.add_chunk(prepared_chunk)
@@ -123,7 +123,7 @@ class _Reconciliation:
             add_entries(comparison, compared_bases, ledger, identity_field)
             comparison.assign_bases(compared_bases.listed_base_numbers)
             comparison.join_tables()
-            report.unmapped_columns = list(load.rows.unmapped_columns)
+            report.unmapped_columns = list(load_plan.rows.unmapped_columns)
             with DifferenceFile(self._plan.differences_path) as file:
                 report_differences(comparison, compared_bases.bases, identity_field, names, self.differences, file)
                 report.reconciled = self.differences.as_json()  # set already here, because `publish` may fail
@@ -158,8 +158,8 @@ class _Reconciliation:
         now = self._clock.now().timestamp()
         with ledger.transaction() as connection:
             run_id = find_open_run(connection)
-            lag_s = read_largest_lag(connection, self._load.settings.account)
-            max_list_lag_s = max(self._load.policy.quiet_period_s, lag_s)
+            lag_s = read_largest_lag(connection, self._load_plan.settings.account)
+            max_list_lag_s = max(self._load_plan.policy.quiet_period_s, lag_s)
             last_run_ended_at = ledger.find_end_of_last_confirming_run(now - max_list_lag_s, now)
         if run_id is not None:
             self._report.messages.append(
@@ -173,7 +173,7 @@ class _Reconciliation:
     async def _read_list(self, ledger: Ledger, client: Client, comparison: Comparison) -> Certificate:
         progress_meter = ProgressMeter(self._clock.monotonic)
         with ledger.transaction() as connection:
-            bases = list_bases(connection, self._load.settings.account)
+            bases = list_bases(connection, self._load_plan.settings.account)
 
         def show_list_progress(list_progress: ListProgress) -> None:
             progress_text = f"sweep {list_progress.sweep_number}: {list_progress.row_count:,} listed"
@@ -197,16 +197,16 @@ class _Reconciliation:
     async def _read_source(self) -> None:
         """Read the source to its end, and close the source before the list is read. Raises RunAborted if the source has
         no rows."""
-        load, record_count = self._load, 0
-        chunks = load.rows.prepare_chunks(self._clock.now().date(), suppression=None)
+        load_plan, record_count = self._load_plan, 0
+        chunks = load_plan.rows.prepare_chunks(self._clock.now().date(), suppression=None)
         self._progress.set_describe_function(lambda: f"{record_count:,} rows of the source read")
         async with aclosing(self._source_rows.spool_in_thread(chunks, self._stop)) as prepared_chunks:
             async for prepared_chunk in prepared_chunks:
                 record_count += prepared_chunk.chunk.record_count
         if not self._source_rows.is_read:
             raise RunAborted("the run was stopped while its source was being read")
-        if not record_count and load.rows.refuses_empty_source:
-            raise RunAborted(f"{load.rows.source.name} has a header and no rows, so nothing was compared")
+        if not record_count and load_plan.rows.refuses_empty_source:
+            raise RunAborted(f"{load_plan.rows.source.name} has a header and no rows, so nothing was compared")
 
 
 def _list_compared_fields(mapping: FieldMapping, rules: ValidationRules) -> tuple[str, ...]:

@@ -138,7 +138,7 @@ def _check_rows(
         chunks = plan.prepare_chunks(clock.now().date(), suppression)
         for _ in source_rows.spool(chunks):
             pass
-        for prepared_chunk in source_rows.read(plan.limit):
+        for prepared_chunk in source_rows.read(plan.row_limit):
             counts["read"] += prepared_chunk.chunk.record_count
             counts["invalid"] += prepared_chunk.invalid_count
             counts["duplicate"] += len(prepared_chunk.repeated_positions)

@@ -64,7 +64,7 @@ _MAX_RUN_COUNT = 3
 _PROMISED_GOODPUT = 0.95
 _PROMISED_REFUSED_SHARE = 0.02
 
-LIMITS = tuple(
+RATE_LIMITS = tuple(
     (limiter, retry_after)
     for limiter in ("bucket", "fixed_window", "sliding_window")
     for retry_after in ("seconds", "none")
@@ -298,23 +298,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write_people(Path(folder) / "people.csv", row_count)
         for _ in range(options.rounds):
-            for client, load, limit in list_loads(path, failure_messages):
+            for client, load, rate_limit in list_loads(path, failure_messages):
                 try:
-                    measurements.append(measure_without_stall(client, load, *limit, options.search, options.seconds))
+                    measurements.append(
+                        measure_without_stall(client, load, *rate_limit, options.search, options.seconds)
+                    )
                 except (CommandError, LoadEndedEarlyError) as error:
-                    failure_messages.append(f"{client}, {', '.join(limit)}: {error}")
+                    failure_messages.append(f"{client}, {', '.join(rate_limit)}: {error}")
     print_results(measurements, failure_messages, row_count, machine_description)
 
 
 def list_loads(path: Path, failure_messages: list[str]) -> list[tuple[str, Load, tuple[str, str]]]:
-    """Return the loads to measure: the name of a client, a function that loads, and a limit of `LIMITS`. The import
-    loads under each limit, and the handwritten script only under the first limit."""
+    """Return the loads to measure: the name of a client, a function that loads, and a rate limit of `RATE_LIMITS`. The
+    import loads under each limit, and the handwritten script only under the first limit."""
 
     def load_by_import(sandbox: SandboxProcess) -> object:
         with tempfile.TemporaryDirectory() as state_folder:
             return import_file(sandbox, path, Path(state_folder))
 
-    import_loads: list[tuple[str, Load, tuple[str, str]]] = [(OUR_CLIENT, load_by_import, limit) for limit in LIMITS]
+    import_loads: list[tuple[str, Load, tuple[str, str]]] = [
+        (OUR_CLIENT, load_by_import, rate_limit) for rate_limit in RATE_LIMITS
+    ]
     try:
         script = install(BY_HAND)
     except CommandError as error:
@@ -322,7 +326,7 @@ def list_loads(path: Path, failure_messages: list[str]) -> list[tuple[str, Load,
         return import_loads
     return [
         import_loads[0],
-        (script.name, lambda sandbox: script.load(sandbox, path), LIMITS[0]),
+        (script.name, lambda sandbox: script.load(sandbox, path), RATE_LIMITS[0]),
         *import_loads[1:],
     ]
 
@@ -340,12 +344,12 @@ def print_results(
     for failure_message in failure_messages:
         print(f"left out: {failure_message}")
     import_measurements = [measurement for measurement in measurements if measurement.client == OUR_CLIENT]
-    is_each_limit_measured = len(
+    is_each_rate_limit_measured = len(
         {(measurement.limiter, measurement.retry_after) for measurement in import_measurements}
-    ) == len(LIMITS)
+    ) == len(RATE_LIMITS)
     worst_goodput, worst_refused_share, worst_disobedient_request_count = (
         choose_worst((getattr(measurement, name) for measurement in import_measurements), default=float("nan"))
-        if is_each_limit_measured
+        if is_each_rate_limit_measured
         else float("nan")
         for choose_worst, name in ((min, "goodput"), (max, "refused_share"), (max, "disobedient_request_count"))
     )

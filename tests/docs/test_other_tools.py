@@ -109,20 +109,20 @@ def test_an_orchestrator_runs_the_job_as_its_page_shows(
     for block in read_blocks(ROOT / "docs" / "how-to" / "unattended.md"):
         if block.name in ("crm.yaml", "customers.csv"):
             (folder / block.name).write_text(block.text, encoding="utf-8")
-    run = open_environment(folder, sandbox, str(ROOT), *requirements)
+    run_command = open_environment(folder, sandbox, str(ROOT), *requirements)
     for command in setup_commands:
-        run(command)
+        run_command(command)
     for _ in range(2):
-        run(("python", file))
+        run_command(("python", file))
         assert sandbox.stats()["subscribers"] == 1
     (folder / "crm.yaml").unlink()
     with pytest.raises(AssertionError, match="there is no such job file"):
-        run(("python", "-c", "import crm_job; crm_job.sync_crm()"))
+        run_command(("python", "-c", "import crm_job; crm_job.sync_crm()"))
 
 
 def test_dbt_builds_its_models_from_the_history(sandbox: SandboxProcess, folder: Path) -> None:
     # The installation of dbt-core 1.12 downloads a part of dbt-core from outside the package index.
-    run = open_environment(folder, sandbox, str(ROOT), "dbt-duckdb", "dbt-core<1.12")
+    run_command = open_environment(folder, sandbox, str(ROOT), "dbt-duckdb", "dbt-core<1.12")
     project_folder = str(ROOT / "configs" / "dbt")
     project_options = ("--project-dir", project_folder, "--profiles-dir", project_folder)
     output_options = ("--target-path", str(folder / "target"), "--log-path", str(folder / "logs"))
@@ -137,14 +137,14 @@ def test_dbt_builds_its_models_from_the_history(sandbox: SandboxProcess, folder:
         "--mode",
         "history",
     )
-    run(("connector", "import", "people.csv", "--base-name", "Newsletter", "--active"))
-    run(export_command)
-    run(("dbt", "build", *project_options, *output_options))
+    run_command(("connector", "import", "people.csv", "--base-name", "Newsletter", "--active"))
+    run_command(export_command)
+    run_command(("dbt", "build", *project_options, *output_options))
     people_file.write_text("email\ncem@example.com\n", encoding="utf-8")
-    run(("connector", "import", "people.csv", "--base-name", "Newsletter", "--inactive"))
-    run(export_command)
-    run(("dbt", "build", *project_options, *output_options))
-    run(("dbt", "source", "freshness", *project_options, *output_options))
+    run_command(("connector", "import", "people.csv", "--base-name", "Newsletter", "--inactive"))
+    run_command(export_command)
+    run_command(("dbt", "build", *project_options, *output_options))
+    run_command(("dbt", "source", "freshness", *project_options, *output_options))
     with duckdb.connect(str(folder / "warehouse.duckdb"), read_only=True) as warehouse:
         emails = warehouse.sql("select email from current_subscribers order by email").fetchall()
         daily_counts = warehouse.sql("select subscribers, active, came, went from daily_counts order by day").fetchall()
@@ -185,9 +185,9 @@ def test_singer_programs_of_other_projects_move_each_subscriber_once(sandbox: Sa
 
 
 def test_the_manifest_of_kubernetes_has_a_valid_schema(sandbox: SandboxProcess, folder: Path) -> None:
-    run = open_environment(folder, sandbox, "kubernetes-validate")
+    run_command = open_environment(folder, sandbox, "kubernetes-validate")
     manifest = ROOT / "configs" / "kubernetes" / "sync.yaml"
-    run(("kubernetes-validate", str(manifest)))
+    run_command(("kubernetes-validate", str(manifest)))
     (folder / "wrong.yaml").write_text(manifest.read_text("utf-8").replace("completions: 4", "completions: four"))
     with pytest.raises(AssertionError, match="completions"):
-        run(("kubernetes-validate", "wrong.yaml"))
+        run_command(("kubernetes-validate", "wrong.yaml"))

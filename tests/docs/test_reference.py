@@ -76,7 +76,9 @@ def test_each_key_of_a_job_has_a_type_a_default_and_a_meaning() -> None:
 
 
 @pytest.mark.parametrize(
-    "model", [*MODEL_BY_REPORT.values(), *GENERATOR_GLOBALS["ROWS"].values()], ids=lambda model: model.__name__
+    "model",
+    [*MODEL_BY_REPORT.values(), *GENERATOR_GLOBALS["COUNTS_MODEL_BY_COMMANDS"].values()],
+    ids=lambda model: model.__name__,
 )
 def test_each_key_of_a_report_has_a_type_a_default_and_a_meaning(model: type) -> None:
     keys = list(GENERATOR_GLOBALS["list_report_keys"](model))

@@ -158,9 +158,9 @@ def test_both_decoders_read_the_same_rows_of_any_page(rows: list[str], json_befo
 
 
 @given(st.binary(max_size=4), st.sampled_from(["before", "after", "within"]), st.integers(0, 200))
-def test_both_decoders_refuse_stray_bytes(stray_bytes: bytes, position: str, offset: int) -> None:
+def test_both_decoders_refuse_stray_bytes(stray_bytes: bytes, region: str, offset_within_body: int) -> None:
     body = build_page(FULL_SUBSCRIBER)
-    offset_in_body = {"before": 0, "after": len(body), "within": min(offset, len(body))}[position]
+    offset_in_body = {"before": 0, "after": len(body), "within": min(offset_within_body, len(body))}[region]
     check_decoders(body[:offset_in_body] + stray_bytes + body[offset_in_body:])
 
 

@@ -104,27 +104,29 @@ def test_a_base_whose_name_is_stored_escaped_is_found(ledger: Ledger) -> None:
     assert add_base(ledger, None, name) == updated_base
 
 
-SOURCE, OTHER_SOURCE = b"s" * 16, b"o" * 16
+SOURCE_DIGEST, OTHER_SOURCE_DIGEST = b"s" * 16, b"o" * 16
 
 
-def read_job_cursor(ledger: Ledger, job: str = "crm", source: bytes = SOURCE) -> StoredCursor | None:
+def read_job_cursor(ledger: Ledger, job: str = "crm", source_digest: bytes = SOURCE_DIGEST) -> StoredCursor | None:
     with ledger.transaction() as connection:
-        return read_cursor(connection, job, source)
+        return read_cursor(connection, job, source_digest)
 
 
-def move_job_cursor(ledger: Ledger, value: str, job: str = "crm", source: bytes = SOURCE, run: int = RUN_KEY) -> None:
+def move_job_cursor(
+    ledger: Ledger, value: str, job: str = "crm", source_digest: bytes = SOURCE_DIGEST, run: int = RUN_KEY
+) -> None:
     with ledger.transaction() as connection:
-        move_cursor(connection, job, source, value, run)
+        move_cursor(connection, job, source_digest, value, run)
 
 
 def test_each_job_has_its_own_cursor_for_each_source(ledger: Ledger) -> None:
     move_job_cursor(ledger, "1")
     move_job_cursor(ledger, "2", job="shop")
-    move_job_cursor(ledger, "3", source=OTHER_SOURCE)
+    move_job_cursor(ledger, "3", source_digest=OTHER_SOURCE_DIGEST)
     assert read_job_cursor(ledger) == StoredCursor("1", "run-1")
     assert read_job_cursor(ledger, job="shop") == StoredCursor("2", "run-1")
-    assert read_job_cursor(ledger, source=OTHER_SOURCE) == StoredCursor("3", "run-1")
-    assert read_job_cursor(ledger, job="shop", source=OTHER_SOURCE) is None
+    assert read_job_cursor(ledger, source_digest=OTHER_SOURCE_DIGEST) == StoredCursor("3", "run-1")
+    assert read_job_cursor(ledger, job="shop", source_digest=OTHER_SOURCE_DIGEST) is None
 
 
 def test_a_cursor_records_the_run_that_moved_it_and_can_be_moved_back(ledger: Ledger) -> None:

@@ -65,14 +65,14 @@ def test_a_step_is_not_finished_before_its_commit(ledger: Ledger) -> None:
 
     async def execute_steps() -> None:
         with open_blocked_queue(ledger) as (ledger_queue, executor):
-            requests = [
+            step_tasks = [
                 asyncio.ensure_future(ledger_queue.execute(step(base)))
                 for step in (build_intent_step, build_answer_step)
             ]
             await asyncio.sleep(0.05)
-            assert not any(request.done() for request in requests)
+            assert not any(step_task.done() for step_task in step_tasks)
             executor.may_continue.set()
-            await asyncio.gather(*requests)
+            await asyncio.gather(*step_tasks)
 
     run_with_timeout(execute_steps())
     assert read_entry_state(ledger, base) is State.CONFIRMED
@@ -85,9 +85,9 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
         ledger.mark_answered(base, [(IDENTITY, 7)])
         ledger.mark_answered(base, [(IDENTITY, 7)])
 
-    async def request_steps_together() -> list[object]:
+    async def execute_steps_together() -> list[object]:
         with open_ledger_queue(ledger) as ledger_queue:
-            requests = (
+            step_coroutines = (
                 ledger_queue.execute(step)
                 for step in (
                     build_intent_step(base),
@@ -96,9 +96,9 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
                     build_intent_step(base),
                 )
             )
-            return list(await asyncio.gather(*requests, return_exceptions=True))
+            return list(await asyncio.gather(*step_coroutines, return_exceptions=True))
 
-    first_result, failed_result, *other_results = asyncio.run(request_steps_together())
+    first_result, failed_result, *other_results = asyncio.run(execute_steps_together())
     assert isinstance(failed_result, StaleTransitionError)
     assert [first_result, *other_results] == [None] * 3
     assert read_entry_state(ledger, base) is State.SENDING
@@ -108,12 +108,12 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
 def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
     base = add_base(ledger)
 
-    async def request_steps_together() -> list[object]:
+    async def execute_steps_together() -> list[object]:
         with open_ledger_queue(ledger) as ledger_queue:
-            requests = (ledger_queue.execute(step) for step in (make_the_commit_fail, build_intent_step(base)))
-            return list(await asyncio.gather(*requests, return_exceptions=True))
+            step_coroutines = (ledger_queue.execute(step) for step in (make_the_commit_fail, build_intent_step(base)))
+            return list(await asyncio.gather(*step_coroutines, return_exceptions=True))
 
-    failed_result, later_result = asyncio.run(request_steps_together())
+    failed_result, later_result = asyncio.run(execute_steps_together())
     assert isinstance(failed_result, LedgerError)
     assert later_result is None
     assert read_entry_state(ledger, base) is State.SENDING
@@ -126,22 +126,22 @@ def test_a_cancelled_task_waits_until_its_ledger_transaction_has_ended(ledger: L
     steps = [build_intent_step(base), build_answer_step(base)]
     follow_up_calls: list[None] = []
 
-    async def cancel_requests() -> None:
+    async def cancel_step_tasks() -> None:
         with open_blocked_queue(ledger) as (ledger_queue, executor):
-            requests = [asyncio.ensure_future(ledger_queue.execute(step, follow_up_calls.append)) for step in steps]
+            step_tasks = [asyncio.ensure_future(ledger_queue.execute(step, follow_up_calls.append)) for step in steps]
             await asyncio.sleep(0)
             for _ in range(3):
-                requests[index].cancel()
+                step_tasks[index].cancel()
                 await asyncio.sleep(0.01)
-            assert not requests[index].done()
+            assert not step_tasks[index].done()
             assert follow_up_calls == []
             executor.may_continue.set()
-            await requests[1 - index]
-            await asyncio.wait((requests[index],))
-            assert requests[index].cancelled()
+            await step_tasks[1 - index]
+            await asyncio.wait((step_tasks[index],))
+            assert step_tasks[index].cancelled()
             assert follow_up_calls == [None, None]
 
-    run_with_timeout(cancel_requests())
+    run_with_timeout(cancel_step_tasks())
     assert read_entry_state(ledger, base) is State.CONFIRMED
 
 
@@ -149,16 +149,16 @@ def test_a_cancelled_task_waits_until_its_ledger_transaction_has_ended(ledger: L
 def test_a_cancelled_task_raises_the_error_of_its_commit(ledger: Ledger) -> None:
     follow_up_calls: list[None] = []
 
-    async def cancel_requests() -> None:
+    async def cancel_step_tasks() -> None:
         with open_blocked_queue(ledger) as (ledger_queue, executor):
-            request = asyncio.ensure_future(ledger_queue.execute(make_the_commit_fail, follow_up_calls.append))
+            step_task = asyncio.ensure_future(ledger_queue.execute(make_the_commit_fail, follow_up_calls.append))
             await asyncio.sleep(0)
-            request.cancel()
+            step_task.cancel()
             executor.may_continue.set()
             with pytest.raises(LedgerError):
-                await request
+                await step_task
 
-    run_with_timeout(cancel_requests())
+    run_with_timeout(cancel_step_tasks())
     assert follow_up_calls == []
 
 
@@ -183,13 +183,13 @@ def test_the_queue_executes_all_its_steps_before_it_closes(ledger: Ledger) -> No
 
     async def close_queue_before_the_steps_run() -> None:
         with open_ledger_queue(ledger) as ledger_queue:
-            requests = [
+            step_tasks = [
                 asyncio.ensure_future(ledger_queue.execute(step(base)))
                 for step in (build_intent_step, build_answer_step)
             ]
             await asyncio.sleep(0)
         assert read_entry_state(ledger, base) is State.CONFIRMED
-        await asyncio.gather(*requests)
+        await asyncio.gather(*step_tasks)
 
     run_with_timeout(close_queue_before_the_steps_run())
 

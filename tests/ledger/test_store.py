@@ -292,11 +292,11 @@ def test_the_database_refuses_an_entry_with_inconsistent_columns(ledger: Ledger)
 
 def test_an_error_of_the_database_shows_no_data_of_a_person(ledger: Ledger) -> None:
     base = add_base(ledger)
-    person = Intent(b"short", b"f" * 8, b"somebody@example.com")
+    intent = Intent(b"short", b"f" * 8, b"somebody@example.com")
     with pytest.raises(LedgerError) as error_info, ledger.transaction():
-        ledger.mark_intended(base, RUN_KEY, [person])
+        ledger.mark_intended(base, RUN_KEY, [intent])
     message = str(error_info.value)
-    assert not any(secret in message for secret in ("somebody", person.body.hex(), person.identity.hex()))
+    assert not any(secret in message for secret in ("somebody", intent.body.hex(), intent.identity.hex()))
     assert "\n" not in message
     assert error_info.value.__suppress_context__
 

@@ -20,8 +20,10 @@ from connector.jobs.models import Job
 connector = Connector(timeout_s=30)
 frame = pd.DataFrame({"email": ["ann@example.com", "cleo@example.com"]})
 contacts = pd.DataFrame({"contact": ["dora@example.com"], "active": [True]})
-subscriber = {"base": {"id": 7}, "fields": {"email": "email", "is_active": {"value": True}}}
-job = Job.model_validate({"job": "typed", "source": {"file": {"path": "signups.csv"}}, "subscriber": subscriber})
+subscriber_section = {"base": {"id": 7}, "fields": {"email": "email", "is_active": {"value": True}}}
+job = Job.model_validate(
+    {"job": "typed", "source": {"file": {"path": "signups.csv"}}, "subscriber": subscriber_section}
+)
 reports: list[Report] = [
     connector.plan(frame, base_id=7, active=True, identity="email", zip="reject"),
     connector.import_file(frame, base_id=7, active=True, on_unknown="hold", max_rate=1000, time_limit_s=60),

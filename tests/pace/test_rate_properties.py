@@ -31,12 +31,12 @@ class SimulatedController:
     sent_times: list[float] = field(default_factory=list)
 
     def apply_event(self, event: Event) -> None:
-        event_kind, delay_s, index, pause_s = event
+        event_kind, delay_s, request_index, pause_s = event
         self.now += delay_s
         if event_kind == "admit":
             self._admit()
         elif self.sent_times:
-            sent_at = self.sent_times.pop(index % len(self.sent_times))
+            sent_at = self.sent_times.pop(request_index % len(self.sent_times))
             if event_kind == "served":
                 self.controller.record_served_request(sent_at, self.now)
             else:

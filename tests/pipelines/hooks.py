@@ -17,9 +17,7 @@ class WebhookReceiver:
     """A receiver of alerts: the URL of the webhook, and the requests that it received."""
 
     url: str
-    answers: list[int] = field(
-        default_factory=list
-    )  # the status codes of the next answers. Later answers have the status 200.
+    next_statuses: list[int] = field(default_factory=list)  # of the next answers; later answers have the status 200
     posts: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
 
     def pop_posts(self) -> list[tuple[dict[str, str], bytes]]:
@@ -44,7 +42,7 @@ def serve_webhook() -> Iterator[WebhookReceiver]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             webhook.posts.append((dict(self.headers), body))
-            self.send_response(webhook.answers.pop(0) if webhook.answers else 200)
+            self.send_response(webhook.next_statuses.pop(0) if webhook.next_statuses else 200)
             self.send_header("Content-Length", "0")
             self.send_header("Location", self.path)  # a redirect needs a target
             self.end_headers()

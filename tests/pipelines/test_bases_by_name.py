@@ -7,9 +7,9 @@ from tests.pipelines.conftest import CommandResult, Connector
 from tests.pipelines.planned import count_creates
 
 
-def import_people(connector: Connector, path: Path, state: str, *base: str) -> CommandResult:
+def import_people(connector: Connector, path: Path, state_folder_name: str, *base: str) -> CommandResult:
     """Import the file into the base as active, with the ledger of this state folder."""
-    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state)}
+    environ = {"CONNECTOR_STATE_DIR": str(connector.folder / state_folder_name)}
     return connector.run_json("import", path, *base, "--active", "--quiet-period", "200ms", environ=environ)
 
 

@@ -135,7 +135,9 @@ def test_a_malformed_row_prevents_the_create_in_every_shard(tmp_path: Path) -> N
     for index in (1, 2):
         with open_file(path) as source, SpooledRows(source, "email") as source_rows:
             rules, shard = ValidationRules(), Shard(index, 2)
-            for _ in source_rows.spool(prepare_chunks(source, mapping, rules, today=TODAY, limit=None, shard=shard)):
+            for _ in source_rows.spool(
+                prepare_chunks(source, mapping, rules, today=TODAY, row_limit=None, shard=shard)
+            ):
                 pass
             for prepared_chunk in source_rows.read():
                 planned_row_count += len(prepared_chunk.planned_chunk.subscribers)

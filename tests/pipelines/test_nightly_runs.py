@@ -30,7 +30,7 @@ class ScheduledRun:
     problem_count: int
     environ: Mapping[str, str | None] = field(default_factory=dict)
     hours_since_previous_run: float = 24.0  # hours since the previous run
-    answers: Sequence[int] = ()  # status codes of the receiver
+    webhook_statuses: Sequence[int] = ()  # statuses that the receiver of alerts answers
     deactivated_email: str = ""  # the subscriber whom somebody deactivates in the service before the run
 
 
@@ -55,7 +55,13 @@ SCHEDULED_RUNS = [
     ScheduledRun("an opt-out", ["ann,no"], 1, ["failure"], 1),
     ScheduledRun("the same opt-out", ["ann,no"], 1, ["reminder"], 1),
     ScheduledRun(
-        "the token and the alert are refused", ["ann,no"], 2, [], 1, {"CONNECTOR_TOKEN": "old"}, answers=[500, 502, 503]
+        "the token and the alert are refused",
+        ["ann,no"],
+        2,
+        [],
+        1,
+        {"CONNECTOR_TOKEN": "old"},
+        webhook_statuses=[500, 502, 503],
     ),
     ScheduledRun(
         "only the token is refused", ["ann,no"], 2, ["another_cause", "reminder"], 1, {"CONNECTOR_TOKEN": "old"}
@@ -80,18 +86,18 @@ def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
         run_started_at += timedelta(hours=scheduled_run.hours_since_previous_run)
         virtual_time.move_to(run_started_at)
         write_source(connector, scheduled_run.rows)
-        webhook.answers = [*scheduled_run.answers]
+        webhook.next_statuses = [*scheduled_run.webhook_statuses]
         if scheduled_run.deactivated_email:
             set_activity(connector, scheduled_run.deactivated_email, is_active=False)
         environ = {"CRM_URL": connector.crm.url, **scheduled_run.environ}
         result = connector.sync("job.yaml", environ=environ, clock=virtual_time.clock)
-        alerts = [] if scheduled_run.answers else pop_verified_alerts(webhook, run_started_at)
+        alerts = [] if scheduled_run.webhook_statuses else pop_verified_alerts(webhook, run_started_at)
         reasons = [alert["reason"] for alert in alerts]
         expected_outcome = (scheduled_run.exit_code, scheduled_run.alert_reasons, scheduled_run.problem_count)
         outcome = (result.exit_code, reasons, count_open_problems(connector))
         assert outcome == expected_outcome, (scheduled_run.name, result.stderr)
-        if scheduled_run.answers:
-            assert len(webhook.pop_posts()) == len(scheduled_run.answers)
+        if scheduled_run.webhook_statuses:
+            assert len(webhook.pop_posts()) == len(scheduled_run.webhook_statuses)
             assert "failed 3 times" in result.stderr
         opt_out_lines += [line for alert in alerts for line in alert["text"].splitlines() if "opted out" in line]
     assert set(opt_out_lines) == {

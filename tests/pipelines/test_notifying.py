@@ -44,7 +44,7 @@ def test_a_failed_alert_is_reported_and_sent_again_by_the_next_run(
     write_job(connector, webhook, webhook={"url": "${HOOK_URL}", "secret": "${HOOK_SECRET}"})
     connector.environ |= {"HOOK_URL": webhook.url, "HOOK_SECRET": SECRET}
     connector.write_people("email", "ann@example.com", "<nobody>")
-    webhook.answers = [500, 307, 404]
+    webhook.next_statuses = [500, 307, 404]
     failed_result = run_sync(connector)
     assert (failed_result.exit_code, failed_result.report["status"], len(webhook.posts)) == (1, "partial", 3)
     expected_text = "failed 3 times: 127.0.0.1 answered 404. The next run of the job sends the alert again."
@@ -69,7 +69,7 @@ def test_a_failed_alert_of_a_successful_run_is_reported_despite_the_option_quiet
     connector: Connector, webhook: WebhookReceiver
 ) -> None:
     write_job(connector, webhook, on="always")
-    webhook.answers = [500, 500, 500]
+    webhook.next_statuses = [500, 500, 500]
     result = connector.run("sync", "job.yaml", "--quiet", clock=skip_waits())
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr.startswith("The job's alert failed 3 times")
@@ -79,7 +79,7 @@ def test_a_failed_alert_is_not_sent_again_without_a_state_folder(
     connector: Connector, webhook: WebhookReceiver
 ) -> None:
     write_job(connector, webhook)
-    webhook.answers = [500, 500, 500]
+    webhook.next_statuses = [500, 500, 500]
     result = run_sync(connector, CONNECTOR_STATE_DIR=str(connector.folder / "people.csv" / "state"))
     assert result.is_refused
     assert "No later run sends the alert again, because the state folder cannot be used." in result.stderr

@@ -215,21 +215,21 @@ def test_a_load_ends_before_its_first_create_if_rows_of_the_list_lack_their_base
 
 
 @pytest.mark.parametrize(
-    ("identity", "path", "existing_count"), [("email", "Email", 0), ("client_user_id", "ClientUserId", 5)]
+    ("identity_field", "wire_key", "existing_count"), [("email", "Email", 0), ("client_user_id", "ClientUserId", 5)]
 )
 def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
-    connector: Connector, identity: str, path: str, existing_count: int
+    connector: Connector, identity_field: str, wire_key: str, existing_count: int
 ) -> None:
-    rows, options = build_rows(count=30), ("--identity", identity)
-    if identity == "client_user_id":
+    rows, options = build_rows(count=30), ("--identity", identity_field)
+    if identity_field == "client_user_id":
         rows = [row[row.index(",") :] for row in rows]
     if existing_count:
         fill_base(connector, rows[:existing_count], "--base-id 7", *ID_OPTIONS)
         add_other_people(connector, 30)
     stored_count = connector.sandbox.stats()["subscribers"]
-    connector.sandbox.switch(rows_omit=path)
+    connector.sandbox.switch(rows_omit=wire_key)
     result = import_people(connector, rows, "--base-id 7", *options).expect(3, read=30, created=1, unsent=29)
-    assert f"without the {identity} that was sent" in str(result.report["messages"])
+    assert f"without the {identity_field} that was sent" in str(result.report["messages"])
     assert import_people(connector, rows, "--base-id 7", *options).exit_code == 2
     assert connector.sandbox.stats()["subscribers"] == stored_count + 1
 

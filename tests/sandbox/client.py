@@ -67,8 +67,10 @@ class SandboxClient:
     def list_subscriber_ids(self, **query: object) -> list[int]:
         return [subscriber["Id"] for subscriber in self.read_page(**query)["Subscribers"]]
 
-    def send(self, email: dict[str, Any], **parts: object) -> Reply:
-        return self.request("POST", SEND_PATH, json.dumps({"SendEmail": {"Email": email, **parts}}).encode())
+    def send(self, email: dict[str, Any], **other_request_keys: object) -> Reply:
+        return self.request(
+            "POST", SEND_PATH, json.dumps({"SendEmail": {"Email": email, **other_request_keys}}).encode()
+        )
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=10)

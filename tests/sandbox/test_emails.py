@@ -97,7 +97,7 @@ def test_the_truth_log_has_an_email_with_a_lost_answer(client: SandboxClient) ->
 
 
 def test_a_sandbox_with_a_data_folder_stores_each_email_as_a_file(tmp_path: Path) -> None:
-    with SandboxProcess(data=tmp_path) as sandbox:
+    with SandboxProcess(data_folder=tmp_path) as sandbox:
         client = SandboxClient(sandbox)
         first_id = client.send(PLAIN_EMAIL).json["SendEmail"]["SendMessageRequestId"]
         sandbox.kill()

@@ -31,7 +31,7 @@ def read_ps(pid: int, column: str) -> str:
 
 
 def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) -> None:
-    with SandboxProcess(data=tmp_path, duplicates="upsert", churn_delete=1, churn_where="head") as sandbox:
+    with SandboxProcess(data_folder=tmp_path, duplicates="upsert", churn_delete=1, churn_where="head") as sandbox:
         client = SandboxClient(sandbox)
         sandbox.seed(50, base_name="Crowd")
         client.create("ana@example.com", base={"Name": "News"}, FirstName="Ana")
@@ -52,7 +52,7 @@ def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) ->
 
 
 def test_the_sandbox_refuses_a_used_or_damaged_data_folder(tmp_path: Path) -> None:
-    with SandboxProcess(data=tmp_path) as sandbox:
+    with SandboxProcess(data_folder=tmp_path) as sandbox:
         SandboxClient(sandbox).create("a@example.com")
         result = run_sandbox("--data", str(tmp_path))
         assert (result.returncode, result.stdout, "in use by another sandbox" in result.stderr) == (2, "", True)

@@ -124,7 +124,7 @@ class Program:
                 await retry_entries(session, loader.settler, retry)
             if not self.stop_request.is_stopping:
                 sessions = loader.sessions if isinstance(loader, BaseLoads) else [session]
-                await compare_waiting_rows(sessions, session.waiting_rows, is_full=False)
+                await compare_waiting_rows(sessions, session.waiting_rows, compares_reported_rows=False)
         except (ConfigurationError, RunAborted) as error:
             self.report.reason = str(error)
         except asyncio.CancelledError:

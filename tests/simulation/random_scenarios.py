@@ -283,10 +283,10 @@ class _ScenarioBuilder:
         Many persons exist before the first run, some of them beyond the window. If no filter of the service works,
         `window_sizes` must have only typical sizes, because then only the size shows that the list may be cut off.
         """
-        result_window, is_homogeneous = rng.choice(window_sizes), rng.random() < 0.3
+        result_window, has_varied_classes = rng.choice(window_sizes), rng.random() >= 0.3
         additional_count = result_window + rng.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.existing_subscribers)
         additional_subscribers = tuple(
-            self._draw_subscriber_of_base(rng, is_homogeneous) for _ in range(additional_count)
+            self._draw_subscriber_of_base(rng, has_varied_classes) for _ in range(additional_count)
         )
         settings = {**scenario.settings, "result_window": result_window, "max_limit": 1000}
         first_run, *later_runs = scenario.job_runs
@@ -300,8 +300,9 @@ class _ScenarioBuilder:
             scenario, settings=settings, existing_subscribers=existing_subscribers, job_runs=(first_run, *later_runs)
         )
 
-    def _draw_subscriber_of_base(self, rng: Random, is_homogeneous: bool) -> Mapping[str, object]:
-        """Return an existing subscriber of our base. Homogeneous subscribers are all active and have no gender."""
+    def _draw_subscriber_of_base(self, rng: Random, has_varied_classes: bool) -> Mapping[str, object]:
+        """Return an existing subscriber of our base. With `has_varied_classes`, the activity and the gender are random.
+        Without, the subscriber is active and has no gender."""
         local_part = "".join(rng.choices(_LETTERS, k=12))
         base = {"Id": BASE_ID} if self._has_base else {"Name": BASE_NAME}
         subscriber_object: dict[str, object] = {
@@ -310,7 +311,7 @@ class _ScenarioBuilder:
             "ClientUserId": f"c-{local_part}",
         }
         subscriber_object |= {"LastName": "Stranger", "IsActive": True}
-        if not is_homogeneous:
+        if has_varied_classes:
             subscriber_object |= {"IsActive": rng.random() < 0.7, "Gender": rng.choice(("male", "female", ""))}
         return subscriber_object
 
@@ -328,10 +329,10 @@ class _ScenarioBuilder:
 
     # the behaviour of the service
 
-    def _draw_policy(self, identity: str) -> LoadPolicy:
+    def _draw_policy(self, identity_field: str) -> LoadPolicy:
         rng = self._rng
         return LoadPolicy(
-            identity_field=identity,
+            identity_field=identity_field,
             max_concurrency=rng.randint(1, 8),
             on_unknown="hold" if rng.random() < 0.25 else "resend",
             quiet_period_s=rng.choice((30.0, 30.0, 5.0)),
@@ -345,9 +346,9 @@ class _ScenarioBuilder:
         )
         return self._rng.uniform(min_lag_per_quiet_period, max_lag_per_quiet_period) * quiet_period_s
 
-    def _draw_settings(self, identity: str) -> dict[str, object]:
+    def _draw_settings(self, identity_field: str) -> dict[str, object]:
         rng = self._rng
-        other_identity = "client_user_id" if identity == "email" else "email"
+        other_identity_field = "client_user_id" if identity_field == "email" else "email"
         error_shape = rng.choice(ERROR_SHAPES)
         return {
             # "accept" is drawn more often, because only "accept" stores a second create as a duplicate.
@@ -355,7 +356,7 @@ class _ScenarioBuilder:
             "filters": rng.choice(FILTER_BEHAVIOURS),
             "order": rng.choice(ORDERS),
             "error_shape": error_shape,
-            "identity": identity if rng.random() < 0.8 else other_identity,
+            "identity": identity_field if rng.random() < 0.8 else other_identity_field,
             "required": ["LastName"] if self._has_refusals else [],
             "error_status": rng.choice((400, 400, 400, 400, 200)),
             "server_error": rng.choice((500, 502, 503)),

@@ -387,19 +387,21 @@ def _list_loaded_rows(run_result: RunResult, report: Report) -> list[ValidRow]:
         for person_number, state_change in run_result.state_changes
         if (state_change.earlier_state, state_change.later_state) == (State.REJECTED, State.UNKNOWN)
     }
-    entries = [
+    numbered_entries = [
         (person_number, entry)
         for person_number, entry in run_result.entries_before.items()
         if entry.state in states or person_number in persons_with_reopened_entries
     ]
-    return [ValidRow(person_number, b"", entry.fingerprint or b"", "") for person_number, entry in entries]
+    return [ValidRow(person_number, b"", entry.fingerprint or b"", "") for person_number, entry in numbered_entries]
 
 
 def _list_confirmed_rows(
     facts: SimulationFacts, run_result: RunResult, report: Report
 ) -> list[tuple[ValidRow, EntryValues]]:
-    entries = ((row, run_result.entries_after.get(row.person_number)) for row in _list_loaded_rows(run_result, report))
-    return [(row, entry) for row, entry in entries if entry is not None and entry.state is State.CONFIRMED]
+    rows_and_entries = (
+        (row, run_result.entries_after.get(row.person_number)) for row in _list_loaded_rows(run_result, report)
+    )
+    return [(row, entry) for row, entry in rows_and_entries if entry is not None and entry.state is State.CONFIRMED]
 
 
 def _find_problem_persons(facts: SimulationFacts, report: Report, outcome: Outcome) -> set[int]:

@@ -73,15 +73,15 @@ class Source:
     suppression: Suppression | None = None
 
 
-def prepare_runs(sources: Sequence[Source], identity: str) -> list[tuple[PreparedChunk, ...]]:
-    """Return the prepared chunks of each run. `identity` is the identity field of the job."""
+def prepare_runs(sources: Sequence[Source], identity_field: str) -> list[tuple[PreparedChunk, ...]]:
+    """Return the prepared chunks of each run."""
     cell_tuples = [astuple(cells) for source in sources for chunk in source.chunks for cells in chunk]
     frame = pd.DataFrame(cell_tuples, columns=list(_COLUMNS)).astype({"person_number": "str"})
     valid_rows = validate_rows(
-        apply_mapping(frame, _MAPPING).frame, ValidationRules(identity), today=_TODAY
+        apply_mapping(frame, _MAPPING).frame, ValidationRules(identity_field), today=_TODAY
     ).subscribers
-    identities = compute_identities(valid_rows[identity], identity)
-    fingerprints = compute_fingerprints(valid_rows, identity)
+    identities = compute_identities(valid_rows[identity_field], identity_field)
+    fingerprints = compute_fingerprints(valid_rows, identity_field)
     row_indexes = valid_rows.index.to_numpy()
     prepared_runs, start = [], 0
     for source in sources:

@@ -146,12 +146,12 @@ with open_email_log(sys.argv[1]) as email_log, email_log.hold_campaign("account"
         email_log.connection.exec_driver_sql("PRAGMA cache_size = 1")  # so that changes are written before the commit
         email_log.connection.rollback()
     with email_log.transaction():
-        people = [(number.to_bytes(16, "big"), f"p{number}@example.com") for number in range(300)]
-        email_log.mark_intended(campaign, "run-1", people, intended_at=1.0)
+        recipients = [(number.to_bytes(16, "big"), f"p{number}@example.com") for number in range(300)]
+        email_log.mark_intended(campaign, "run-1", recipients, intended_at=1.0)
     with email_log.transaction():
-        email_log.mark_accepted(campaign, [(people[0][0], 7, "<7@shop>", 2.0)])
+        email_log.mark_accepted(campaign, [(recipients[0][0], 7, "<7@shop>", 2.0)])
     with email_log.transaction():
-        email_log.mark_accepted(campaign, [(who, 8, "<8@shop>", 2.0) for who, _ in people[1:]])
+        email_log.mark_accepted(campaign, [(recipient, 8, "<8@shop>", 2.0) for recipient, _ in recipients[1:]])
         os.kill(os.getpid(), 9)
 """
 
@@ -162,7 +162,6 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
     if ledger_url.startswith("sqlite"):  # the journal has the unfinished transaction
         file = find_file(ledger_url)
         assert file.with_name(f"{file.name}-journal").exists()
-    people = [index.to_bytes(16, "big") for index in range(300)]
     with (
         open_email_log(ledger_url) as email_log,
         email_log.hold_campaign("account", "welcome", wait_s=60.0) as campaign,
@@ -178,6 +177,6 @@ def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sen
         assert [email.address for email in unsettled_emails] == [
             f"p{campaign_number}@example.com" for campaign_number in range(1, 300)
         ]
-        for person in (people[0], people[1]):
+        for recipient in (number.to_bytes(16, "big") for number in (0, 1)):
             with pytest.raises(LedgerError, match="1 of 1 entries"), email_log.transaction():
-                email_log.mark_intended(campaign, "run-2", [(person, "p@example.com")], intended_at=3.0)
+                email_log.mark_intended(campaign, "run-2", [(recipient, "p@example.com")], intended_at=3.0)

@@ -193,4 +193,4 @@ def test_samples_that_differ_only_in_capitals_are_found() -> None:
     list_stats = ListStats(0.0)
     texts = ("a@x.org", "A@x.org", "a@X.org", "A+b@x.org", "É@x.org")
     list_stats.add([{"Id": index, "Email": text, "ClientUserId": "K"} for index, text in enumerate(texts)])
-    assert [sample.text for sample in list_stats.find_samples_with_capitals()] == ["A@x.org", "a@X.org"]
+    assert [sample.identity_text for sample in list_stats.find_samples_with_capitals()] == ["A@x.org", "a@X.org"]
