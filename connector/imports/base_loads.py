@@ -205,7 +205,7 @@ class BaseLoads:
         loads_with_creates = [base_load for base_load in self._base_loads if base_load.created_count]
         if self.mode is not RunMode.LOAD or not loads_with_creates:
             return None
-        sentinels = loads_with_creates[0].session.access.sentinels
+        sentinels = loads_with_creates[0].session.list_access.sentinels
         base_id = sentinels[-1].base_id if sentinels else None
         sentinel_sessions = [
             base_load.session for base_load in loads_with_creates if base_load.base.service_id == base_id
@@ -255,8 +255,8 @@ class BaseLoads:
             )
         for base_load in self._base_loads:
             if base_load.base.key == base.key:
-                base_load.session.access.requested_base_name = (
-                    base_load.session.access.requested_base_name or base_ref.name
+                base_load.session.list_access.requested_base_name = (
+                    base_load.session.list_access.requested_base_name or base_ref.name
                 )
                 self._loads_by_reference[base_ref] = base_load
                 return base_load
@@ -295,10 +295,10 @@ class BaseLoads:
         for look_up_index in range(_LOOK_UP_COUNT):
             if look_up_index and not await stop.sleep(self._run.setup.plan.policy.quiet_period_s):
                 return
-            loads_by_access = {id(base_load.session.access): base_load for base_load in self._base_loads}
+            loads_by_access = {id(base_load.session.list_access): base_load for base_load in self._base_loads}
             key_groups = [await base_load.loader.settler.begin_look_up() for base_load in self._base_loads]
             async for lookup_part in look_up_keys(key_groups):
-                base_load = loads_by_access[id(lookup_part.access)]
+                base_load = loads_by_access[id(lookup_part.list_access)]
                 with self._base_context(base_load):
                     await base_load.loader.settler.record_look_up(lookup_part)
             for base_load in self._base_loads:

@@ -96,7 +96,7 @@ class UnfinishedEntry:
     """An entry in the state UNKNOWN, HELD or REJECTED that has a body, because the create may be sent again.
 
     `run_id` and `run_key` are the id and the key of the run that sent the create last. `suppressing_job` is the job of
-    the run's suppression list (None: no list). `holds_absent_creates` shows whether the run had `on_unknown: hold`.
+    the run's suppression list (None: no list). `run_holds_absent_creates` shows whether the run had `on_unknown: hold`.
     `status` and `message` are the HTTP status and the message of a refusal. `id_in_answer` is the subscriber id in the
     answer to a create that is HELD.
     """
@@ -110,7 +110,7 @@ class UnfinishedEntry:
     suppressing_job: str | None = None
     status: int | None = None
     message: str | None = None
-    holds_absent_creates: bool | None = None
+    run_holds_absent_creates: bool | None = None
     id_in_answer: int | None = None
     run_key: int = 0
 

@@ -262,7 +262,7 @@ class LookupState:
 
     sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_MAX_SENTINELS))
     largest_lag_s: float = 0.0  # the largest lag of the list on record for the account (architecture 4.5 c)
-    stats: ListStats | None = None
+    list_stats: ListStats | None = None
     unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters by these fields
     usable_fields: set[str] = field(default_factory=set)  # the filters by these fields list nobody for a made-up value
     control_results: dict[SpellingKind, bool] = field(default_factory=dict)
@@ -363,7 +363,7 @@ class ListAccess:
 class KeyGroup:
     """Keys to look up in one base, with the objects that the look-up needs."""
 
-    access: ListAccess
+    list_access: ListAccess
     keys: Sequence[LookupKey]
 
 

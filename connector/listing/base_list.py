@@ -82,8 +82,8 @@ async def read_account_list(
     Raises ListFailed if the service does not return its list, and EmptiedListError if the list shows none of the known
     subscribers of a base. Raises RunAborted if a base is not the intended one or the run must stop.
     """
-    access, started_at = accesses[0], accesses[0].clock.monotonic()
-    access.stop.activity = "listing existing subscribers"
+    list_access, started_at = accesses[0], accesses[0].clock.monotonic()
+    list_access.stop.activity = "listing existing subscribers"
     rows = SweptRows(accesses, {key.identity for key in keys}, keeps_other_bases=keeps_other_bases)
     for other_access in accesses:
         await other_access.ledger_writer.flush()
@@ -170,13 +170,15 @@ async def look_up_by_sweep(groups: Sequence[KeyGroup]) -> list[LookupResult]:
 
     Only a complete sweep proves an identity absent. Raises as `read_account_list` does.
     """
-    access = groups[0].access
-    access.stop.activity = f"looking for {count(sum(len(group.keys) for group in groups), 'subscriber')} on the list"
-    started_at, sentinels = access.clock.monotonic(), tuple(access.sentinels)
-    previous_seen_ids = access.state.swept_sentinel_ids
+    list_access = groups[0].list_access
+    list_access.stop.activity = (
+        f"looking for {count(sum(len(group.keys) for group in groups), 'subscriber')} on the list"
+    )
+    started_at, sentinels = list_access.clock.monotonic(), tuple(list_access.sentinels)
+    previous_seen_ids = list_access.state.swept_sentinel_ids
     search_sink = _SearchSink(groups)
     sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in sentinels)
-    certificate, seen_ids = await _sweep_list([group.access for group in groups], search_sink, sentinel_ids)
+    certificate, seen_ids = await _sweep_list([group.list_access for group in groups], search_sink, sentinel_ids)
     visibility = read_sentinel_visibility(sentinels, seen_ids, previous_seen_ids, certificate, started_at)
     results = list[LookupResult]()
     for identities, id_sets in zip(search_sink.identities, search_sink.found_ids, strict=True):
@@ -193,7 +195,7 @@ class _SearchSink:
     `found_ids` has a dict for each base: the ids that the list shows, by identity."""
 
     def __init__(self, groups: Sequence[KeyGroup]) -> None:
-        self._readers = [build_reader(group.access, sorted({key.field for key in group.keys})) for group in groups]
+        self._readers = [build_reader(group.list_access, sorted({key.field for key in group.keys})) for group in groups]
         self.identities = [frozenset(key.identity for key in group.keys) for group in groups]
         self.found_ids: list[dict[bytes, set[int]]] = [{} for _ in groups]
 
@@ -217,7 +219,7 @@ class _WatchingSink:
     target_sink: PageSink
     accesses: Sequence[ListAccess]
     watched_ids: frozenset[int]
-    stats: ListStats
+    list_stats: ListStats
     seen_ids: set[int] = field(default_factory=set)
     activity_values: set[bool] = field(default_factory=set)  # values of `is_active` that the last sweep showed
 
@@ -228,16 +230,16 @@ class _WatchingSink:
         self.target_sink.start_sweep(sweep_number)
 
     def receive_rows(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        for access in self.accesses:
+        for list_access in self.accesses:
             # Identities are compared, and not Ids, because the Id in the answer to a create may be provisional.
-            identities = {entry.identity for entry in access.unverified_entries}
-            base_id = access.ledger_writer.base.service_id
+            identities = {entry.identity for entry in list_access.unverified_entries}
+            base_id = list_access.ledger_writer.base.service_id
             if identities and any(may_be_in_base(wire_object, identities, base_id) for wire_object in wire_objects):
-                access.unverified_entries = ()
+                list_access.unverified_entries = ()
         self.accesses[0].known_ids.add_shown_ids([wire_object["Id"] for wire_object in wire_objects])
         self.seen_ids.update(self.watched_ids.intersection(wire_object["Id"] for wire_object in wire_objects))
         self.activity_values.update(read_is_active_values(wire_objects))
-        self.stats.add(wire_objects)
+        self.list_stats.add(wire_objects)
         self.target_sink.receive_rows(wire_objects)
 
 
@@ -253,10 +255,14 @@ async def _sweep_list(
     """
     certificate, seen_ids = await _read_list_and_record_state(accesses, sink, watched_ids)
     if certificate.is_complete:
-        has_waited_flags = [await wait_until_listed(access, access.unverified_entries) for access in accesses]
+        has_waited_flags = [
+            await wait_until_listed(list_access, list_access.unverified_entries) for list_access in accesses
+        ]
         if any(has_waited_flags):
             certificate, seen_ids = await _read_list_and_record_state(accesses, sink, watched_ids)
-    unverified_entry_counts = [len(access.unverified_entries) for access in accesses if access.unverified_entries]
+    unverified_entry_counts = [
+        len(list_access.unverified_entries) for list_access in accesses if list_access.unverified_entries
+    ]
     if certificate.is_complete and unverified_entry_counts:
         raise EmptiedListError(unverified_entry_counts[0])
     return certificate, seen_ids
@@ -267,17 +273,17 @@ async def _read_list_and_record_state(
 ) -> tuple[Certificate, frozenset[int]]:
     """Read the list once, and record the reading in the state that the accesses share. Return the certificate, and the
     `watched_ids` that the list showed."""
-    access = accesses[0]
-    sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in access.sentinels)
-    watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(access.clock.monotonic()))
+    list_access = accesses[0]
+    sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in list_access.sentinels)
+    watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(list_access.clock.monotonic()))
     base_ids = [
         base_id for base_access in accesses if (base_id := base_access.ledger_writer.base.service_id) is not None
     ]
     certificate = await _read_shared_list(accesses, watching_sink, base_ids)
     if (
-        access.policy.identity_field == "email"
+        list_access.policy.identity_field == "email"
         and certificate.distinct
-        and "email" not in watching_sink.stats.shown_fields
+        and "email" not in watching_sink.list_stats.shown_fields
     ):
         raise ConfigurationError(
             f"The list shows no email of its {count(certificate.distinct, 'subscriber')}, so the connector cannot find "
@@ -286,8 +292,8 @@ async def _read_list_and_record_state(
         )
     log_values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", log_values)
-    await access.stop.wait_until_stopped(try_filters_with_unlisted_ids(access, certificate.unlisted_ids))
-    seen_ids, state = frozenset(watching_sink.seen_ids), access.state
+    await list_access.stop.wait_until_stopped(try_filters_with_unlisted_ids(list_access, certificate.unlisted_ids))
+    seen_ids, state = frozenset(watching_sink.seen_ids), list_access.state
     state.swept_sentinel_ids = seen_ids & sentinel_ids
     state.activity_values_shown_by_sweep = watching_sink.activity_values
     state.unreadable_reason = describe_unreadable_list(certificate)
@@ -296,8 +302,8 @@ async def _read_list_and_record_state(
     state.unshown_classes = certificate.unshown_classes
     has_list_changed = certificate.total_first != certificate.total_last or certificate.appeared or certificate.vanished
     state.swept_base_ids = frozenset(base_ids if certificate.is_complete and not has_list_changed else ())
-    state.stats = watching_sink.stats
-    state.stats.total_count, state.stats.sweep_request_count = certificate.total_last, certificate.pages
+    state.list_stats = watching_sink.list_stats
+    state.list_stats.total_count, state.list_stats.sweep_request_count = certificate.total_last, certificate.pages
     return certificate, seen_ids & watched_ids
 
 
@@ -305,31 +311,31 @@ async def _read_shared_list(
     accesses: Sequence[ListAccess], sink: _WatchingSink, base_ids: Sequence[int]
 ) -> Certificate:
     """Read the list. If the reading is incomplete and the TotalCount is 0, read the list once more."""
-    access, stats = accesses[0], accesses[0].state.stats
+    list_access, list_stats = accesses[0], accesses[0].state.list_stats
     earlier_total = None  # TotalCount shortly before this reading
-    if stats is not None and sink.stats.read_at <= stats.read_at + access.policy.max_lookup_age_s:
-        earlier_total = stats.total_count
+    if list_stats is not None and sink.list_stats.read_at <= list_stats.read_at + list_access.policy.max_lookup_age_s:
+        earlier_total = list_stats.total_count
     read_whole_list = partial(
         read_list,
-        access.client,
-        access.retrier,
-        ListQuery(base_id=access.state.base_id),
+        list_access.client,
+        list_access.retrier,
+        ListQuery(base_id=list_access.state.base_id),
         sink,
-        now=access.clock.now,
-        max_concurrency=access.policy.max_concurrency,
+        now=list_access.clock.now,
+        max_concurrency=list_access.policy.max_concurrency,
         reads_ahead=False,
-        ignore_total_count=access.policy.ignores_total_count,
-        allow_truncated=access.policy.allow_truncated,
+        ignore_total_count=list_access.policy.ignores_total_count,
+        allow_truncated=list_access.policy.allow_truncated,
         find_unlisted_entries=partial(_find_unlisted_entries, accesses),
         base_ids=base_ids,
-        known_hidden_classes=access.state.hidden_classes,
+        known_hidden_classes=list_access.state.hidden_classes,
         earlier_total=earlier_total,
-        draw_bytes=access.draw_bytes,
+        draw_bytes=list_access.draw_bytes,
     )
-    certificate = await access.stop.wait_until_stopped(read_whole_list())
+    certificate = await list_access.stop.wait_until_stopped(read_whole_list())
     if certificate.total_last == 0 and not certificate.is_complete:
         # Either other runs have created the first subscribers meanwhile, or an answer was wrong. Read the list again.
-        certificate = await access.stop.wait_until_stopped(read_whole_list())
+        certificate = await list_access.stop.wait_until_stopped(read_whole_list())
     return certificate
 
 
@@ -352,9 +358,9 @@ async def _find_unlisted_entries(accesses: Sequence[ListAccess], ids: IdArray) -
     """Return ids of confirmed ledger entries that are not among the listed `ids`, although the list should show them by
     now (architecture 7, rule 7)."""
     unlisted_entry_ids, max_entries = list[int](), max(1, MAX_COMPARED_ENTRIES // len(accesses))
-    for access in accesses:
-        entries = await access.ledger_writer.execute(partial(_find_confirmed_entries, access, max_entries))
-        max_confirmed_at = access.clock.now().timestamp() - access.expected_lag_s
+    for list_access in accesses:
+        entries = await list_access.ledger_writer.execute(partial(_find_confirmed_entries, list_access, max_entries))
+        max_confirmed_at = list_access.clock.now().timestamp() - list_access.expected_lag_s
         long_known_entries = [entry for entry in entries if (entry.known_since or 0.0) <= max_confirmed_at]
         long_known_ids = np.array([entry.subscriber_id for entry in long_known_entries], dtype=np.int64)
         unlisted_entry_ids += long_known_ids[~np.isin(long_known_ids, ids)].tolist()

@@ -152,9 +152,11 @@ class SweptRows:
         self._readers = [build_reader(other_access, [other_access.policy.identity_field]) for other_access in accesses]
         self._identities = frozenset(identities)
         self._keeps_other_bases = keeps_other_bases
-        stats = self._state.stats
+        list_stats = self._state.list_stats
         self._keeps_values = (
-            stats is not None and stats.total_count is not None and stats.total_count <= _MAX_STORED_SUBSCRIBERS
+            list_stats is not None
+            and list_stats.total_count is not None
+            and list_stats.total_count <= _MAX_STORED_SUBSCRIBERS
         )
         self._values = SpooledValues()
         self._batch_indexes_by_base: dict[ListedBase, list[int]] = defaultdict(list)

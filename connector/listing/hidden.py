@@ -19,7 +19,7 @@ from connector.listing.controls import PARTITIONS, SAMPLE_ROW_COUNT, RequestPage
 from connector.listing.evidence import combine_classes, request_combinations, send_requests_together
 from connector.listing.findings import EvidenceRequest, RequestTarget
 from connector.listing.pages import ListFailed, try_fetch_page
-from connector.listing.requests import look_up, read_stats, request_rows, try_filters_with_unlisted_ids
+from connector.listing.requests import look_up, read_list_stats, request_rows, try_filters_with_unlisted_ids
 from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, compare_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
@@ -37,8 +37,8 @@ async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -
     state, base_id = access.state, access.ledger_writer.base.service_id
     if state.base_id is not None or access.is_base_shown:
         return state.base_id is not None
-    reader, stats = build_reader(access, [access.policy.identity_field]), await read_stats(access)
-    if any(reader.is_of_base({"Id": listed_id, "Name": name}) for listed_id, name in stats.bases):
+    reader, list_stats = build_reader(access, [access.policy.identity_field]), await read_list_stats(access)
+    if any(reader.is_of_base({"Id": listed_id, "Name": name}) for listed_id, name in list_stats.bases):
         access.is_base_shown = True
         return False
     if base_id is None:
@@ -77,11 +77,11 @@ async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -
 async def _shows_base(access: ListAccess, reader: BaseReader) -> bool:
     """Return whether the first or the last page of the list shows a subscriber of the base. Other runs may have created
     the first subscribers of the base after the sweep. Record the result."""
-    access.state.stats = None  # the stats of the sweep are out of date
-    stats = await read_stats(access)
-    last_rows_query = ListQuery(offset=max(0, (stats.total_count or 0) - SAMPLE_ROW_COUNT), limit=SAMPLE_ROW_COUNT)
+    access.state.list_stats = None  # the stats of the sweep are out of date
+    list_stats = await read_list_stats(access)
+    last_rows_query = ListQuery(offset=max(0, (list_stats.total_count or 0) - SAMPLE_ROW_COUNT), limit=SAMPLE_ROW_COUNT)
     rows = (await access.stop.wait_until_stopped(request_rows(access, last_rows_query))).rows
-    bases = [*({"Id": base_id, "Name": name} for base_id, name in stats.bases), *(row.get("Base") for row in rows)]
+    bases = [*({"Id": base_id, "Name": name} for base_id, name in list_stats.bases), *(row.get("Base") for row in rows)]
     access.is_base_shown = any(reader.is_of_base(base) for base in bases)
     return access.is_base_shown
 

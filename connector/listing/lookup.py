@@ -45,7 +45,7 @@ from connector.listing.requests import (
     AnswerRows,
     look_up,
     look_up_together,
-    read_stats,
+    read_list_stats,
     request_first_page,
     request_rows,
 )
@@ -138,7 +138,7 @@ def has_control(access: ListAccess, spelling_kind: SpellingKind) -> bool:
     state = access.state
     if spelling_kind.field in state.unusable_fields or state.control_results.get(spelling_kind) is False:
         return False
-    if state.stats is not None and spelling_kind in state.stats.samples_by_kind:
+    if state.list_stats is not None and spelling_kind in state.list_stats.samples_by_kind:
         return True
     return next(_find_sentinels(access, spelling_kind), None) is not None
 
@@ -169,8 +169,8 @@ async def _try_spelling_kind(access: ListAccess, spelling_kind: SpellingKind) ->
         has_passed = await _try_sentinel(access, sentinel)
         if has_passed is not None:
             return has_passed, sentinel if has_passed else None
-    stats = access.state.stats
-    samples = stats.samples_by_kind.get(spelling_kind, []) if stats is not None else []
+    list_stats = access.state.list_stats
+    samples = list_stats.samples_by_kind.get(spelling_kind, []) if list_stats is not None else []
     trial = await try_samples(
         request_page, spelling_kind.field, [(sample.subscriber_id, sample.identity_text) for sample in samples]
     )
@@ -200,12 +200,12 @@ async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
     """Return whether the filter by email is case-insensitive. The filter must find a listed Ann@x.org by ann@x.org, and
     a listed bob@x.org by BOB@X.ORG. Return None if no listed email is known that could be tried.
     """
-    stats = access.state.stats
-    if stats is None:
+    list_stats = access.state.list_stats
+    if list_stats is None:
         return None
     sample_groups = [
         samples
-        for samples in (stats.find_samples_with_capitals(), stats.samples_by_kind.get(_PLAIN_EMAIL_KIND, []))
+        for samples in (list_stats.find_samples_with_capitals(), list_stats.samples_by_kind.get(_PLAIN_EMAIL_KIND, []))
         if samples
     ]
     request_page = partial(request_first_page, access)
@@ -339,7 +339,7 @@ async def look_up_by_filters(
     Raises ListFailed if the service does not answer, and RunAborted if the base is not the intended one or the run must
     stop.
     """
-    await read_stats(access)
+    await read_list_stats(access)
     key_look_ups = [_build_key_look_up(key) for key in keys]
     fields = sorted({key.field for key in keys})
     reader = BaseReader(access.ledger_writer.base, access.requested_base_name, fields, access.inactive_identities)
@@ -420,20 +420,20 @@ def _build_key_look_up(key: LookupKey) -> _KeyLookUp:
 class _FilterLookup:
     """A look-up by filters, with the results that it has until now."""
 
-    access: ListAccess
+    list_access: ListAccess
     key_look_ups: Sequence[_KeyLookUp]
     reader: BaseReader
     found_ids: dict[bytes, set[int]] = field(default_factory=dict)
     absent_identities: set[bytes] = field(default_factory=set)
 
     async def execute(self) -> LookupResult:
-        access = self.access
-        started_at = access.clock.monotonic()
+        list_access = self.list_access
+        started_at = list_access.clock.monotonic()
         visibility, filter_check = SentinelVisibility(), await self._run_controls()
         if self._can_be_conclusive(filter_check):
             fields = sorted({key_look_up.key.field for key_look_up in self.key_look_ups})
             # Sentinels are looked up before the keys.
-            visibility = await find_visible_sentinels(access, filter_check, started_at, fields)
+            visibility = await find_visible_sentinels(list_access, filter_check, started_at, fields)
         for batch_start in range(0, len(self.key_look_ups), BATCH_SIZE):
             if not self._can_be_conclusive(filter_check):
                 break
@@ -446,7 +446,7 @@ class _FilterLookup:
                 answers = answers_by_identity.get(key_look_up.key.identity, ())
                 # An answer with one subscriber may contain only the first match, unless the filter has listed several
                 # subscribers in another answer.
-                lists_several_matches = key_look_up.key.field in access.state.multiple_match_fields
+                lists_several_matches = key_look_up.key.field in list_access.state.multiple_match_fields
                 has_all_matches = bool(answers) and all(
                     answer.has_all_matches and (len(answer.rows) != 1 or lists_several_matches) for answer in answers
                 )
@@ -462,7 +462,7 @@ class _FilterLookup:
         if absent_identities:
             # One replica may lag, so the sentinels are looked up again. Only sentinels that are shown again count.
             sentinels = sorted(seen_sentinels, key=lambda sentinel: sentinel.confirmed_at)
-            later_visibility = await _look_up_sentinels(access, sentinels, started_at)
+            later_visibility = await _look_up_sentinels(list_access, sentinels, started_at)
             seen_sentinels, lag_s = later_visibility.seen_sentinels, max(lag_s, later_visibility.lag_s)
         return LookupResult(found_ids, absent_identities, seen_sentinels, lag_s, started_at, is_filter_result=True)
 
@@ -471,7 +471,7 @@ class _FilterLookup:
         spelling_kinds = frozenset[SpellingKind]().union(
             *(key_look_up.spelling_kinds for key_look_up in self.key_look_ups)
         )
-        return await check_filters(self.access, spelling_kinds, checks_case=checks_case, is_repeated=is_repeated)
+        return await check_filters(self.list_access, spelling_kinds, checks_case=checks_case, is_repeated=is_repeated)
 
     def _can_be_conclusive(self, filter_check: FilterCheck) -> bool:
         """Return whether an answer could prove an identity absent, or find the subscriber of an unresolved create."""
@@ -486,15 +486,15 @@ class _FilterLookup:
         """Look up every spelling of the batch. Return the answers by identity. Store the found subscribers, and add
         their ids to `found_ids`."""
         spellings = [(key_look_up.key, text) for key_look_up in batch for text in key_look_up.requested_texts]
-        look_ups = [partial(look_up, self.access, key.field, text) for key, text in spellings]
-        answers = await look_up_together(self.access, look_ups)
+        look_ups = [partial(look_up, self.list_access, key.field, text) for key, text in spellings]
+        answers = await look_up_together(self.list_access, look_ups)
         answers_by_identity: dict[bytes, list[AnswerRows]] = {}
         for (key, _), answer in zip(spellings, answers, strict=True):
             answers_by_identity.setdefault(key.identity, []).append(answer)
         identities = {key_look_up.key.identity for key_look_up in self.key_look_ups}
         rows = [row for answer in answers for row in answer.rows]
         identities_and_ids = self.reader.read(rows)
-        store_shown_subscribers(self.access, rows, identities_and_ids, identities)
+        store_shown_subscribers(self.list_access, rows, identities_and_ids, identities)
         for identity, subscriber_id in identities_and_ids:
             if identity in identities:
                 self.found_ids.setdefault(identity, set()).add(subscriber_id)

@@ -163,12 +163,12 @@ async def _run_round(
     return refused_indexes
 
 
-async def read_stats(access: ListAccess) -> ListStats:
+async def read_list_stats(access: ListAccess) -> ListStats:
     """Return the stats of the list. If the known stats are older than `policy.max_lookup_age_s`, read one page first.
     Raises ListFailed."""
     state, now = access.state, access.clock.monotonic()
-    if state.stats is not None and now < state.stats.read_at + access.policy.max_lookup_age_s:
-        return state.stats
+    if state.list_stats is not None and now < state.list_stats.read_at + access.policy.max_lookup_age_s:
+        return state.list_stats
     page = await access.stop.wait_until_stopped(
         fetch_page(access.client, access.retrier, ListQuery(base_id=state.base_id))
     )
@@ -176,8 +176,8 @@ async def read_stats(access: ListAccess) -> ListStats:
     if page.total_count is not None:
         page_size = page.limit if page.limit is not None and page.limit > 0 else max(1, len(page.subscribers))
         sweep_request_count = math.ceil(page.total_count / (page_size * _NEW_ROW_SHARE_OF_PAGE)) + 1
-    stats = ListStats(now, page.total_count, sweep_request_count)
-    stats.add(page.subscribers)
+    list_stats = ListStats(now, page.total_count, sweep_request_count)
+    list_stats.add(page.subscribers)
     access.known_ids.add_shown_ids([row["Id"] for row in page.subscribers if type(row.get("Id")) is int])
-    state.stats = stats
-    return stats
+    state.list_stats = list_stats
+    return list_stats

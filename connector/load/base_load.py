@@ -89,7 +89,7 @@ class Loader:
             refuse_misanswered_base(session.ledger_writer.base)
         await self.settler.read_lag()
         # A complete sweep must show one of these entries.
-        session.access.unverified_entries = await verify_account(session)
+        session.list_access.unverified_entries = await verify_account(session)
         await self._refusals.choose_retried_refusals()
         self._outcomes.add_earlier_refusals(
             session.retried_refusals, self._refusals.find_recently_refused_identities(session.retried_refusals.values())

@@ -63,10 +63,10 @@ def refuse_similar_base(session: Session) -> None:
     """Raise ConfigurationError if the list shows a base with a similar name, and not the base that the job names. A
     service that confuses the names would create subscribers in the wrong base.
     """
-    requested_base_name, stats = session.access.requested_base_name, session.access.state.stats
-    if session.ledger_writer.base.service_id is not None or requested_base_name is None or stats is None:
+    requested_base_name, list_stats = session.list_access.requested_base_name, session.list_access.state.list_stats
+    if session.ledger_writer.base.service_id is not None or requested_base_name is None or list_stats is None:
         return
-    for base_id, name in sorted(stats.bases, key=str):
+    for base_id, name in sorted(list_stats.bases, key=str):
         if isinstance(base_id, int) and isinstance(name, str) and is_similar_base_name(requested_base_name, name):
             raise ConfigurationError(
                 f"the list shows no base {requested_base_name}, and the base {describe_base(base_id, name)} has a "
@@ -86,7 +86,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     an empty tuple if the account is verified. Raises EmptiedListError if look-ups by Id and by identity show none of
     the subscribers, and ListFailed if the service does not answer.
     """
-    ledger_writer, random_identity = session.ledger_writer, session.access.draw_bytes(IDENTITY_BYTES)
+    ledger_writer, random_identity = session.ledger_writer, session.list_access.draw_bytes(IDENTITY_BYTES)
     base, run_key = ledger_writer.base, ledger_writer.run_key
     shown_entries = await ledger_writer.execute(
         lambda ledger: ledger.find_shown_entries(base, random_identity, _VERIFIED_ENTRY_COUNT)
@@ -123,16 +123,16 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
     )
     known_entries = list(dict.fromkeys([*shown_entries, *additional_entries]))
     is_listed = await _is_any_listed(session, known_entries)
-    if is_listed is False and await find_hidden_base(session.access):
+    if is_listed is False and await find_hidden_base(session.list_access):
         return tuple(shown_entries)  # if the list hides the base, the filter Id also hides its subscribers
     if is_listed is False and await _is_id_filter_working(session):
-        await wait_until_listed(session.access, shown_entries)
+        await wait_until_listed(session.list_access, shown_entries)
         is_listed = await _is_any_listed(session, known_entries)
         if is_listed is False:
-            session.access.unverified_entries = tuple(known_entries)
+            session.list_access.unverified_entries = tuple(known_entries)
             # Raises EmptiedListError if the list has none of the identities of `known_entries`.
-            await read_account_list([session.access])
-            return session.access.unverified_entries
+            await read_account_list([session.list_access])
+            return session.list_access.unverified_entries
     return () if is_listed else tuple(shown_entries)
 
 
@@ -143,7 +143,7 @@ async def record_shown_subscriber(session: Session) -> None:
     Call this function after a run has created subscribers. Only the first three bases of a run are looked up."""
     if session.canaries.checked_base_count == _MAX_CHECKED_BASES:
         return
-    ledger_writer, random_identity = session.ledger_writer, session.access.draw_bytes(IDENTITY_BYTES)
+    ledger_writer, random_identity = session.ledger_writer, session.list_access.draw_bytes(IDENTITY_BYTES)
     base = ledger_writer.base
 
     def find_entry_to_look_up(ledger: Ledger) -> Sequence[ConfirmedEntry]:
@@ -163,7 +163,7 @@ async def record_shown_subscriber(session: Session) -> None:
 def _report_unshown_entries(session: Session, known_entries: Sequence[ConfirmedEntry]) -> None:
     """Add a message that the list shows none of these subscribers. Add no message if all of them are so new that the
     list may not show them yet."""
-    max_confirmed_at = session.clock.now().timestamp() - session.access.expected_lag_s
+    max_confirmed_at = session.clock.now().timestamp() - session.list_access.expected_lag_s
     if any((known_entry.known_since or 0.0) <= max_confirmed_at for known_entry in known_entries):
         session.tally.add_message(
             f"The list shows none of {count(len(known_entries), 'subscriber')} that earlier runs created, so this run "
@@ -214,7 +214,9 @@ async def _is_id_filter_working(session: Session) -> bool:
 
 
 async def _fetch_page(session: Session, query: ListQuery) -> ListPage:
-    return await session.stop.wait_until_stopped(fetch_page(session.access.client, session.access.retrier, query))
+    return await session.stop.wait_until_stopped(
+        fetch_page(session.list_access.client, session.list_access.retrier, query)
+    )
 
 
 def describe_duplicates(duplicate_ids: Collection[tuple[int, ...]]) -> Iterator[str]:
@@ -239,10 +241,10 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
     """Return the last subscriber that the run has created, if the list does not show the subscriber even after a quiet
     period. Return None if the list shows the subscriber, or if the look-ups are inconclusive. Raises RunAborted and
     LedgerError."""
-    access = session.access
-    if not access.sentinels or not session.policy.looks_up_first:
+    list_access = session.list_access
+    if not list_access.sentinels or not session.policy.looks_up_first:
         return None
-    last_sentinel = access.sentinels[-1]
+    last_sentinel = list_access.sentinels[-1]
     for quiet_period_share in _QUIET_PERIOD_SHARES:
         wait_s = (
             last_sentinel.confirmed_at + quiet_period_share * session.policy.quiet_period_s - session.clock.monotonic()
@@ -256,8 +258,8 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
         )
         if ids:
             identities = [digest_identity(last_sentinel.field, last_sentinel.value)]
-            await access.ledger_writer.execute(
-                partial(Ledger.record_shown_identities, base=access.ledger_writer.base, identities=identities)
+            await list_access.ledger_writer.execute(
+                partial(Ledger.record_shown_identities, base=list_access.ledger_writer.base, identities=identities)
             )
         if ids is None or ids:
             return None
@@ -273,7 +275,7 @@ def describe_unlisted_create(session: Session, unlisted_create: Sentinel, create
         f"The service answered {count(created_count, 'create')} with an Id, and the list does not show the last new "
         f"subscriber (Id {unlisted_create.subscriber_id}) {age_s:.0f} s after that answer."
     )
-    if age_s < session.access.state.largest_lag_s:
+    if age_s < session.list_access.state.largest_lag_s:
         last_sentence = (
             "The largest lag on record has not passed yet, so the list may show the newest subscribers later"
         )
@@ -293,13 +295,13 @@ async def _look_up_sentinel(session: Session, sentinel: Sentinel, *, asks_for_cl
 
     With `asks_for_class`, also send a query with the Id, the base and the activity, because the list may hide a
     class."""
-    base_id = session.access.state.base_id
+    base_id = session.list_access.state.base_id
     queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]
     if asks_for_class:
         queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
-    is_inconclusive = bool(session.access.state.hidden_classes)  # the list may hide several classes at once
+    is_inconclusive = bool(session.list_access.state.hidden_classes)  # the list may hide several classes at once
     for query in queries:
-        ids, ids_shown_in_base = await find_ids_of_sentinel(session.access, sentinel, query)
+        ids, ids_shown_in_base = await find_ids_of_sentinel(session.list_access, sentinel, query)
         session.tally.record_duplicates(ids_shown_in_base)
         if ids:
             return ids

@@ -73,9 +73,9 @@ class Creator:
         self._answered_base: tuple[int, str] | None = None  # the base in the answer to the first accepted create
         policy, stop = session.policy, session.stop
         pace = session.pace or Pace(policy.max_rate, policy.max_concurrency)
-        self._limiter = RequestLimiter(stop, session.access.client, pace, "create")
+        self._limiter = RequestLimiter(stop, session.list_access.client, pace, "create")
         self._sender: Sender[Candidate, CreateAnswer, Transition] = Sender(
-            stop, self._limiter, session.access.retrier, self, policy.max_concurrency
+            stop, self._limiter, session.list_access.retrier, self, policy.max_concurrency
         )
 
     async def create_subscribers(self, fetch: FetchItems[Candidate]) -> None:
@@ -83,7 +83,7 @@ class Creator:
         stop, a request in flight ends within the grace period, or is lost."""
         stop = self._session.stop
         stop.activity = "creating"
-        known_ids = self._session.access.known_ids
+        known_ids = self._session.list_access.known_ids
         if known_ids.largest_ledger_id is None:
             known_ids.largest_ledger_id = await self._session.ledger_writer.execute(
                 lambda ledger: ledger.read_largest_id()
@@ -102,7 +102,7 @@ class Creator:
                 return []
         if (
             self._ended_count_since_existing < _CREATE_COUNT_IN_SMALL_ROUNDS
-            and self._session.access.known_ids.has_earlier_subscribers
+            and self._session.list_access.known_ids.has_earlier_subscribers
         ):
             while self._open_create_count:
                 self._all_ended_event.clear()
@@ -125,7 +125,7 @@ class Creator:
             return
         delays_s.pop(0)
         ids, ids_shown_in_base = await find_ids_of_sentinel(
-            session.access, first_sentinel, build_query(first_sentinel.field, first_sentinel.value)
+            session.list_access, first_sentinel, build_query(first_sentinel.field, first_sentinel.value)
         )
         if ids:
             delays_s.clear()
@@ -144,7 +144,7 @@ class Creator:
 
     async def commit_intents(self, candidates: Sequence[Candidate]) -> None:
         """Write the intents of these candidates, and return only after they are durable."""
-        self._session.access.known_ids.record_first_create()
+        self._session.list_access.known_ids.record_first_create()
         # Rows with UNKNOWN entries already count as started.
         new_count = sum(candidate.entry_state is not State.UNKNOWN for candidate in candidates)
         self._session.tally.add_started_rows(new_count)
@@ -159,7 +159,7 @@ class Creator:
     async def attempt(self, candidate: Candidate) -> CreateAnswer:
         """Create one subscriber (service-api.md 4.2), and mark a refusal that may be temporary."""
         candidate.sent_at = self._session.clock.monotonic()
-        answer = await self._session.access.client.create_subscriber(candidate.intent.body)
+        answer = await self._session.list_access.client.create_subscriber(candidate.intent.body)
         if isinstance(answer, CreatedAnswer | Refused):
             return self._mark_temporary_refusal(candidate, answer)
         return answer
@@ -193,7 +193,7 @@ class Creator:
         """Return the state transition that follows from the answer, or None if the create had no effect and must be
         sent again."""
         transition = classify_answer(
-            answer, candidate, self._session.ledger_writer.base, self._session.access.requested_base_name
+            answer, candidate, self._session.ledger_writer.base, self._session.list_access.requested_base_name
         )
         if isinstance(answer, CreatedAnswer):
             transition = await self._check_answered_subscriber(answer, transition)
@@ -224,7 +224,7 @@ class Creator:
             base_id = self._answered_base[0] if self._answered_base else session.ledger_writer.base.service_id
             is_active = candidate.sent_values.get("is_active") is True
             sentinel = Sentinel(now, transition.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
-            session.access.sentinels.append(sentinel)
+            session.list_access.sentinels.append(sentinel)
             session.canaries.first_sentinel = session.canaries.first_sentinel or sentinel
         session.ledger_writer.record(candidate.intent.identity, choose_recorded_transition(candidate, transition))
         self._ended_count_since_existing = (
@@ -264,7 +264,7 @@ class Creator:
         """Look up in the service and the ledger whether the subscriber in the answer is new, and return the state
         transition. If the subscriber existed before the create, the entry is held."""
         session = self._session
-        known_subscriber = await find_known_subscriber(session.access, answer.subscriber_id)
+        known_subscriber = await find_known_subscriber(session.list_access, answer.subscriber_id)
         if not self.has_accepted_item and transition.event is Event.ANSWERED and session.policy.looks_up_first:
             await self._stop_if_list_lacks_identity_field(answer.subscriber_id)
         if known_subscriber is None or transition.event is not Event.ANSWERED:
@@ -286,11 +286,11 @@ class Creator:
     async def _stop_if_list_lacks_identity_field(self, subscriber_id: int) -> None:
         """End the run if no row of the list has shown the identity field, not even the row of this new subscriber.
         Without the field, look-ups find nobody."""
-        access, field = self._session.access, self._session.policy.identity_field
-        stats = access.state.stats
-        if stats is None or field in stats.shown_fields:
+        list_access, field = self._session.list_access, self._session.policy.identity_field
+        list_stats = list_access.state.list_stats
+        if list_stats is None or field in list_stats.shown_fields:
             return
-        rows = await find_rows_by_id(access, subscriber_id, can_wait=access.known_ids.has_earlier_subscribers)
+        rows = await find_rows_by_id(list_access, subscriber_id, can_wait=list_access.known_ids.has_earlier_subscribers)
         if rows and not any(shows_identity(row, field) for row in rows):
             self._session.stop.request_stop(
                 f"the list shows the new subscriber {subscriber_id} without the {field} that was sent, so the "

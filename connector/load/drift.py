@@ -226,7 +226,7 @@ class _Comparison:
     def _compare_shown_subscribers(self) -> None:
         """Compare each row whose subscriber an earlier look-up of this run has shown. Only the other rows remain to be
         compared."""
-        shown_subscribers = self._session.access.state.shown_subscribers
+        shown_subscribers = self._session.list_access.state.shown_subscribers
         for batch in _split_into_batches(self._ids.tolist()):
             wire_objects = [shown_subscribers.read(subscriber_id) for subscriber_id in batch]
             self.receive_rows([wire_object for wire_object in wire_objects if wire_object is not None])
@@ -240,12 +240,16 @@ class _Comparison:
         if not ids:
             return True
         session.stop.activity = f"comparing {len(ids):,} rows with the service"
-        first_rows = (await session.stop.wait_until_stopped(request_rows(session.access, ListQuery(id=ids[0])))).rows
+        first_rows = (
+            await session.stop.wait_until_stopped(request_rows(session.list_access, ListQuery(id=ids[0])))
+        ).rows
         if any(row["Id"] != ids[0] for row in first_rows):
             return False
         self.receive_rows(first_rows)
-        look_ups = [partial(request_rows, session.access, ListQuery(id=subscriber_id)) for subscriber_id in ids[1:]]
-        for answer in await session.stop.wait_until_stopped(look_up_together(session.access, look_ups)):
+        look_ups = [
+            partial(request_rows, session.list_access, ListQuery(id=subscriber_id)) for subscriber_id in ids[1:]
+        ]
+        for answer in await session.stop.wait_until_stopped(look_up_together(session.list_access, look_ups)):
             self.receive_rows(answer.rows)
         return True
 
@@ -261,19 +265,19 @@ class _Comparison:
         ]
         if any(index in self._opt_out_jobs for index in unseen_row_indexes):
             return True
-        return bool(unseen_row_indexes) and bool(await record_hidden_classes(self._session.access))
+        return bool(unseen_row_indexes) and bool(await record_hidden_classes(self._session.list_access))
 
     async def _compare_by_listing(self) -> None:
         session = self._session
         session.stop.activity = f"comparing {len(self._ids):,} rows with the list"
         self._is_compared_with_list = True
         reading = read_list(
-            session.access.client,
-            session.access.retrier,
+            session.list_access.client,
+            session.list_access.retrier,
             ListQuery(),
             self,
             now=session.clock.now,
-            max_concurrency=session.access.policy.max_concurrency,
+            max_concurrency=session.list_access.policy.max_concurrency,
             reads_ahead=False,
             base_ids=[
                 session_of_base.ledger_writer.base.service_id

@@ -15,7 +15,7 @@ from connector.listing.base_list import look_up_by_sweep
 from connector.listing.hidden import find_hidden_base, record_hidden_classes
 from connector.listing.lookup import BATCH_SIZE, can_prove_absence, count_requests, look_up_by_filters
 from connector.listing.pages import ListFailed
-from connector.listing.requests import read_stats
+from connector.listing.requests import read_list_stats
 from connector.service.wire import UNAUTHORISED
 
 logger = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ def estimate_filter_cost(groups: Sequence[KeyGroup], sweep_cost: SweepCost) -> F
     has_other_spellings = any(key.ignores_case for group in groups for key in group.keys)
     if sweep_cost.request_count is not None and key_count >= sweep_cost.request_count and not sweep_cost.is_unusable:
         return FilterCost(key_count, 0, has_other_spellings)
-    unprovable_count = sum(not can_prove_absence(group.access, key) for group in groups for key in group.keys)
+    unprovable_count = sum(not can_prove_absence(group.list_access, key) for group in groups for key in group.keys)
     return FilterCost(sum(count_requests(group.keys) for group in groups), unprovable_count, has_other_spellings)
 
 
@@ -127,9 +127,11 @@ async def choose_lookup_method(
 ) -> LookupMethod:
     """Return the method for the next look-up of these keys, and log the method with its reason. Read one page of the
     list first, unless the stats of the list are fresh. Raises ListFailed, and RunAborted if the run must stop."""
-    access = groups[0].access
-    stats = await read_stats(access)
-    sweep_cost = SweepCost(stats.sweep_request_count, bool(access.state.unreadable_reason) or is_sweep_too_slow)
+    list_access = groups[0].list_access
+    list_stats = await read_list_stats(list_access)
+    sweep_cost = SweepCost(
+        list_stats.sweep_request_count, bool(list_access.state.unreadable_reason) or is_sweep_too_slow
+    )
     lookup_choice = choose_lookup(sweep_cost, estimate_filter_cost(groups, sweep_cost), progress)
     log_values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup_choice)}
     logger.info("look-up: %(keys)d keys in %(bases)d bases, %(method)s: %(reason)s", log_values)
@@ -143,7 +145,7 @@ class LookupPart:
     capitals.
     """
 
-    access: ListAccess
+    list_access: ListAccess
     keys: Sequence[LookupKey]
     result: LookupResult
     has_unchecked_spellings: bool = False
@@ -160,7 +162,7 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
     run must stop.
     """
     groups_for_next_method = [group for group in groups if group.keys]
-    progress = LookupProgress(needs_sweep=any(group.access.unverified_entries for group in groups))
+    progress = LookupProgress(needs_sweep=any(group.list_access.unverified_entries for group in groups))
     while groups_for_next_method:
         remaining_groups, groups_for_next_method = groups_for_next_method, []
         method, progress = await _choose_next_method(remaining_groups, progress)
@@ -174,7 +176,7 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
                     yield lookup_part
                     continue
                 if inconclusive_keys:
-                    groups_for_next_method.append(KeyGroup(lookup_part.access, inconclusive_keys))
+                    groups_for_next_method.append(KeyGroup(lookup_part.list_access, inconclusive_keys))
                 if conclusive_keys:
                     yield replace(lookup_part, keys=conclusive_keys)
 
@@ -184,12 +186,15 @@ async def _choose_next_method(
 ) -> tuple[LookupMethod, LookupProgress]:
     """Return the method for the next look-up of the keys, and the progress with this method."""
     for group in groups:
-        await find_hidden_base(group.access)
-    access, filter_methods = groups[0].access, frozenset({LookupMethod.FILTER, LookupMethod.FILTER_BY_SENT_SPELLING})
-    if access.state.hidden_classes:  # filters leave out the same classes as the list
+        await find_hidden_base(group.list_access)
+    list_access, filter_methods = (
+        groups[0].list_access,
+        frozenset({LookupMethod.FILTER, LookupMethod.FILTER_BY_SENT_SPELLING}),
+    )
+    if list_access.state.hidden_classes:  # filters leave out the same classes as the list
         progress = replace(progress, tried_methods=progress.tried_methods | filter_methods)
     method = await choose_lookup_method(groups, progress)
-    if method in filter_methods and await record_hidden_classes(access, is_repeated=True):
+    if method in filter_methods and await record_hidden_classes(list_access, is_repeated=True):
         progress = replace(progress, tried_methods=progress.tried_methods | filter_methods)
         method = await choose_lookup_method(groups, progress)
     return method, replace(progress, tried_methods=progress.tried_methods | {method})
@@ -200,30 +205,32 @@ async def _look_up_next_groups(
 ) -> tuple[list[LookupPart], list[KeyGroup]]:
     """Look up some keys of the first groups with this method. Return the results, and the groups of keys that
     remain."""
-    access, group_keys = groups[0].access, groups[0].keys
+    list_access, group_keys = groups[0].list_access, groups[0].keys
     if method in (LookupMethod.SWEEP, LookupMethod.NONE):
-        groups_with_same_state = [group for group in groups if group.access.state is access.state]
+        groups_with_same_state = [group for group in groups if group.list_access.state is list_access.state]
         # A base that the account's list hides has its own state, and its own list.
-        remaining_groups = [group for group in groups if group.access.state is not access.state]
+        remaining_groups = [group for group in groups if group.list_access.state is not list_access.state]
         if method is LookupMethod.SWEEP:
             results = await look_up_by_sweep(groups_with_same_state)
         else:
-            results = [build_inconclusive_result(group.access) for group in groups_with_same_state]
+            results = [build_inconclusive_result(group.list_access) for group in groups_with_same_state]
         groups_and_results = zip(groups_with_same_state, results, strict=True)
-        return [LookupPart(group.access, group.keys, result) for group, result in groups_and_results], remaining_groups
+        return [
+            LookupPart(group.list_access, group.keys, result) for group, result in groups_and_results
+        ], remaining_groups
     remaining_key_count, keys = sum(len(group.keys) for group in groups), group_keys[:BATCH_SIZE]
     remaining_groups = [*groups[1:]]
     if later_keys := group_keys[BATCH_SIZE:]:
-        remaining_groups = [KeyGroup(access, later_keys), *remaining_groups]
+        remaining_groups = [KeyGroup(list_access, later_keys), *remaining_groups]
     filter_keys, has_unchecked_spellings = keys, False
     if method is LookupMethod.FILTER_BY_SENT_SPELLING:
         filter_keys = [replace(key, ignores_case=False) for key in keys]
         has_unchecked_spellings = any(key.ignores_case for key in keys)
-    result = await try_look_up_by_filters(access, filter_keys, remaining_key_count)
+    result = await try_look_up_by_filters(list_access, filter_keys, remaining_key_count)
     # Filters that do not find the latest sentinel prove no absence, so the next look-up is a sweep.
-    if tried_methods == {LookupMethod.FILTER} and not _shows_latest_sentinel(access, result):
+    if tried_methods == {LookupMethod.FILTER} and not _shows_latest_sentinel(list_access, result):
         result = replace(result, absent_identities=frozenset())
-    return [LookupPart(access, keys, result, has_unchecked_spellings)], remaining_groups
+    return [LookupPart(list_access, keys, result, has_unchecked_spellings)], remaining_groups
 
 
 async def look_up_all(access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:

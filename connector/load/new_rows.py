@@ -48,7 +48,7 @@ def find_inactive_indexes(session: Session, planned_chunk: PlannedChunk, indexes
     """
     if not indexes or "is_active" not in planned_chunk.subscribers:
         return []
-    inactive_identities = session.access.inactive_identities
+    inactive_identities = session.list_access.inactive_identities
     active_mask = planned_chunk.subscribers["is_active"].iloc[list(indexes)].eq(True).fillna(False).to_numpy(dtype=bool)
     inactive_mask = inactive_identities.build_digest_mask(planned_chunk.identities[list(indexes)]) & active_mask
     inactive_indexes = [
@@ -150,11 +150,11 @@ class MistakenIds:
 
         `listing_rows` are the subscribers of the list, or None if the run has used filters instead of a listing.
         """
-        access, ledger_writer = self._session.access, self._session.ledger_writer
+        list_access, ledger_writer = self._session.list_access, self._session.ledger_writer
         email_by_identity = {digest_identity("email", email): email for email in emails}
         found_ids = dict[bytes, int]()
         if listing_rows is not None:
-            reader = build_reader(access, ())
+            reader = build_reader(list_access, ())
             for base in listing_rows.bases:
                 if reader.is_of_base({"Id": base[0], "Name": base[1]}):
                     found_ids |= listing_rows.find_ids_by_email(base, list(email_by_identity))
@@ -162,7 +162,7 @@ class MistakenIds:
             keys = [
                 LookupKey(identity, "email", email, ignores_case=True) for identity, email in email_by_identity.items()
             ]
-            found_ids = {identity: ids[0] for identity, ids in (await look_up_all(access, keys)).found_ids.items()}
+            found_ids = {identity: ids[0] for identity, ids in (await look_up_all(list_access, keys)).found_ids.items()}
         if not found_ids:
             return {}
         account, ids = ledger_writer.base.account, list(found_ids.values())
@@ -171,7 +171,7 @@ class MistakenIds:
         client_user_id_by_email = dict[str, str]()
         for identity, subscriber_id in found_ids.items():
             if subscriber_id not in ids_of_this_run:
-                shown_values = access.state.shown_subscribers.read(subscriber_id) or {}
+                shown_values = list_access.state.shown_subscribers.read(subscriber_id) or {}
                 client_user_id_by_email[email_by_identity[identity]] = str(shown_values.get("ClientUserId") or "")
         return client_user_id_by_email
 
@@ -208,5 +208,5 @@ class MistakenIds:
             LookupKey(identity, _CLIENT_USER_ID, client_user_id)
             for identity, client_user_id in client_user_id_by_identity.items()
         ]
-        result = await look_up_all(self._session.access, keys)
+        result = await look_up_all(self._session.list_access, keys)
         return {client_user_id_by_identity[identity] for identity in result.found_ids}

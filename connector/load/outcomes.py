@@ -180,7 +180,7 @@ class Outcomes:
         tally, identity = self._session.tally, candidate.intent.identity
         if candidate.entry_state is not State.UNKNOWN:
             omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
-            tally.reactivated_count += identity in self._session.access.inactive_identities.reactivated
+            tally.reactivated_count += identity in self._session.list_access.inactive_identities.reactivated
             tally.report_created_row(candidate.read_source_row, candidate.sent_values, omission)
         elif (row := self.unresolved_creates.pop(identity).row) is not None:
             self._report_created_row(row)
@@ -274,7 +274,9 @@ class Outcomes:
         }
         postponed_rows = [
             replace(postponed_row, is_of_this_run=False)
-            if session.access.known_ids.was_shown_before_creates(confirmed_ids.get(postponed_row.row.identity) or 0)
+            if session.list_access.known_ids.was_shown_before_creates(
+                confirmed_ids.get(postponed_row.row.identity) or 0
+            )
             else postponed_row
             for postponed_row in self._postponed_rows
         ]
@@ -462,7 +464,7 @@ class Outcomes:
 
     def _report_created_row(self, row: LoadRow) -> None:
         tally = self._session.tally
-        tally.reactivated_count += row.identity in self._session.access.inactive_identities.reactivated
+        tally.reactivated_count += row.identity in self._session.list_access.inactive_identities.reactivated
         tally.report_created_row(lambda: row.source, row.values, row.omission)
 
 

@@ -64,15 +64,15 @@ class BasePresence:
         self._may_be_hidden = session.policy.looks_up_first
 
     @property
-    def access(self) -> ListAccess:
+    def list_access(self) -> ListAccess:
         """The objects and settings that look-ups in the base need."""
-        return self.session.access
+        return self.session.list_access
 
     @property
     def needs_sweep(self) -> bool:
         """Whether the base's Id is unknown, or the account is not verified. Only a listing can show the Id and verify
         the account."""
-        return self.session.ledger_writer.base.service_id is None or bool(self.access.unverified_entries)
+        return self.session.ledger_writer.base.service_id is None or bool(self.list_access.unverified_entries)
 
     def covers_chunk(self, planned_chunk: PlannedChunk) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
@@ -113,7 +113,7 @@ class BasePresence:
     async def record_listing(self, listing: Listing, *, first_batch_index: int = 0) -> None:
         """Record the subscribers of the base that a listing shows. If the listing was renewed, `first_batch_index` is
         the index of its first new batch, and only the new batches are recorded."""
-        subscriber_counts = await record_base(self.access, listing.rows, first_batch_index=first_batch_index)
+        subscriber_counts = await record_base(self.list_access, listing.rows, first_batch_index=first_batch_index)
         if first_batch_index:
             return  # a renewed listing contains some subscribers twice, so its counts are wrong
         self.listing_rows = listing.rows
@@ -132,13 +132,13 @@ class BasePresence:
     @property
     def is_hidden(self) -> bool:
         """Whether the account's list shows the base only to a request with its BaseId."""
-        return self.access.state.base_id is not None
+        return self.list_access.state.base_id is not None
 
     async def detect_hidden_base(self, *, has_read_list: bool = False) -> bool:
         """Return whether the list is known to hide the base. The arguments and errors are those of
         `find_hidden_base`."""
         if self._may_be_hidden:
-            self._may_be_hidden = await find_hidden_base(self.access, has_read_list=has_read_list) is None
+            self._may_be_hidden = await find_hidden_base(self.list_access, has_read_list=has_read_list) is None
         return self.is_hidden
 
 
@@ -184,7 +184,7 @@ class AccountPresence:
             request_count=self._filter_request_count, needs_sweep=any(task.presence.needs_sweep for task in tasks)
         )
         while tasks:
-            groups = [KeyGroup(task.presence.access, task.keys) for task in tasks]
+            groups = [KeyGroup(task.presence.list_access, task.keys) for task in tasks]
             method = await choose_lookup_method(
                 groups, progress, is_sweep_too_slow=self._listing_duration_s is not None
             )
@@ -200,7 +200,7 @@ class AccountPresence:
     async def _look_up_by_filter(self, tasks: Sequence[LookupTask], method: LookupMethod) -> list[LookupTask]:
         """Make the look-ups by filters. Return a task for each base whose look-up is inconclusive for some keys, with
         only these keys."""
-        if await record_hidden_classes(tasks[0].presence.access):
+        if await record_hidden_classes(tasks[0].presence.list_access):
             return list(tasks)  # the list hides a class, and filters hide the same class, so they prove no absence
         remaining_tasks = list[LookupTask]()
         looks_up_only_sent_spellings = method is LookupMethod.FILTER_BY_SENT_SPELLING
@@ -211,7 +211,7 @@ class AccountPresence:
                 [replace(key, ignores_case=False) for key in task.keys] if looks_up_only_sent_spellings else task.keys
             )
             self._filter_request_count += count_requests(keys)
-            result = await try_look_up_by_filters(session.access, keys, len(keys))
+            result = await try_look_up_by_filters(session.list_access, keys, len(keys))
             await self._record_found_subscribers(
                 task.presence, [(identity, ids[0]) for identity, ids in result.found_ids.items()]
             )
@@ -257,7 +257,7 @@ class AccountPresence:
         if (
             listing is None
             or listing.end is None
-            or any(presence.access.unverified_entries for presence in self.presences)
+            or any(presence.list_access.unverified_entries for presence in self.presences)
         ):
             return
         started_at, first_batch_index = session.clock.monotonic(), listing.rows.batch_count
@@ -279,7 +279,7 @@ class AccountPresence:
         if listing.certificate.hidden:
             session.tally.add_message(describe_hidden_classes(listing.certificate))
         for task in tasks:
-            if not task.presence.access.unverified_entries:
+            if not task.presence.list_access.unverified_entries:
                 await task.presence.record_listing(listing)
         if not listing.certificate.is_complete or await self._contradicts_absence(tasks, listing.certificate.distinct):
             return list(tasks)
@@ -294,7 +294,7 @@ class AccountPresence:
         remaining_tasks = list[LookupTask]()
         for task in tasks:
             presence, listing = task.presence, self._listing
-            if listing is None or presence.access.unverified_entries:
+            if listing is None or presence.list_access.unverified_entries:
                 remaining_tasks.append(task)
                 continue
             if presence.listing_rows is not listing.rows:
@@ -314,10 +314,10 @@ class AccountPresence:
         presences = [presence for presence in self.presences if not presence.is_hidden]
         if listing is None or listing.end is None or not presences:
             return 0
-        rows = await list_newcomers(presences[0].access, listing.end)
+        rows = await list_newcomers(presences[0].list_access, listing.end)
         for presence in presences:
-            access, ledger_writer = presence.access, presence.access.ledger_writer
-            identities_and_ids = build_reader(access, [access.policy.identity_field]).read(rows)
+            list_access, ledger_writer = presence.list_access, presence.list_access.ledger_writer
+            identities_and_ids = build_reader(list_access, [list_access.policy.identity_field]).read(rows)
             entries = await ledger_writer.find_entries([identity for identity, _ in identities_and_ids])
             ids_by_identity = defaultdict[bytes, set[int]](set)
             for identity, subscriber_id in identities_and_ids:
@@ -341,18 +341,18 @@ class AccountPresence:
 
     @property
     def _visible_base_accesses(self) -> list[ListAccess]:
-        return [presence.access for presence in self.presences if not presence.is_hidden]
+        return [presence.list_access for presence in self.presences if not presence.is_hidden]
 
     async def _read_hidden_base(self, task: LookupTask) -> None:
         """Read a hidden base separately, and use the reading as the look-up of all rows of the base. Raises RunAborted
         if the reading is incomplete."""
         presence = task.presence
-        listing = await read_account_list([presence.access], task.keys)
+        listing = await read_account_list([presence.list_access], task.keys)
         await presence.record_listing(listing)
         if not listing.certificate.is_complete:
             raise RunAborted(self._explain_inconclusive_look_up([task]))
         presence.session.tally.add_message(
-            f"The list showed no subscriber of the base {presence.access.state.base_id} until a request had its "
+            f"The list showed no subscriber of the base {presence.list_access.state.base_id} until a request had its "
             "BaseId. The base was read separately."
         )
         presence.cover_rows(None, listing.started_at)
@@ -369,7 +369,7 @@ class AccountPresence:
                 break
         if found_count < 2:
             return False
-        state = tasks[0].presence.access.state
+        state = tasks[0].presence.list_access.state
         state.unreadable_reason = (
             f"the list shows {listed_count:,} subscribers and leaves others out (look-ups found {found_count} of them)"
         )
@@ -395,11 +395,11 @@ class AccountPresence:
         session, rows, shown_count = keys[0][0].session, list[dict[str, Any]](), 0
         with suppress(ListFailed):
             identity_texts = [(key.field, key.value) for _, key in keys]
-            rows = await session.stop.wait_until_stopped(find_rows_by_filters(session.access, identity_texts))
+            rows = await session.stop.wait_until_stopped(find_rows_by_filters(session.list_access, identity_texts))
         for presence in {id(presence): presence for presence, _ in keys}.values():
             identities = {key.identity for key_presence, key in keys if key_presence is presence}
-            identities_and_ids = build_reader(presence.access, [presence.session.policy.identity_field]).read(rows)
-            store_shown_subscribers(presence.access, rows, identities_and_ids, identities)
+            identities_and_ids = build_reader(presence.list_access, [presence.session.policy.identity_field]).read(rows)
+            store_shown_subscribers(presence.list_access, rows, identities_and_ids, identities)
             shown_ids = {
                 identity: subscriber_id for identity, subscriber_id in identities_and_ids if identity in identities
             }
@@ -418,7 +418,7 @@ class AccountPresence:
                 f"{subscribers_text}, so no more rows were sent. Set load.fresh longer than a listing takes, then run "
                 "again"
             )
-        reason = session.access.state.unreadable_reason or "the list could not be read whole"
+        reason = session.list_access.state.unreadable_reason or "the list could not be read whole"
         return (
             f"{reason}, and its filters do not show whether {subscribers_text}, so no more rows were sent. Run again, "
             "or set load.look to none to create without looking, which creates existing subscribers a second time"

@@ -42,7 +42,7 @@ class EarlierRefusals:
         came before this load, use the choice of the survey.
         """
         session, base = self._session, self._session.ledger_writer.base
-        self._recent_after = session.clock.now().timestamp() - 2 * session.access.expected_lag_s
+        self._recent_after = session.clock.now().timestamp() - 2 * session.list_access.expected_lag_s
 
         def update_ledger(ledger: Ledger) -> list[RunWithRefusals]:
             runs_with_refusals, refusals = find_runs_with_refusals(ledger.connection, base), ledger.find_refusals(base)
@@ -74,7 +74,7 @@ class EarlierRefusals:
                 session.temporary_refusals.earlier_kinds.add(refusal_kind)
                 session.waiting_refusals.update((refusal.identity, refusal) for refusal in similar_refusals)
                 chosen_refusals = [
-                    similar_refusals[int.from_bytes(session.access.draw_bytes(8), "big") % len(similar_refusals)]
+                    similar_refusals[int.from_bytes(session.list_access.draw_bytes(8), "big") % len(similar_refusals)]
                 ]
             else:
                 chosen_refusals = [refusal for refusal in similar_refusals if refusal.status in NOT_FINAL_STATUSES]
@@ -146,7 +146,7 @@ class EarlierRefusals:
         if not rows or not self._session.policy.looks_up_first:
             return
         keys = [LookupKey(row.identity, self._session.policy.identity_field, row.identity_text) for row in rows]
-        result = await look_up_all(self._session.access, keys)
+        result = await look_up_all(self._session.list_access, keys)
         ledger_writer, field = self._session.ledger_writer, self._session.policy.identity_field
         found_identities_and_ids = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
         excluded_identities = {*result.found_ids, *self._recently_refused_identities}

@@ -75,7 +75,7 @@ class Settler:
 
     async def read_lag(self) -> None:
         """Read the largest lag of the account's list that earlier runs recorded. Raises LedgerError."""
-        account, list_state = self._session.ledger_writer.base.account, self._session.access.state
+        account, list_state = self._session.ledger_writer.base.account, self._session.list_access.state
         lag_s = await self._session.ledger_writer.execute(lambda ledger: read_largest_lag(ledger.connection, account))
         list_state.largest_lag_s = max(list_state.largest_lag_s, lag_s)
 
@@ -180,7 +180,7 @@ class Settler:
             # The first look-up is valid until `valid_until`. Later, another program may have created the subscriber in
             # another spelling.
             keys.append(build_entry_key(entry, ignores_case=policy.looks_up_first and not is_look_up_fresh))
-        return KeyGroup(self._session.access, keys)
+        return KeyGroup(self._session.list_access, keys)
 
     async def _read_unknown_entries(self) -> list[UnfinishedEntry]:
         """Return the UNKNOWN entries to settle. First make the refused creates of this run UNKNOWN, unless the run
@@ -246,7 +246,7 @@ class Settler:
             if sentinel.sent_at > unresolved_create.attempt_ended_at
         }
         return not later_sentinels & self._last_result.seen_sentinels and any(
-            sentinel.subscriber_id in session.access.state.swept_sentinel_ids for sentinel in later_sentinels
+            sentinel.subscriber_id in session.list_access.state.swept_sentinel_ids for sentinel in later_sentinels
         )
 
     async def record_look_up(self, lookup_part: LookupPart) -> None:
@@ -276,14 +276,14 @@ class Settler:
     async def _confirm_found_entries(self, result: LookupResult) -> None:
         """Move the entries that the look-up found to CONFIRMED, and record the lag of the list."""
         self._last_result = result
-        base, access = self._session.ledger_writer.base, self._session.access
+        base, list_access = self._session.ledger_writer.base, self._session.list_access
         unresolved_by_identity = self.outcomes.unresolved_creates
         found_identities_and_ids = [(identity, ids[0]) for identity, ids in result.found_ids.items()]
         is_of_this_run_by_id = {
             subscriber_id: unresolved_by_identity[identity].is_of_this_run
             for identity, subscriber_id in found_identities_and_ids
         }
-        existing_ids = await find_existing_ids(access, is_of_this_run_by_id)
+        existing_ids = await find_existing_ids(list_access, is_of_this_run_by_id)
         for identity, subscriber_id in found_identities_and_ids:
             unresolved_by_identity[identity].is_subscriber_older_than_create |= subscriber_id in existing_ids
         maybe_foreign_identities_and_ids = [
@@ -296,11 +296,11 @@ class Settler:
         def update_ledger(ledger: Ledger) -> None:
             ledger.mark_found(base, State.UNKNOWN, created_identities_and_ids)
             ledger.mark_found(base, State.UNKNOWN, maybe_foreign_identities_and_ids, is_own_create=False)
-            if result.lag_s > access.state.largest_lag_s:
+            if result.lag_s > list_access.state.largest_lag_s:
                 record_lag(ledger.connection, base.account, result.lag_s)
 
         await self._session.ledger_writer.execute(update_ledger)
-        access.state.largest_lag_s = max(access.state.largest_lag_s, result.lag_s)
+        list_access.state.largest_lag_s = max(list_access.state.largest_lag_s, result.lag_s)
 
     # The proof of absence
 
@@ -317,7 +317,7 @@ class Settler:
                 if is_active not in class_visibility_by_is_active:
                     class_visibility_by_is_active[is_active] = await session.stop.wait_until_stopped(
                         is_class_shown(
-                            session.access, is_active=is_active, uses_filters=self._last_result.is_filter_result
+                            session.list_access, is_active=is_active, uses_filters=self._last_result.is_filter_result
                         )
                     )
                 if class_visibility_by_is_active[is_active] is None:
@@ -350,10 +350,13 @@ class Settler:
             return False
         if result.started_at < unresolved_create.first_missed_at + session.policy.quiet_period_s:
             return False
-        if session.access.sentinels and session.access.sentinels[-1].confirmed_at > unresolved_create.attempt_ended_at:
+        if (
+            session.list_access.sentinels
+            and session.list_access.sentinels[-1].confirmed_at > unresolved_create.attempt_ended_at
+        ):
             sentinels = later_sentinels & result.seen_sentinels if later_sentinels else result.seen_sentinels
             return find_latest_time(sentinels) > unresolved_create.attempt_ended_at
-        return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.access.state.largest_lag_s
+        return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.list_access.state.largest_lag_s
 
     async def end_look_up(self) -> None:
         """Decide what happens to each entry that is proved absent: send its create again, suppress, hold or reject the
@@ -417,7 +420,7 @@ class Settler:
         if session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
             return Event.REFUSED
         # If an earlier run had `on_unknown: hold`, its creates are held, unless a person wants to send them again.
-        is_held_by_earlier_run = bool(entry.holds_absent_creates) and not self._resends_held_entries
+        is_held_by_earlier_run = bool(entry.run_holds_absent_creates) and not self._resends_held_entries
         holds_entry = session.policy.on_unknown == "hold" or is_held_by_earlier_run
         if holds_entry and not unresolved_create.is_refused:
             return Event.HELD

@@ -221,7 +221,7 @@ class _EntryRetry:
         base, tally = self._session.ledger_writer.base, self._session.tally
         found_ids, absent_identities = dict[bytes, int](), set[bytes]()
 
-        async for lookup_part in look_up_keys([KeyGroup(self._session.access, keys)]):
+        async for lookup_part in look_up_keys([KeyGroup(self._session.list_access, keys)]):
             if lookup_part.has_unchecked_spellings and lookup_part.result.absent_identities:
                 tally.add_message(UNCHECKED_SPELLINGS_MESSAGE)
             found_ids.update((identity, ids[0]) for identity, ids in lookup_part.result.found_ids.items())

@@ -235,7 +235,7 @@ class Session:
     """The state of one base's load, which the modules of the load share. If the comment of a field says "of the run",
     all bases of the run share the field."""
 
-    access: ListAccess
+    list_access: ListAccess
     policy: LoadPolicy
     tally: Tally
     job: str = ""  # name of the job, whose earlier creates this run may send again
@@ -256,17 +256,17 @@ class Session:
     @property
     def stop(self) -> Stop:
         """The object that stops the run, with the clock of the run."""
-        return self.access.stop
+        return self.list_access.stop
 
     @property
     def clock(self) -> Clock:
         """The clock of the run."""
-        return self.access.stop.clock
+        return self.list_access.stop.clock
 
     @property
     def ledger_writer(self) -> LedgerWriter:
         """The writer of the base's entries."""
-        return self.access.ledger_writer
+        return self.list_access.ledger_writer
 
     def find_sentinels(self, confirmed_after: float, *, is_active: bool) -> set[Sentinel]:
         """Return the subscribers of the base with this `is_active` that this run has confirmed after `confirmed_after`
@@ -274,7 +274,7 @@ class Session:
         base_id = self.ledger_writer.base.service_id
         return {
             sentinel
-            for sentinel in self.access.sentinels
+            for sentinel in self.list_access.sentinels
             if sentinel.confirmed_at > confirmed_after
             and sentinel.is_active is is_active
             and sentinel.base_id == base_id
@@ -286,7 +286,7 @@ class Session:
         inactive subscribers."""
         if self.suppression is not None and self.suppression.has_subscriber(sent_values):
             return True
-        inactive_identities = self.access.inactive_identities
+        inactive_identities = self.list_access.inactive_identities
         digests = join_digests([identity], IDENTITY_BYTES)
         if not inactive_identities.build_digest_mask(digests)[0] or sent_values.get("is_active") is not True:
             return False

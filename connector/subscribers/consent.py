@@ -112,9 +112,11 @@ _NORMALISED_HEADERS_OF_IS_ACTIVE = frozenset({
     *(normalise_header(header) for header in ACTIVE_HEADERS),
     "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
 })  # fmt: skip
-# Headers of columns that show who is active if all cells are words for yes and no. The header user_status is not here:
-# WordPress writes 0 for every user.
-_SWITCH_HEADERS = frozenset({"status", "contactstatus", "accountstatus", "subscriberstatus", "enabled", "isenabled"})
+# Headers of columns that may show who is active. The cells decide: all cells are words for yes and no, or some cells
+# are `active` and some mean cancelled. The header user_status is not here: WordPress writes 0 for every user.
+_POSSIBLE_ACTIVITY_HEADERS = frozenset(
+    {"status", "contactstatus", "accountstatus", "subscriberstatus", "enabled", "isenabled"}
+)
 _STATUS_HEADER_PATTERN = re.compile(
     "status|statut|estado|stato$|stan$|^(email|list|user|contact|account|member|subscriber|subscription)state$"
 )
@@ -249,7 +251,11 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
         _contains_word(texts, INACTIVE_WORDS) or pc.any(pc.match_substring_regex(texts, _REFUSAL_TEXT_PATTERN)).as_py()
     ):
         return True
-    if header in _SWITCH_HEADERS and _contains_word(texts, CANCELLED_WORDS) and _contains_word(texts, ["active"]):
+    if (
+        header in _POSSIBLE_ACTIVITY_HEADERS
+        and _contains_word(texts, CANCELLED_WORDS)
+        and _contains_word(texts, ["active"])
+    ):
         return True
     if has_activity_column:
         return False
@@ -258,7 +264,11 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     ):
         return True
     words_for_no = [word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes]
-    if header in _SWITCH_HEADERS and _contains_only(texts, IS_YES_BY_WORD) and _contains_word(texts, words_for_no):
+    if (
+        header in _POSSIBLE_ACTIVITY_HEADERS
+        and _contains_only(texts, IS_YES_BY_WORD)
+        and _contains_word(texts, words_for_no)
+    ):
         return True
     if not is_subscribed_header:
         return False

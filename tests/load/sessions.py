@@ -105,7 +105,7 @@ def build_session(
     clock = virtual_time.clock if virtual_time is not None else system_clock()
     retrier = Retrier(2, clock=replace(clock, sleep=skip_sleep), rng=random.Random(1))
     load_policy = LoadPolicy(**policy)
-    access = ListAccess(
+    list_access = ListAccess(
         Stop(clock),
         cast("Client", client),
         retrier,
@@ -115,17 +115,17 @@ def build_session(
         draw_bytes=random.Random(5).randbytes,
         state=LookupState() if state is None else state,
     )
-    return Session(access, load_policy, Tally())
+    return Session(list_access, load_policy, Tally())
 
 
 def open_other_base(session: Session, base_id: int) -> Session:
     """Return a session of the same run in another base."""
-    access = session.access
-    ledger = cast("ReadableLedgerWriter", access.ledger_writer).ledger
+    list_access = session.list_access
+    ledger = cast("ReadableLedgerWriter", list_access.ledger_writer).ledger
     with ledger.transaction() as connection:
         base = find_or_add_base(connection, "account", base_id, None)
-    ledger_writer = ReadableLedgerWriter(ledger, base, access.ledger_writer.run_key)
-    return replace(session, access=replace(access, ledger_writer=ledger_writer))
+    ledger_writer = ReadableLedgerWriter(ledger, base, list_access.ledger_writer.run_key)
+    return replace(session, list_access=replace(list_access, ledger_writer=ledger_writer))
 
 
 async def skip_sleep(_: float) -> None:
@@ -148,7 +148,7 @@ def run_with_fake_list(
             session = build_session(
                 fake_list, ledger_writer, virtual_time=options.pop("virtual_time", VirtualTime()), **options
             )
-            session.access.sentinels.extend(sentinels)
+            session.list_access.sentinels.extend(sentinels)
             return await asyncio.wait_for(function(session), 60)
 
     return asyncio.run(run())

@@ -87,15 +87,15 @@ class ObservedSettler:
         policy = LoadPolicy(quiet_period_s=QUIET_PERIOD_S, on_unknown="hold" if holds_unknown_creates else "resend")
         unused_client = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
         ledger_writer = ReadableLedgerWriter(self.ledger, self.base, 1)
-        access = ListAccess(Stop(clock), unused_client, unused_client, ledger_writer, policy)
-        session = Session(access, policy, Tally())
+        list_access = ListAccess(Stop(clock), unused_client, unused_client, ledger_writer, policy)
+        session = Session(list_access, policy, Tally())
         if sentinel_confirmed_at is not None:
             base_id = self.base.service_id
-            access.sentinels.append(
+            list_access.sentinels.append(
                 Sentinel(sentinel_confirmed_at, SENTINEL_ID, "email", "sentinel@x.org", base_id=base_id)
             )
-        access.sentinels.extend(self.other_sentinels)
-        access.state.activity_values_shown_by_sweep.add(False)  # the list shows inactive subscribers
+        list_access.sentinels.extend(self.other_sentinels)
+        list_access.state.activity_values_shown_by_sweep.add(False)  # the list shows inactive subscribers
         self.tally, self.outcomes = session.tally, Outcomes(session, RunMode.LOAD)
         if unresolved_create is not None:
             self.outcomes.add_unresolved_create(ANN_IDENTITY, unresolved_create)
@@ -108,7 +108,7 @@ class ObservedSettler:
 
     async def _look_up_all(self, groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
         for group in groups:
-            yield LookupPart(group.access, group.keys, self.look_up(group.access, group.keys))
+            yield LookupPart(group.list_access, group.keys, self.look_up(group.list_access, group.keys))
 
     async def _sleep(self, seconds: float) -> None:
         self.now_s += seconds

@@ -84,7 +84,7 @@ class _Run(Run):
 
     def open_session(self, base: Base, requested_name: str | None) -> Session:
         session = super().open_session(base, requested_name)
-        session.access.draw_bytes = self.rng.randbytes
+        session.list_access.draw_bytes = self.rng.randbytes
         return session
 
 
@@ -188,14 +188,14 @@ class Program:
             PlannedRows(None, policy.identity_field),
             session.tally,
             self.ledger,
-            session.access.client,
+            session.list_access.client,
             session.ledger_writer.run_key,
             [],
             self.ledger_queue,
             Pace(policy.max_rate, policy.max_concurrency),
             ProblemLog(),
             ProgressMeter(self._clock.monotonic),
-            session.access.retrier,
+            session.list_access.retrier,
             waiting_rows=session.waiting_rows,
             suppression=session.suppression,
         )
@@ -224,7 +224,7 @@ class Program:
                 suppressing_job,
                 holds_absent_creates=holds_absent_creates,
             )
-        access = ListAccess(
+        list_access = ListAccess(
             self.stop_request,
             client,
             Retrier(clock=self._clock, rng=self.rng),
@@ -233,7 +233,7 @@ class Program:
             base_name if self.job_run.retry is None or base.service_id is None else None,
             draw_bytes=self.rng.randbytes,
         )
-        session = Session(access, policy, self.report.tally, job=JOB, suppression=suppression)
+        session = Session(list_access, policy, self.report.tally, job=JOB, suppression=suppression)
         session.temporary_refusals = client.temporary_refusals
         return session
 

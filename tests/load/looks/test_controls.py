@@ -6,7 +6,7 @@ from typing import Any
 
 from connector.listing.access import ListedSubscriber, ListStats, Sentinel
 from connector.listing.lookup import FilterCheck, check_filters, has_control
-from connector.listing.requests import read_stats
+from connector.listing.requests import read_list_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, Refused
 from connector.subscribers.spellings import SpellingKind, classify_spelling
@@ -30,8 +30,8 @@ def check_list_filters(
     fake_list: FakeList, folder: Path, *spelling_kinds: SpellingKind, checks_case: bool = False, **options: Any
 ) -> FilterCheck:
     async def run_checks(session: Session) -> FilterCheck:
-        await read_stats(session.access)
-        return await check_filters(session.access, spelling_kinds, checks_case=checks_case)
+        await read_list_stats(session.list_access)
+        return await check_filters(session.list_access, spelling_kinds, checks_case=checks_case)
 
     return run_with_fake_list(fake_list, folder, run_checks, **options)
 
@@ -75,18 +75,20 @@ def test_the_run_no_longer_uses_a_filter_that_lists_subscribers_for_a_made_up_va
     fake_list = FakeList(build_other_people(5), text_match=matches_everything)
 
     async def run_checks(session: Session) -> None:
-        await read_stats(session.access)
-        assert await check_filters(session.access, [PLAIN_KIND]) == FilterCheck(
+        await read_list_stats(session.list_access)
+        assert await check_filters(session.list_access, [PLAIN_KIND]) == FilterCheck(
             kinds_that_failed=frozenset({PLAIN_KIND})
         )
-        assert session.access.state.unusable_fields == {"email"}
+        assert session.list_access.state.unusable_fields == {"email"}
         query_count = len(fake_list.queries)
         fake_list.text_match = matches_exactly
-        assert (await check_filters(session.access, [PLAIN_KIND])).kinds_that_passed == set()
-        assert not has_control(session.access, PLAIN_KIND)
+        assert (await check_filters(session.list_access, [PLAIN_KIND])).kinds_that_passed == set()
+        assert not has_control(session.list_access, PLAIN_KIND)
         assert len(fake_list.queries) == query_count
         # The filter by client_user_id is tried separately.
-        assert (await check_filters(session.access, [CLIENT_USER_ID_KIND])).kinds_that_passed == {CLIENT_USER_ID_KIND}
+        assert (await check_filters(session.list_access, [CLIENT_USER_ID_KIND])).kinds_that_passed == {
+            CLIENT_USER_ID_KIND
+        }
 
     run_with_fake_list(fake_list, tmp_path, run_checks)
 

@@ -41,7 +41,7 @@ def test_the_fake_list_answers_as_the_sandbox_does(sandbox: SandboxProcess, tmp_
     queries = (*QUERIES, ListQuery(id=fake_list.people[2]["Id"])) if filters != "ignored" else QUERIES
 
     async def request_pages(session: Session) -> Sequence[object]:
-        return [describe_answer(await session.access.client.list_subscribers(query)) for query in queries]
+        return [describe_answer(await session.list_access.client.list_subscribers(query)) for query in queries]
 
     async def request_fake_pages() -> Sequence[object]:
         return [describe_answer(await fake_list.list_subscribers(query)) for query in queries]

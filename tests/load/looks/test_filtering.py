@@ -10,7 +10,7 @@ import pytest
 from connector.listing.access import LookupResult
 from connector.listing.lookup import can_prove_absence, look_up_by_filters
 from connector.listing.pages import ListFailed
-from connector.listing.requests import read_stats
+from connector.listing.requests import read_list_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery, Refused
 from tests.load.looks.fake_list import (
@@ -28,7 +28,9 @@ NEVER = float("-inf")
 
 def look_up(fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
     keys = [build_key(text, ignores_case=ignores_case) for text in texts]
-    return run_with_fake_list(fake_list, folder, lambda session: look_up_by_filters(session.access, keys), **options)
+    return run_with_fake_list(
+        fake_list, folder, lambda session: look_up_by_filters(session.list_access, keys), **options
+    )
 
 
 def compute_identities(*texts: str) -> set[bytes]:
@@ -114,9 +116,9 @@ def test_each_look_up_checks_the_controls_again(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
 
     async def look_up_twice(session: Session) -> None:
-        assert (await look_up_by_filters(session.access, [build_key("bob@x.org")])).absent_identities
+        assert (await look_up_by_filters(session.list_access, [build_key("bob@x.org")])).absent_identities
         fake_list.text_match = lambda filter_text, stored_text: False
-        assert not (await look_up_by_filters(session.access, [build_key("bob@x.org")])).absent_identities
+        assert not (await look_up_by_filters(session.list_access, [build_key("bob@x.org")])).absent_identities
 
     run_with_fake_list(fake_list, tmp_path, look_up_twice)
 
@@ -147,7 +149,7 @@ def test_a_client_user_id_is_proved_absent_by_a_case_sensitive_filter(tmp_path: 
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, client_user_id="c50")
     keys = [build_key(text, "client_user_id", ignores_case=True) for text in ("c50", "c99")]
-    result = run_with_fake_list(fake_list, tmp_path, lambda session: look_up_by_filters(session.access, keys))
+    result = run_with_fake_list(fake_list, tmp_path, lambda session: look_up_by_filters(session.list_access, keys))
     assert result.found_ids == {compute_identity("c50", "client_user_id"): (50,)}
     assert result.absent_identities == {compute_identity("c99", "client_user_id")}
 
@@ -169,13 +171,13 @@ def test_absence_can_be_proved_only_for_keys_with_a_known_control(tmp_path: Path
     fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "p+{}@bücher.de"))
 
     async def check_proofs(session: Session) -> None:
-        await read_stats(session.access)
+        await read_list_stats(session.list_access)
         emails = ("a@x.org", "a+b@x.org", "a+b@bücher.de", "A@x.org")
-        assert [email for email in emails if can_prove_absence(session.access, build_key(email))] == ["a@x.org"]
-        assert can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))
-        session.access.state.is_case_insensitive = False
-        assert not can_prove_absence(session.access, build_key("a@x.org", ignores_case=True))
-        assert can_prove_absence(session.access, build_key("c9", "client_user_id", ignores_case=True))
+        assert [email for email in emails if can_prove_absence(session.list_access, build_key(email))] == ["a@x.org"]
+        assert can_prove_absence(session.list_access, build_key("a@x.org", ignores_case=True))
+        session.list_access.state.is_case_insensitive = False
+        assert not can_prove_absence(session.list_access, build_key("a@x.org", ignores_case=True))
+        assert can_prove_absence(session.list_access, build_key("c9", "client_user_id", ignores_case=True))
 
     run_with_fake_list(fake_list, tmp_path, check_proofs)
 
@@ -187,9 +189,11 @@ def test_messages_contain_no_email(tmp_path: Path) -> None:
 
     async def check_messages(session: Session) -> None:
         with pytest.raises(ListFailed) as error_info:
-            await look_up_by_filters(session.access, [build_key("ann@x.org")])
-        messages = f"{error_info.value} {session.stop.activity} {build_key('ann@x.org')!r} {session.access.state!r}"
-        messages += repr(session.access.sentinels)
+            await look_up_by_filters(session.list_access, [build_key("ann@x.org")])
+        messages = (
+            f"{error_info.value} {session.stop.activity} {build_key('ann@x.org')!r} {session.list_access.state!r}"
+        )
+        messages += repr(session.list_access.sentinels)
         assert "@" not in messages
         assert session.stop.activity == "looking for 1 subscriber by the list's filters"
 
@@ -202,7 +206,7 @@ def test_each_request_has_at_most_one_filter(tmp_path: Path) -> None:
     run_with_fake_list(
         fake_list,
         tmp_path,
-        lambda session: look_up_by_filters(session.access, [build_key("ann@x.org")]),
+        lambda session: look_up_by_filters(session.list_access, [build_key("ann@x.org")]),
         sentinels=sentinels,
     )
     for query in fake_list.queries:

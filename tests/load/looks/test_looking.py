@@ -30,7 +30,7 @@ def look_up_texts(
     fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any
 ) -> LookupResult:
     keys = [build_key(text, ignores_case=ignores_case) for text in texts]
-    return run_with_fake_list(fake_list, folder, lambda session: look_up_all(session.access, keys), **options)
+    return run_with_fake_list(fake_list, folder, lambda session: look_up_all(session.list_access, keys), **options)
 
 
 def has_read_whole_list(fake_list: FakeList) -> bool:
@@ -135,7 +135,7 @@ def test_the_results_of_many_keys_are_returned_in_parts(tmp_path: Path) -> None:
     lookup_parts, activity_texts = list[tuple[list[LookupKey], LookupResult]](), list[str]()
 
     async def look_up_in_parts(session: Session) -> None:
-        async for lookup_part in look_up_keys([KeyGroup(session.access, all_keys)]):
+        async for lookup_part in look_up_keys([KeyGroup(session.list_access, all_keys)]):
             lookup_parts.append((list(lookup_part.keys), lookup_part.result))
             activity_texts.append(session.stop.activity)
 

@@ -22,7 +22,7 @@ def look_up_once(answer: Answer, folder: Path) -> AnswerRows:
     return run_with_fake_list(
         FakeList(choose_answer=lambda query: answer),
         folder,
-        lambda session: request_rows(session.access, ListQuery(email="ann@x.org")),
+        lambda session: request_rows(session.list_access, ListQuery(email="ann@x.org")),
     )
 
 
@@ -84,7 +84,8 @@ def test_at_most_16_and_at_most_max_concurrency_look_ups_are_in_flight(
 
     async def look_up_all(session: Session) -> list[AnswerRows]:
         return await look_up_together(
-            session.access, [partial(look_up, session.access, "email", f"p{index}@x.org") for index in range(100)]
+            session.list_access,
+            [partial(look_up, session.list_access, "email", f"p{index}@x.org") for index in range(100)],
         )
 
     answers = run_with_fake_list(fake_list, tmp_path, look_up_all, max_concurrency=max_concurrency)
@@ -98,7 +99,9 @@ def test_the_first_failure_ends_all_look_ups(tmp_path: Path) -> None:
     async def look_up_all(session: Session) -> None:
         earlier_tasks = asyncio.all_tasks()
         with pytest.raises(ListFailed, match="403"):
-            await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 500)
+            await look_up_together(
+                session.list_access, [partial(look_up, session.list_access, "email", "x@x.org")] * 500
+            )
         assert asyncio.all_tasks() == earlier_tasks
 
     run_with_fake_list(fake_list, tmp_path, look_up_all)
@@ -112,7 +115,9 @@ def test_after_a_429_fewer_look_ups_are_sent_at_the_same_time(tmp_path: Path) ->
     )
 
     async def look_up_all(session: Session) -> list[AnswerRows]:
-        return await look_up_together(session.access, [partial(look_up, session.access, "email", "x@x.org")] * 40)
+        return await look_up_together(
+            session.list_access, [partial(look_up, session.list_access, "email", "x@x.org")] * 40
+        )
 
     assert all(result.has_all_matches for result in run_with_fake_list(fake_list, tmp_path, look_up_all))
 
@@ -123,7 +128,9 @@ def test_look_ups_fail_if_a_look_up_that_is_sent_alone_gets_a_429(tmp_path: Path
         run_with_fake_list(
             fake_list,
             tmp_path,
-            lambda session: look_up_together(session.access, [partial(look_up, session.access, "email", "x")]),
+            lambda session: look_up_together(
+                session.list_access, [partial(look_up, session.list_access, "email", "x")]
+            ),
         )
     assert error_info.value.status == 429
 
@@ -132,7 +139,7 @@ def test_a_stopped_run_cancels_hanging_look_ups(tmp_path: Path) -> None:
     async def look_up_all(session: Session) -> None:
         earlier_tasks = asyncio.all_tasks()
         never_set_event = asyncio.Event()
-        look_ups_in_progress = look_up_together(session.access, [never_set_event.wait] * 5)
+        look_ups_in_progress = look_up_together(session.list_access, [never_set_event.wait] * 5)
         asyncio.get_running_loop().call_soon(session.stop.event.set)
         with pytest.raises(RunAborted, match="stopped"):
             await session.stop.wait_until_stopped(look_ups_in_progress)
@@ -150,7 +157,7 @@ def _try_page(tmp_path: Path, is_failing: Callable[[FakeList, ListQuery], bool])
     fake_list.choose_answer = lambda query: _REDIRECT if is_failing(fake_list, query) else None
 
     async def request_page(session: Session) -> None:
-        pages.append(await try_fetch_page(session.access.client, session.access.retrier, _CLASS_QUERY))
+        pages.append(await try_fetch_page(session.list_access.client, session.list_access.retrier, _CLASS_QUERY))
 
     run_with_fake_list(fake_list, tmp_path, request_page)
     return pages[0]

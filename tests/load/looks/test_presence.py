@@ -153,7 +153,7 @@ def test_an_incomplete_listing_is_recorded_only_if_the_account_is_verified(tmp_p
     fake_list.sort_people = lambda people: random.Random(len(fake_list.queries)).sample(people, len(people))
 
     async def check_look_ups(session: Session) -> list[int | None]:
-        session.access.unverified_entries = () if is_verified else (ConfirmedEntry(b"n" * 16, 999, None),)
+        session.list_access.unverified_entries = () if is_verified else (ConfirmedEntry(b"n" * 16, 999, None),)
         (news_presence,) = build_presences(session)
         with pytest.raises(RunAborted, match="could not be read whole"):
             await news_presence.account.look_up([build_task(news_presence, "ann1@x.org", "bob@x.org")])

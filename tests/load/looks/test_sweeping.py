@@ -115,13 +115,13 @@ def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> Non
 
 
 async def sweep_session(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
-    (result,) = await look_up_by_sweep([KeyGroup(session.access, keys)])
+    (result,) = await look_up_by_sweep([KeyGroup(session.list_access, keys)])
     return result
 
 
 async def list_base(session: Session) -> tuple[Listing, int]:
-    listing = await read_account_list([session.access])
-    return listing, (await record_base(session.access, listing.rows, first_batch_index=0)).duplicate_count
+    listing = await read_account_list([session.list_access])
+    return listing, (await record_base(session.list_access, listing.rows, first_batch_index=0)).duplicate_count
 
 
 def list_base_once(
@@ -145,7 +145,7 @@ def test_a_listing_that_shows_none_of_the_unverified_entries_ends_the_run(tmp_pa
     known_entry = ConfirmedEntry(digest_identity("email", "Ann@x.org"), 51, None)
 
     async def look_up_people(session: Session) -> list[int | None]:
-        session.access.unverified_entries = (known_entry, ConfirmedEntry(b"n" * 16, 999, None))
+        session.list_access.unverified_entries = (known_entry, ConfirmedEntry(b"n" * 16, 999, None))
         with nullcontext() if is_listed else pytest.raises(EmptiedListError):
             await list_base(session)
         return read_recorded_ids(session.ledger_writer, "ann@x.org", "other@x.org")

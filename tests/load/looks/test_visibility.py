@@ -68,7 +68,7 @@ def find_sentinels(
     return run_with_fake_list(
         fake_list,
         folder,
-        lambda session: find_visible_sentinels(session.access, filter_check, 1000.0, ["email"]),
+        lambda session: find_visible_sentinels(session.list_access, filter_check, 1000.0, ["email"]),
         sentinels=sentinels,
     )
 
@@ -82,7 +82,7 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
         return run_with_fake_list(
             fake_list,
             tmp_path / folder,
-            lambda session: find_visible_sentinels(session.access, PASSED_CHECK, 1000.0, fields),
+            lambda session: find_visible_sentinels(session.list_access, PASSED_CHECK, 1000.0, fields),
             sentinels=(sentinel,),
         )
 
