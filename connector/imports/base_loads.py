@@ -16,7 +16,6 @@ from connector.load.checks import describe_unlisted_create, find_unlisted_create
 from connector.load.lookups import look_up_keys
 from connector.load.presence import AccountPresence, BasePresence
 from connector.load.session import RunMode, Session
-from connector.outcomes import Outcome
 from connector.pace.refusals import SERIES_LENGTH
 from connector.rows import PlannedChunk
 from connector.runs.frame import Run
@@ -76,7 +75,11 @@ def refuse_too_many_bases(column: BaseColumn, base_count: int) -> None:
 class _BaseLoad:
     session: Session
     loader: Loader
-    created_count: int = 0  # rows that the load has created
+
+    @property
+    def created_count(self) -> int:
+        """The number of rows of the base that the run has created."""
+        return self.session.ledger_writer.created_row_count
 
     @property
     def base(self) -> Base:
@@ -273,9 +276,7 @@ class BaseLoads:
 
     @contextmanager
     def _base_context(self, base_load: _BaseLoad) -> Iterator[None]:
-        """Add the number of rows that are created inside the context to the count of this load. Add the name of the
-        base to errors."""
-        created_count_before = self._run.tally.outcomes[Outcome.CREATED]
+        """Add the name of the base to errors inside the context."""
         try:
             yield
         except ConnectorError as error:
@@ -283,8 +284,6 @@ class BaseLoads:
                 raise
             error_class = ConfigurationError if isinstance(error, ConfigurationError) else RunAborted
             raise error_class(f"{describe_base(base_load.base)}: {error}") from error
-        finally:
-            base_load.created_count += self._run.tally.outcomes[Outcome.CREATED] - created_count_before
 
     async def _look_up_all_bases(self) -> None:
         """Look the unknown creates of all bases up together, with quiet periods between the look-ups.

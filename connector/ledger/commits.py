@@ -156,6 +156,7 @@ class LedgerWriter:
         self.run_key = run_key
         self._ledger_queue = ledger_queue
         self.has_receipts = has_receipts  # whether the run writes receipts
+        self.created_row_count = 0  # rows of the base that the run has created
         self._receipts: list[PendingReceipt] = []
         self._transitions: dict[CreateEvent, list[tuple[bytes, Transition]]] = defaultdict(list)
 
@@ -212,6 +213,10 @@ class LedgerWriter:
         """Record the state transition of an entry that is SENDING. The state transition is durable after the next
         commit. Until then, the entry stays SENDING."""
         self._transitions[transition.event].append((identity, transition))
+
+    def count_created_row(self) -> None:
+        """Count a row of the base that the run has created."""
+        self.created_row_count += 1
 
     def record_receipt(
         self,

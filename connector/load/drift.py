@@ -388,6 +388,7 @@ class _Comparison:
         if comparison_result == _ComparisonResult.EQUAL and waiting_row.reason is CompareReason.LIMITED:
             record_receipt(ReceiptKind.PROVED_CREATED)
             tally.report_created_row(lambda: row.source, row.values, row.omission)
+            waiting_row.ledger_writer.count_created_row()
         elif comparison_result == _ComparisonResult.EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
         elif comparison_result == _ComparisonResult.DIFFERENT:

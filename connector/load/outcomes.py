@@ -182,6 +182,7 @@ class Outcomes:
             omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
             tally.reactivated_count += identity in self._session.list_access.inactive_identities.reactivated
             tally.report_created_row(candidate.read_source_row, candidate.sent_values, omission)
+            self._session.ledger_writer.count_created_row()
         elif (row := self.unresolved_creates.pop(identity).row) is not None:
             self._report_created_row(row)
 
@@ -466,6 +467,7 @@ class Outcomes:
         tally = self._session.tally
         tally.reactivated_count += row.identity in self._session.list_access.inactive_identities.reactivated
         tally.report_created_row(lambda: row.source, row.values, row.omission)
+        self._session.ledger_writer.count_created_row()
 
 
 def _find_compare_reason(entry: Entry, row: LoadRow) -> CompareReason | None:

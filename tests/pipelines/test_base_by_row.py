@@ -34,6 +34,14 @@ def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connecto
     assert count_creates_by_base_and_email(connector.sandbox) == Counter([*expected_creates, (9, "dan@x.org")])
 
 
+def test_the_counts_of_created_rows_by_base_include_creates_with_a_429_that_took_effect(connector: Connector) -> None:
+    connector.sandbox.switch(created_429=0.5, retry_after="none")
+    rows = [f"p{index}@x.org,{base}" for index in range(6) for base in ("news", "shop")]
+    write_job_with_bases(connector, *rows)
+    result = connector.sync().expect(0, read=12, created=12)
+    assert "created in Base 7 (id 7): 6, Base 9 (id 9): 6" in result.report["messages"]
+
+
 def test_cells_are_names_of_bases_if_the_job_maps_no_values(connector: Connector) -> None:
     write_job_with_bases(connector, "ann@x.org,News", "ann@x.org,Shop", "bob@x.org,Shop", base="")
     assert connector.sync().rows == {"read": 3, "created": 3}
