@@ -173,7 +173,7 @@ class Connector:
         True
         """
         refuse_unknown_options(options, SyncOptions)
-        with self._record_failed_start("sync", job, is_planned=dry_run):
+        with self._record_failed_start("sync", job, is_dry_run=dry_run):
             loaded_job = override_receipts(_load_job(job), options.get("receipts"), format_argument=str)
             plan = replace(self._plan_sync(loaded_job, options, writes_state=not dry_run), is_planned=dry_run)
             return _run_job(loaded_job, plan.settings, lambda stop, progress: run_load(plan, stop, progress))
@@ -301,13 +301,13 @@ class Connector:
         return override_environ(options.get("base_url"), options.get("state_dir"), options.get("ledger"))
 
     @contextmanager
-    def _record_failed_start(self, command: str, job: _JobOrPath, *, is_planned: bool = False) -> Iterator[None]:
+    def _record_failed_start(self, command: str, job: _JobOrPath, *, is_dry_run: bool = False) -> Iterator[None]:
         """If the context ends with an error, record that the job did not run, and send the job's alert. The command
-        `connector status` shows the record."""
+        `connector status` shows the record. A dry run leaves no record and sends no alert."""
         try:
             yield
         except ConnectorError as error:
-            if not is_planned:
+            if not is_dry_run:
                 job_or_path = job if isinstance(job, Job) else Path(job).absolute()
                 start_error, environ = error, self._build_environ()
                 error.run_id, messages = run_in_thread(

@@ -147,8 +147,8 @@ def _describe_scope(plan: MailPlan) -> RunScope:
         "max_rate": describe_rate(plan.policy.max_rate),
         "retry_limited": "yes" if plan.policy.resends_after_429 else "",
     }
-    service, account = plan.settings.service.base_url, plan.settings.account
-    return RunScope(plan.source.name, service, "", account, drop_empty_values(settings))
+    service_url, account = plan.settings.service.base_url, plan.settings.account
+    return RunScope(plan.source.name, service_url, "", account, drop_empty_values(settings))
 
 
 async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) -> None:

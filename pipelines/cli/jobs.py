@@ -117,7 +117,7 @@ def init_command(
     cursor = propose_cursor(frame) if is_table_source else None
     job_text = draft_job(job_name, path.name, source_keys, base, identity_field, guesses, unmapped_columns, cursor)
     if job_path is None:
-        write_stdout(job_text, is_file=True)
+        write_stdout(job_text, is_file_content=True)
         return
     if not is_unicode(job_text):
         raise ConfigurationError(

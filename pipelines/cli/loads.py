@@ -314,7 +314,7 @@ def sync_command(
 
     request = RunRequest(row_limit, wait_s, is_full, since, shard or SINGLE_SHARD)
 
-    with handle_job_start_errors(path, is_planned=is_dry_run):
+    with handle_job_start_errors(path, is_trial=is_dry_run):
         job = override_receipts(load_job(path, os.environ), receipts, format_argument=format_option)
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, writes_state=not is_dry_run)
         plan = replace(plan_sync(job, settings, request), is_planned=is_dry_run)
@@ -443,7 +443,9 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     table = Table("field", "what is wrong", "such as")
     table.add_column("rows", justify="right")
     for finding in findings:
-        examples = [f"row {row['row']}: {format_cell(row['value'], _EXAMPLE_LENGTH)}" for row in finding.examples]
+        examples = [
+            f"row {example['row']}: {format_cell(example['value'], _EXAMPLE_LENGTH)}" for example in finding.examples
+        ]
         table.add_row(
             finding.field or "the whole row", Text(finding.message), Text("\n".join(examples)), f"{finding.rows:,}"
         )

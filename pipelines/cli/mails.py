@@ -237,7 +237,7 @@ def mail_command(
     if preview_dir is not None and preview_count is None:
         raise ConfigurationError("--preview-dir is for --preview N")
     is_trial = preview_count is not None or test_address is not None  # a trial records nothing
-    with handle_job_start_errors(job, is_planned=is_trial):
+    with handle_job_start_errors(job, is_trial=is_trial):
         loaded_job = load_job(job, os.environ)
         settings = read_settings(os.environ, loaded_job, time_limit_s=time_limit_s, writes_state=not is_trial)
         recipient = None if test_address is None else parse_recipient(test_address, "--test")

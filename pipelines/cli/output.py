@@ -110,12 +110,12 @@ def get_clock() -> Clock:
     return click.get_current_context().find_object(Clock) or system_clock()
 
 
-def write_stdout(text: str, *, is_file: bool = False) -> None:
-    """Write text to standard output. With `is_file`, the text is the content of a file, and is in UTF-8 unless a
-    terminal shows it. Raises RunAborted if standard output is closed or full."""
+def write_stdout(text: str, *, is_file_content: bool = False) -> None:
+    """Write text to standard output. The content of a file is written in UTF-8, unless a terminal shows it. Raises
+    RunAborted if standard output is closed or full."""
     if sys.stdout is None:
         raise RunAborted("standard output is closed")
-    if is_file and isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
+    if is_file_content and isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
         sys.stdout.reconfigure(encoding="utf-8")
     try:
         sys.stdout.write(text)
@@ -337,13 +337,13 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 
 
 @contextmanager
-def handle_job_start_errors(path: Path, *, is_planned: bool = False) -> Iterator[None]:
+def handle_job_start_errors(path: Path, *, is_trial: bool = False) -> Iterator[None]:
     """If an error ends the context, record for `status` that the job of this file did not run, and send the alert of
-    the job. A plan leaves no record."""
+    the job. A trial (a dry run, a preview or a test email) leaves no record and sends no alert."""
     try:
         yield
     except ConnectorError as error:
-        if is_planned:
+        if is_trial:
             raise
         import uvloop
 

@@ -82,6 +82,7 @@ def sandbox_command(port: int, token: str, data_folder: Path | None, settings: t
 )
 @option(
     "--people",
+    "row_count",
     type=click.IntRange(min=200),
     metavar="N",
     default=3000,
@@ -98,7 +99,7 @@ def sandbox_command(port: int, token: str, data_folder: Path | None, settings: t
     default_text="7",
     help="Seed of the random people. The same seed makes the same rows.",
 )
-def demo_command(folder: Path | None, people: int, seed: int) -> None:
+def demo_command(folder: Path | None, row_count: int, seed: int) -> None:
     """Import, sync and export made-up people in a sandbox.
 
     The sandbox of the demo loses answers and limits the rate of requests. At the end, the demo compares the service,
@@ -109,7 +110,7 @@ def demo_command(folder: Path | None, people: int, seed: int) -> None:
 
     folder = _make_folder(folder)
     console, output = PlainConsole(), Output(is_json=False, is_quiet=False, report_path=None)
-    checks = run_demo(folder, people, seed, lambda flow: run_flow(flow, output), console)
+    checks = run_demo(folder, row_count, seed, lambda flow: run_flow(flow, output), console)
     for check in checks:
         answer_text = "[green]yes[/]" if check.is_true else "[red]NO[/] "
         console.print(f"{answer_text} {check.claim}: {check.details}", highlight=False, soft_wrap=True)

@@ -282,7 +282,7 @@ def report_differences(
             name, base_name = field_names[index], base_names[base_number]
             differences.fields[name] += 1
             source_text, listed_text = format_cell(values[index]) or "", format_cell(listed_values[index]) or ""
-            texts = {"field": name, "source": source_text, "service": listed_text}
+            texts = {"field_name": name, "source_text": source_text, "service_text": listed_text}
             file.write("drifted", base_name, identity_text, [subscriber_id], **texts)
     for kind, condition_sql in (("duplicated", "times > 1"), ("extra", "NOT is_in_source")):
         if kind == "extra" and not differences.is_certain:
@@ -299,18 +299,18 @@ def report_differences(
             id_in_ledger = entry.subscriber_id if entry is not None else None
             message = f"the ledger has the id {id_in_ledger}" if id_in_ledger is not None else ""
             identity_text = identity_bytes.decode(errors="surrogatepass")
-            file.write(kind, base_names[base_number], identity_text, ids, ledger=name_state(entry), message=message)
+            file.write(kind, base_names[base_number], identity_text, ids, state_name=name_state(entry), message=message)
     missing_rows = comparison.fetch_rows(_SELECT_MISSING_SQL)
     for base_number, row_number, identity_text, is_id_listed, *entry_values in missing_rows:
         entry = _read_entry(*entry_values)
-        state, message = name_state(entry), explain_missing_subscriber(entry, is_id_listed=is_id_listed)
+        state_name, message = name_state(entry), explain_missing_subscriber(entry, is_id_listed=is_id_listed)
         differences.count("missing", row_number)
-        differences.missing_count_by_state[state] += 1
-        file.write("missing", base_names[base_number], identity_text, [], ledger=state, message=message)
+        differences.missing_count_by_state[state_name] += 1
+        file.write("missing", base_names[base_number], identity_text, [], state_name=state_name, message=message)
     for base_number, identity_text, subscriber_id in comparison.fetch_rows(_SELECT_VANISHED_SQL):
         differences.count("vanished", subscriber_id)
         message = "an earlier run confirmed the subscriber, and the service no longer lists the subscriber"
-        texts = {"ledger": "confirmed", "message": message}
+        texts = {"state_name": "confirmed", "message": message}
         file.write("vanished", base_names[base_number], identity_text or "", [subscriber_id], **texts)
 
 

@@ -77,8 +77,8 @@ def _describe_scope(plan: RetryPlan) -> RunScope:
     base = describe_requested_base(plan.base) or "each base with entries to retry"
     settings = plan.settings
     scope_settings = {"job_file": "" if plan.job_path is None else str(plan.job_path), **describe_policy(plan.policy)}
-    service, account = settings.service.base_url, settings.account
-    return RunScope("entries of the ledger", service, base, account, drop_empty_values(scope_settings))
+    service_url, account = settings.service.base_url, settings.account
+    return RunScope("entries of the ledger", service_url, base, account, drop_empty_values(scope_settings))
 
 
 class _Retry:

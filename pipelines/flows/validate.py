@@ -54,11 +54,11 @@ class ValidationFinding:
         default_factory=list
     )
 
-    def add_example(self, row: int, value: str) -> None:
+    def add_example(self, row_number: int, value: str) -> None:
         """Add a row as an example, if its value is new."""
         text = value if len(value) <= _EXAMPLE_LENGTH else f"{value[:_EXAMPLE_LENGTH]}…"
         if len(self.examples) < _MAX_EXAMPLES and all(text != example["value"] for example in self.examples):
-            self.examples.append({"row": row, "value": text})
+            self.examples.append({"row": row_number, "value": text})
 
 
 class ValidationReport(TypedDict):

@@ -104,7 +104,7 @@ class Differences:
         if len(self.examples[kind]) < _MAX_EXAMPLES:
             self.examples[kind].append(example)
 
-    def read_count(self, kind: str) -> int | None:
+    def find_certain_count(self, kind: str) -> int | None:
         """Return the number of differences of a kind, or None if an incomplete list leaves the number open."""
         return self.counts[kind] if self.is_certain or kind not in KINDS_THAT_NEED_COMPLETE_LIST else None
 
@@ -116,7 +116,7 @@ class Differences:
     def as_json(self) -> dict[str, Any]:
         """Return the keys of `DifferencesReport`, which only the report of a reconciliation has."""
         return {
-            "differences": {kind: self.read_count(kind) for kind in DIFFERENCE_KINDS},
+            "differences": {kind: self.find_certain_count(kind) for kind in DIFFERENCE_KINDS},
             "fields": {name: self.fields[name] for name in FIELD_NAMES if self.fields[name]},
             "missing_by_ledger": dict(sorted(self.missing_count_by_state.items())),
             "examples": self.examples,
@@ -169,20 +169,22 @@ class DifferenceFile(CloseableResource):
 
     def write(
         self,
-        difference: str,
-        base: str,
-        identity: str,
+        kind: str,
+        base_name: str,
+        identity_text: str,
         ids: Sequence[int],
         *,
-        field: str = "",
-        source: str = "",
-        service: str = "",
-        ledger: str = "",
+        field_name: str = "",
+        source_text: str = "",
+        service_text: str = "",
+        state_name: str = "",
         message: str = "",
     ) -> None:
-        """Write the line of a difference."""
+        """Write the line of a difference. `state_name` is the state in the ledger, or empty."""
         ids_text = "; ".join(map(str, ids))
-        self._write_line([difference, base, identity, ids_text, field, source, service, ledger, message])
+        self._write_line(
+            [kind, base_name, identity_text, ids_text, field_name, source_text, service_text, state_name, message]
+        )
 
     def _write_line(self, cells: Iterable[str]) -> None:
         if self._partial is not None:

@@ -64,7 +64,7 @@ def test_an_upgraded_ledger_of_a_release_has_every_state_and_column(ledger_url: 
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         for state in set(State) - {State.NONE}:
-            base = add_base(ledger, service_id=int(state))
+            base = add_base(ledger, base_id=int(state))
             bring_to_state(ledger, base, state)
             entry = read_entry(ledger, base)
             assert entry is not None

@@ -72,9 +72,9 @@ def begin_run(ledger: Ledger) -> None:
         assert start_run(connection, "run-1", "job", "import", 0.0) == RUN_KEY
 
 
-def add_base(ledger: Ledger, service_id: int | None = 7, name: str | None = None) -> Base:
+def add_base(ledger: Ledger, base_id: int | None = 7, name: str | None = None) -> Base:
     with ledger.transaction() as connection:
-        return find_or_add_base(connection, "account", service_id, name)
+        return find_or_add_base(connection, "account", base_id, name)
 
 
 def bring_to_state(ledger: Ledger, base: Base, state: State) -> None:

@@ -91,7 +91,7 @@ def test_status_shows_the_open_entries_of_a_ledger_with_entries_of_all_states(co
     with open_ledger(connector.ledger.url) as ledger:
         begin_run(ledger)
         for state in set(State) - {State.NONE}:
-            bring_to_state(ledger, add_base(ledger, service_id=int(state)), state)
+            bring_to_state(ledger, add_base(ledger, base_id=int(state)), state)
     result = connector.run_json("status")
     assert result.exit_code == 0, result.stderr
     assert {entry["state"] for entry in result.report["open_entries"]} == {"sending", "unknown", "held", "rejected"}
