@@ -46,7 +46,7 @@ class LedgerMeasurement:
     """The measurements of one ledger. The last four values are of an import that finds all rows unchanged. NaN means
     not measured."""
 
-    rows: int
+    row_count: int
     first_import_s: float  # seconds of the first import, which fills the ledger
     first_import_peak_mb: float  # peak memory of the first import
     bytes_per_entry: float
@@ -68,7 +68,7 @@ def measure_unchanged_sync(
     assert full_import.row_counts["exists"] == row_count, full_import.row_counts
     resource_usage, row_count_difference = full_import.resource_usage, row_count - _FEW_ROW_COUNT
     return LedgerMeasurement(
-        rows=row_count,
+        row_count=row_count,
         first_import_s=first_import.resource_usage.wall_s,
         first_import_peak_mb=_read_peak_mb(first_import),
         bytes_per_entry=read_size(url) / row_count,
@@ -109,12 +109,13 @@ def open_ledger_url(ledger_option: str, folder: Path) -> Iterator[str]:
 def print_results(ledger_option: str, measurement: LedgerMeasurement, machine_description: dict[str, object]) -> None:
     """Print the table, the promises and the line of JSON."""
     json_values = asdict(measurement)
+    json_values = {"rows": json_values.pop("row_count"), **json_values}
     print_table(
         (ledger_option, ""),
         [(name.replace("_", " "), format_number("{:,.1f}", json_values[name])) for name in json_values],
     )
     promised_rate = _PROMISED_RATE_BY_LEDGER["sqlite" if ledger_option == "sqlite" else "postgresql"]
-    further_row_count = max(0, measurement.rows - 1_000_000)
+    further_row_count = max(0, measurement.row_count - 1_000_000)
     promised_first_import_peak_mb = (
         _PROMISED_FIRST_IMPORT_PEAK_MB + _PROMISED_MB_PER_MILLION_ROWS * further_row_count / 1e6
     )

@@ -78,48 +78,44 @@ class Tab:
     websocket: aiohttp.ClientWebSocketResponse
     message_number: int = 0
 
-    async def show(self, url: str, width: int, scheme: str) -> PageView:
+    async def show(self, url: str, width: int, colour_scheme: str) -> PageView:
         """Open the page, wait until the page is loaded, and return its measurements."""
         await self._call_method(
             "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 800
         )
         await self._call_method(
-            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+            "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": colour_scheme}]
         )
         await self._open_page("about:blank")  # otherwise the browser would not load the same page with another fragment
         events = await self._open_page(url)
-        measurement_result: dict[str, Any] = {}
-        events += await self._call_method(
-            "Runtime.evaluate", measurement_result, expression=_MEASUREMENT_SCRIPT, awaitPromise=True
+        evaluation_events, measurement_result = await self._call_method(
+            "Runtime.evaluate", expression=_MEASUREMENT_SCRIPT, awaitPromise=True
         )
+        events += evaluation_events
         console_messages = [json.dumps(event["params"]) for event in events if event.get("method") in _CONSOLE_EVENTS]
-        page_values, screenshot_result = json.loads(measurement_result["result"]["value"]), dict[str, Any]()
+        page_values = json.loads(measurement_result["result"]["value"])
         clip = {"x": 0, "y": 0, "width": width, "height": page_values.pop("height"), "scale": 1}
-        await self._call_method("Page.captureScreenshot", screenshot_result, captureBeyondViewport=True, clip=clip)
+        _, screenshot_result = await self._call_method("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         return PageView(
             **page_values, console_messages=console_messages, screenshot=b64decode(screenshot_result["data"])
         )
 
     async def _open_page(self, url: str) -> list[dict[str, Any]]:
         """Open the page, wait until the page is loaded, and return the events."""
-        events = await self._call_method("Page.navigate", url=url)
+        events, _ = await self._call_method("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in events):
             events.append(json.loads((await self.websocket.receive(60)).data))
         return events
 
-    async def _call_method(
-        self, method: str, result: dict[str, Any] | None = None, **parameters: object
-    ) -> list[dict[str, Any]]:
-        """Send a command, and return the events that came before its answer."""
+    async def _call_method(self, method: str, **parameters: object) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Send a command. Return the events that came before its answer, and the result in the answer."""
         self.message_number += 1
         await self.websocket.send_json({"id": self.message_number, "method": method, "params": parameters})
         events: list[dict[str, Any]] = []
         while (event := json.loads((await self.websocket.receive(60)).data)).get("id") != self.message_number:
             events.append(event)
         assert "error" not in event, event
-        if result is not None:
-            result.update(event["result"])
-        return events
+        return events, event["result"]
 
 
 @asynccontextmanager

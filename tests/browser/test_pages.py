@@ -29,22 +29,22 @@ def view_page(url: str, address: str, screenshots: Path) -> dict[tuple[int, str]
     async def collect_views() -> dict[tuple[int, str], PageView]:
         async with open_tab(address) as tab:
             return {
-                (width, scheme): await tab.show(url, width, scheme)
+                (width, colour_scheme): await tab.show(url, width, colour_scheme)
                 for width in (480, 1280)
-                for scheme in ("light", "dark")
+                for colour_scheme in ("light", "dark")
             }
 
     views = asyncio.run(collect_views())
     screenshots.mkdir(parents=True)
-    for (width, scheme), view in views.items():
-        (screenshots / f"{width}-{scheme}.png").write_bytes(view.screenshot)
+    for (width, colour_scheme), view in views.items():
+        (screenshots / f"{width}-{colour_scheme}.png").write_bytes(view.screenshot)
     return views
 
 
 def check_views(views: dict[tuple[int, str], PageView], *texts: str) -> None:
-    for (width, scheme), view in views.items():
+    for (width, colour_scheme), view in views.items():
         faults = view.console_messages, view.broken_words, view.clipped_texts
-        assert ((width, scheme), view.width <= width, *faults) == ((width, scheme), True, [], [], [])
+        assert ((width, colour_scheme), view.width <= width, *faults) == ((width, colour_scheme), True, [], [], [])
         for text in texts:
             assert text in view.text
 

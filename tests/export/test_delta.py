@@ -58,8 +58,8 @@ def test_a_filtered_upsert_marks_only_subscribers_that_match_the_filter(tmp_path
     url = f"delta://{tmp_path / 'lake'}"
     target = parse_destination(url, mode="upsert")
     people = [
-        build_person(subscriber_id, "O'Neil", Base={"Id": base, "Name": "x"})
-        for subscriber_id, base in ((1, 7), (2, 7), (3, 8))
+        build_person(subscriber_id, "O'Neil", Base={"Id": base_id, "Name": "x"})
+        for subscriber_id, base_id in ((1, 7), (2, 7), (3, 8))
     ]
     publish_people(target, people, 1)
     publish_people(target, people[:1], 2, filters={"base_id": 7, "first_name": "O'Neil"})

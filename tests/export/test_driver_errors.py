@@ -189,13 +189,14 @@ STATEMENTS_WITH_SQL_NAMES_BY_DRIVER = {
 }
 
 
-def parametrize_statements(table: dict[str, list[tuple[str, str]]]) -> pytest.MarkDecorator:
-    """Run the test with each driver and each of its statements. `expected_text` is a part of the message."""
+def parametrize_statements(statements_by_drivers: dict[str, list[tuple[str, str]]]) -> pytest.MarkDecorator:
+    """Run the test with each driver and each of its statements. `statements_by_drivers` has several drivers in one key,
+    separated by spaces. `expected_text` is a part of the message."""
     return pytest.mark.parametrize(
         ("driver", "statement", "expected_text"),
         [
             (driver, *statement_and_text)
-            for drivers, statements_and_texts in table.items()
+            for drivers, statements_and_texts in statements_by_drivers.items()
             for driver in drivers.split()
             for statement_and_text in statements_and_texts
         ],

@@ -182,8 +182,8 @@ def test_an_export_is_compared_with_the_last_export_of_the_same_filters(
     create_people(sandbox, *({"base_id": 1 + index % 4, "email": f"p{index}@example.com"} for index in range(16)))
     destination = parse_destination(target.format(tmp_path))
     run_export_of_list(sandbox, destination, max_shrink=0.5)
-    for base in (1, 2):
-        filtered_report = run_export_of_list(sandbox, destination, query=ListQuery(base_id=base), max_shrink=0.5)
+    for base_id in (1, 2):
+        filtered_report = run_export_of_list(sandbox, destination, query=ListQuery(base_id=base_id), max_shrink=0.5)
         assert (filtered_report.rows["written"], filtered_report.status) == (4, "ok")
     sandbox.reset()
     create_people(sandbox, {"base_id": 2, "email": "p1@example.com"})

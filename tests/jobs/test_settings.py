@@ -123,11 +123,11 @@ def test_the_repr_of_settings_shows_no_token_and_no_password(tmp_path: Path) -> 
 
 
 def test_only_the_owner_may_read_a_new_state_folder(tmp_path: Path) -> None:
-    state = read_state_location({"CONNECTOR_STATE_DIR": str(tmp_path / "deep" / "state")})
-    assert stat.S_IMODE(state.state_dir.stat().st_mode) == 0o700
-    state.state_dir.chmod(0o750)
-    read_state_location({"CONNECTOR_STATE_DIR": str(state.state_dir)})
-    assert stat.S_IMODE(state.state_dir.stat().st_mode) == 0o750, "an existing folder keeps its permissions"
+    location = read_state_location({"CONNECTOR_STATE_DIR": str(tmp_path / "deep" / "state")})
+    assert stat.S_IMODE(location.state_dir.stat().st_mode) == 0o700
+    location.state_dir.chmod(0o750)
+    read_state_location({"CONNECTOR_STATE_DIR": str(location.state_dir)})
+    assert stat.S_IMODE(location.state_dir.stat().st_mode) == 0o750, "an existing folder keeps its permissions"
 
 
 def test_a_state_folder_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
@@ -141,8 +141,8 @@ def test_the_default_ledger_can_be_in_a_folder_with_any_name(tmp_path: Path) -> 
     from sqlalchemy.engine import make_url
 
     folder = tmp_path / "50%25 off? it's #1 é @home:x"
-    state = read_state_location({"CONNECTOR_STATE_DIR": str(folder)})
-    assert make_url(state.ledger_url).database == str(folder / "ledger.db")
+    location = read_state_location({"CONNECTOR_STATE_DIR": str(folder)})
+    assert make_url(location.ledger_url).database == str(folder / "ledger.db")
 
 
 def test_the_default_state_folder_is_in_the_state_directory_of_the_user(tmp_path: Path) -> None:

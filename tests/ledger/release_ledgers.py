@@ -16,20 +16,28 @@ RELEASES = sorted({path.name.partition("-")[0] for path in SQL_FOLDER.glob("*.sq
 Rows = list[dict[str, Any]]
 
 DIGEST = b"d" * 16
-BASE_KEY, RUN_KEY = {"base_key": 3}, {"run_key": 5}
-FINGERPRINTS = {"fingerprint": b"f" * 8, "reported": b"r" * 8, "reported_at": 4.5}
-REFUSAL = {"status": 422, "message": "no"}
+# Values of rows, by column.
+BASE_KEY_VALUES, RUN_KEY_VALUES = {"base_key": 3}, {"run_key": 5}
+FINGERPRINT_VALUES = {"fingerprint": b"f" * 8, "reported": b"r" * 8, "reported_at": 4.5}
+REFUSAL_VALUES = {"status": 422, "message": "no"}
 
 ENTRIES: Rows = [
     {"state": State.SENDING, "body": b"{1}"},
     {"state": State.UNKNOWN, "body": b"{2}"},
     {"state": State.HELD, "body": b"{3}", "subscriber_id": 76, "message": "answered as bob@example.com"},
     {"state": State.HELD, "body": b"{4}", "run_key": None},
-    {"state": State.REJECTED, "body": b"{5}", **REFUSAL, **FINGERPRINTS},
-    {"state": State.REJECTED, **REFUSAL},
+    {"state": State.REJECTED, "body": b"{5}", **REFUSAL_VALUES, **FINGERPRINT_VALUES},
+    {"state": State.REJECTED, **REFUSAL_VALUES},
     {"state": State.REJECTED, "body": b"{6}", "status": 0, "message": "given up"},  # a person has dropped this entry
     {"state": State.CONFIRMED, "how": 1, "subscriber_id": 1},
-    {"state": State.CONFIRMED, "how": 5, "subscriber_id": 2, "altered": "phone", "opted_out": "crm", **FINGERPRINTS},
+    {
+        "state": State.CONFIRMED,
+        "how": 5,
+        "subscriber_id": 2,
+        "altered": "phone",
+        "opted_out": "crm",
+        **FINGERPRINT_VALUES,
+    },
 ]
 """Entries in every state, with the values that the constraints allow in this state."""
 
@@ -39,17 +47,19 @@ ROWS_BY_TABLE: dict[str, Rows] = {
         | {"limit_window_s": 60.0, "limit_found_at": 2.5}
     ],
     "base": [
-        {**BASE_KEY, "account": "main", "service_id": 7, "name": "News", "folded": "news"}
+        {**BASE_KEY_VALUES, "account": "main", "service_id": 7, "name": "News", "folded": "news"}
         | {"answered_id": 8, "answered_name": "Shop"}
     ],
     "meta": [{"name": "suppression of crm", "value": "12"}],
     "run": [
-        {**RUN_KEY, "run_id": "run-5", "job": "crm", "command": "sync", "started_at": 1.5, "finished_at": 2.5}
+        {**RUN_KEY_VALUES, "run_id": "run-5", "job": "crm", "command": "sync", "started_at": 1.5, "finished_at": 2.5}
         | {"status": "ok", "suppressed_by": "crm", "is_holding": True, "rows_read": 100, "for_account": "main"},
         {"run_key": 6, "run_id": "run-6", "job": "crm", "command": "sync", "started_at": 3.5},
     ],
     "entry": [
-        {**BASE_KEY, "identity": bytes([index] * 16), "identity_field": 1 + index % 2, "attempts": 3} | RUN_KEY | entry
+        {**BASE_KEY_VALUES, "identity": bytes([index] * 16), "identity_field": 1 + index % 2, "attempts": 3}
+        | RUN_KEY_VALUES
+        | entry
         for index, entry in enumerate(ENTRIES)
     ],
     "problem": [
@@ -57,10 +67,10 @@ ROWS_BY_TABLE: dict[str, Rows] = {
         | {"field": "zip", "place": DIGEST, "run_id": "run-5", "first_seen": 1.5, "last_seen": 2.5}
     ],
     "receipt": [
-        {**RUN_KEY, **BASE_KEY, "identity": DIGEST, "kind": "sent", "name": "ann@example.com"}
+        {**RUN_KEY_VALUES, **BASE_KEY_VALUES, "identity": DIGEST, "kind": "sent", "name": "ann@example.com"}
         | {"evidence": "answer", "message": "no"}
     ],
-    "source_cursor": [{"job": "crm", "source": DIGEST, "value": "2026-01-01", **RUN_KEY}],
+    "source_cursor": [{"job": "crm", "source": DIGEST, "value": "2026-01-01", **RUN_KEY_VALUES}],
 }
 """Rows of all tables. For each column, at least one row has a value."""
 

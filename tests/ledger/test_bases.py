@@ -76,10 +76,10 @@ def test_bases_with_the_same_id_in_two_accounts_are_different(ledger: Ledger) ->
 
 
 def test_a_name_that_several_bases_have_is_refused(ledger: Ledger) -> None:
-    for service_id in (1, 2):
-        base = add_base(ledger, service_id)
+    for base_id in (1, 2):
+        base = add_base(ledger, base_id)
         with ledger.transaction() as connection:
-            record_base_id(connection, base, service_id, "News")
+            record_base_id(connection, base, base_id, "News")
     with pytest.raises(ConfigurationError, match="ids 1, 2"):
         add_base(ledger, None, "News")
 

@@ -120,8 +120,8 @@ def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
 
 
 @ON_SQLITE
-@pytest.mark.parametrize("index", [0, 1], ids=["begun", "waiting"])
-def test_a_cancelled_task_waits_until_its_ledger_transaction_has_ended(ledger: Ledger, index: int) -> None:
+@pytest.mark.parametrize("cancelled_index", [0, 1], ids=["begun", "waiting"])
+def test_a_cancelled_task_waits_until_its_ledger_transaction_has_ended(ledger: Ledger, cancelled_index: int) -> None:
     base = add_base(ledger)
     steps = [build_intent_step(base), build_answer_step(base)]
     follow_up_calls: list[None] = []
@@ -131,14 +131,14 @@ def test_a_cancelled_task_waits_until_its_ledger_transaction_has_ended(ledger: L
             step_tasks = [asyncio.ensure_future(ledger_queue.execute(step, follow_up_calls.append)) for step in steps]
             await asyncio.sleep(0)
             for _ in range(3):
-                step_tasks[index].cancel()
+                step_tasks[cancelled_index].cancel()
                 await asyncio.sleep(0.01)
-            assert not step_tasks[index].done()
+            assert not step_tasks[cancelled_index].done()
             assert follow_up_calls == []
             executor.may_continue.set()
-            await step_tasks[1 - index]
-            await asyncio.wait((step_tasks[index],))
-            assert step_tasks[index].cancelled()
+            await step_tasks[1 - cancelled_index]
+            await asyncio.wait((step_tasks[cancelled_index],))
+            assert step_tasks[cancelled_index].cancelled()
             assert follow_up_calls == [None, None]
 
     run_with_timeout(cancel_step_tasks())

@@ -28,7 +28,7 @@ def fill_ledger(path: Path, entry_count: int = 5000, *, is_run_finished: bool = 
         with ledger.transaction() as connection:
             run_key = start_run(connection, "run-1", "job", "import", 0.0)
             ledger.record_listed_subscribers(
-                base, "email", [(build_identity(person), person) for person in range(entry_count)]
+                base, "email", [(build_identity(person_number), person_number) for person_number in range(entry_count)]
             )
             if is_run_finished:
                 finish_run(connection, run_key, "ok", 1.0)
@@ -161,7 +161,7 @@ def test_damage_that_a_query_reads_raises_an_error(tmp_path: Path) -> None:
     with open_ledger(build_file_url(path)) as ledger:
         base = add_base(ledger)
         with pytest.raises(LedgerError, match="malformed"), ledger.transaction():
-            ledger.find_entries(base, [build_identity(person) for person in range(5000)])
+            ledger.find_entries(base, [build_identity(person_number) for person_number in range(5000)])
 
 
 # A limit on the size of files makes writing fail, as a full disk does.

@@ -114,8 +114,8 @@ def test_a_base_that_a_plan_adds_shows_no_entries_of_a_base_that_a_load_adds(led
         ledger.record_listed_subscribers(added_base, "email", [(DAN, 9)])
         with planned_ledger.transaction() as planned_connection:
             # The plan and the load choose keys independently. One of these three bases gets the key of `added_base`.
-            for service_id in (11, 12, 13):
-                base = find_or_add_base(planned_connection, ACCOUNT, service_id, None)
+            for base_id in (11, 12, 13):
+                base = find_or_add_base(planned_connection, ACCOUNT, base_id, None)
                 assert planned_ledger.find_entries(base, [DAN]) == {}
 
 
@@ -145,9 +145,9 @@ def test_a_list_may_lack_entries_of_an_unfinished_run(ledger_url: str) -> None:
 
 
 @ON_SQLITE
-@pytest.mark.parametrize("service_id", [None, 7])
+@pytest.mark.parametrize("base_id", [None, 7])
 def test_entries_of_a_base_name_are_found_after_the_plan_gets_the_id_of_the_base(
-    ledger_url: str, service_id: int | None
+    ledger_url: str, base_id: int | None
 ) -> None:
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
@@ -158,7 +158,7 @@ def test_entries_of_a_base_name_are_found_after_the_plan_gets_the_id_of_the_base
             )
             ledger.mark_answered(base_with_name, [(ANN, 1)])
     with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
-        base = record_base_id(connection, find_or_add_base(connection, ACCOUNT, service_id, "News"), 7, "NEWS")
+        base = record_base_id(connection, find_or_add_base(connection, ACCOUNT, base_id, "News"), 7, "NEWS")
         assert planned_ledger.find_identities_of_changed_rows(base, [(ANN, b"f" * 8), (BOB, b"f" * 8)]) == {BOB: True}
         assert [entry[0] for entry in planned_ledger.list_entries(base, "email", b"", 9)] == [ANN, BOB]
 

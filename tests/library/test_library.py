@@ -131,15 +131,15 @@ def test_the_report_is_equal_to_the_report_of_the_command(
     prepare_folder(sandbox, command_folder)
     sandbox.reset()
     prepare_folder(sandbox, command_folder)
-    command = Connector(sandbox, command_folder).run_json(*arguments)
+    command_result = Connector(sandbox, command_folder).run_json(*arguments)
 
     sandbox.reset()
     prepare_folder(sandbox, folder)
     monkeypatch.setenv("CONNECTOR_STATE_DIR", str(folder / "state"))
     report = call_library()
 
-    assert report.exit_code == command.exit_code
-    assert normalize_report(report.as_json(), folder) == normalize_report(command.report, command_folder)
+    assert report.exit_code == command_result.exit_code
+    assert normalize_report(report.as_json(), folder) == normalize_report(command_result.report, command_folder)
 
 
 def build_mixed_frame() -> pd.DataFrame:

@@ -85,19 +85,19 @@ def create_all(
 def test_a_refusal_that_needs_a_request_for_the_list_delays_no_other_create(tmp_path: Path) -> None:
     """After the refusal, the connector requests the list. The service answers this request after all creates were
     sent."""
-    candidates = [build_candidate(index) for index in range(CREATE_COUNT)]
+    candidates = [build_candidate(candidate_number) for candidate_number in range(CREATE_COUNT)]
     transitions = create_all(tmp_path, candidates, {"person2@x.org": Refused(403, "no")})
     assert sorted(transition.event for transition in transitions.values()) == sorted(
         [Event.ANSWERED] * 4 + [Event.REFUSED]
     )
 
 
-@pytest.mark.parametrize("index", [0, 2])  # the canary, and a later create
-def test_a_create_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, index: int) -> None:
+@pytest.mark.parametrize("unsent_number", [0, 2])  # the canary, and a later create
+def test_a_create_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, unsent_number: int) -> None:
     candidates = [
         build_candidate(candidate_number, valid_until=VirtualTime().now_s + 30)
         for candidate_number in range(CREATE_COUNT)
     ]
-    email = f"person{index}@x.org"
+    email = f"person{unsent_number}@x.org"
     transitions = create_all(tmp_path, candidates, {email: NotSent("connection refused")})
     assert (transitions[email].event, transitions[email].has_expired_look_up) == (Event.NOT_SENT, True)

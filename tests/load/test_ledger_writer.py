@@ -69,7 +69,7 @@ def test_a_full_disk_fails_the_run_even_if_a_stop_cancels_the_task_that_waits_fo
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit of the next intents fails once, and the stop of the run cancels the task that waits for the commit."""
-    candidates = [build_candidate(index) for index in range(400)]
+    candidates = [build_candidate(candidate_number) for candidate_number in range(400)]
     transitions: dict[str, Transition] = {}
 
     async def create_candidates(ledger: Ledger, ledger_queue: LedgerQueue) -> None:

@@ -112,8 +112,8 @@ class SimulatedList:
                 if not any(self.matches(subscriber_id, (hidden_class,)) for hidden_class in hidden_classes)
             ]
         if self.lost_shard_chance and self.random.random() < self.lost_shard_chance:
-            shard = self.random.randrange(5)
-            ids = [subscriber_id for subscriber_id in ids if subscriber_id // 10 % 5 != shard]
+            lost_shard_index = self.random.randrange(5)
+            ids = [subscriber_id for subscriber_id in ids if subscriber_id // 10 % 5 != lost_shard_index]
         result_ids = self._sort_ids(
             [subscriber_id for subscriber_id in ids if self._lists_subscriber(subscriber_id, filters)]
             if filters

@@ -123,18 +123,19 @@ def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Con
 def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector) -> None:
     sandbox = connector.sandbox
     sandbox.switch(latency_ms=100, list_lag_ms=300)
-    rows = [f"person{index}@x.org,{base}" for index in range(15) for base in range(1, 9)]
+    rows = [f"person{index}@x.org,{base_id}" for index in range(15) for base_id in range(1, 9)]
     write_job_with_bases(connector, *rows, base="", load="quiet_period: 600ms, max_concurrency: 8")
     with connector.start("sync", "job.yaml", "--output", "json") as process:
         wait_for(
-            lambda: len({base for base, _ in count_creates_by_base_and_email(sandbox)}) == 8
+            lambda: len({base_id for base_id, _ in count_creates_by_base_and_email(sandbox)}) == 8
         )  # until each base has a subscriber
         sandbox.switch(drop_before=0.1, drop_after=0.1)
         result = wait_for_result(process)
     result.expect(0, read=120, created=120)
     assert set(count_creates_by_base_and_email(sandbox).values()) == {1}
     assert min(result.report["settled"].values()) > 0
-    assert "created in " + ", ".join(f"Base {base} (id {base}): 15" for base in range(1, 9)) in str(result.report)
+    counts_text = ", ".join(f"Base {base_id} (id {base_id}): 15" for base_id in range(1, 9))
+    assert f"created in {counts_text}" in str(result.report)
     # Six sweeps read all bases together, and three requests look up created subscribers by Id.
     assert result.report["requests"]["list"]["sent"] <= 6 * (2 + MAX_REQUESTS) + 3
 

@@ -31,7 +31,8 @@ def read_drift(result: CommandResult) -> list[dict[str, str]]:
     return read_rows(Path(result.report["drift_file"]))
 
 
-def read_fields(result: CommandResult) -> list[tuple[str, str, str, str]]:
+def read_drifted_fields(result: CommandResult) -> list[tuple[str, str, str, str]]:
+    """Return the identity, the field, the value in the service and the value in the source for each drifted field."""
     return sorted((line["identity"], line["field"], line["service"], line["source"]) for line in read_drift(result))
 
 
@@ -47,7 +48,7 @@ def test_the_drift_file_shows_each_changed_field_with_both_values(connector: Con
     assert (first_result.rows, first_result.report["drift_file"]) == ({"read": 3, "created": 3}, None)
     second_result = sync_lines(connector, "Ann@x.org,Anna,a|c,1012", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
     second_result.expect(0, read=3, exists=1, changed=2)
-    assert read_fields(second_result) == [
+    assert read_drifted_fields(second_result) == [
         ("Ann@x.org", "first_name", "Ann", "Anna"),
         ("Ann@x.org", "tags", '["a","b"]', '["a","c"]'),
         ("eve@x.org", "address_zip", "7", ""),
@@ -64,15 +65,15 @@ def test_the_drift_file_shows_each_changed_field_with_both_values(connector: Con
 def test_a_reported_change_is_reported_again_only_after_a_week(connector: Connector) -> None:
     sync_lines(connector, "ann@x.org,Ann,,")
     first_result = sync_lines(connector, "ann@x.org,Anna,,")
-    assert read_fields(first_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
+    assert read_drifted_fields(first_result) == [("ann@x.org", "first_name", "Ann", "Anna")]
     second_result = sync_lines(connector, "ann@x.org,Anna,,")
     assert (second_result.rows, second_result.report["drift_file"]) == ({"read": 1, "changed": 1}, None)
     assert any("in the drift file of an earlier run" in message for message in second_result.report["messages"])
     assert count_list_requests(second_result) < count_list_requests(first_result)
     connector.ledger.run("UPDATE entry SET reported_at = reported_at - 7 * 86400")
-    assert read_fields(sync_lines(connector, "ann@x.org,Anna,,")) == read_fields(first_result)
+    assert read_drifted_fields(sync_lines(connector, "ann@x.org,Anna,,")) == read_drifted_fields(first_result)
     other_result = sync_lines(connector, "ann@x.org,Annie,,")
-    assert read_fields(other_result) == [("ann@x.org", "first_name", "Ann", "Annie")]
+    assert read_drifted_fields(other_result) == [("ann@x.org", "first_name", "Ann", "Annie")]
     corrected_result = sync_lines(connector, "ann@x.org,Ann,,")
     assert (corrected_result.rows, corrected_result.report["drift_file"]) == ({"read": 1, "exists": 1}, None)
 
@@ -90,7 +91,7 @@ def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connec
     connector.sandbox.switch(filters=filters)
     changed_result = sync_lines(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", "eve@x.org,Eva,,")
     assert changed_result.rows == {"read": 3, "exists": 1, "changed": 2}
-    assert read_fields(changed_result) == [
+    assert read_drifted_fields(changed_result) == [
         ("ann@x.org", "first_name", "Annette", "Anna"),
         ("bob@x.org", "first_name", "Bob", "Rob"),
     ]
@@ -106,7 +107,7 @@ def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(co
     changed_lines = [f"p{index}@x.org,{'Zoe' if index == 5 else 'Ann'} {index},," for index in range(person_count)]
     sync_result = sync_lines(connector, *changed_lines, fields=fields)
     assert sync_result.rows == {"read": person_count, "exists": person_count - 1, "changed": 1}
-    assert read_fields(sync_result) == [("p5@x.org", "first_name", "Ann 5", "Zoe 5")]
+    assert read_drifted_fields(sync_result) == [("p5@x.org", "first_name", "Ann 5", "Zoe 5")]
     assert not any("mapping" in message for message in sync_result.report["messages"])
     assert count_list_requests(sync_result) <= person_count + 5
     second_result = sync_lines(connector, *changed_lines, fields=fields)
@@ -119,7 +120,11 @@ def test_values_that_the_service_altered_at_the_create_are_not_reported(connecto
     create_result = sync_lines(connector, "ann@x.org,Annabel,,", "bob@x.org,Robert,a,")
     assert create_result.report["echo"] == {"first_name": 2}
     changed_result = sync_lines(connector, "ann@x.org,Annabel,b,", "bob@x.org,Robert,,")
-    assert [field[:2] for field in read_fields(changed_result)] == [("ann@x.org", "tags"), ("bob@x.org", "tags")]
+    drifted_fields = read_drifted_fields(changed_result)
+    assert [(identity, field) for identity, field, _, _ in drifted_fields] == [
+        ("ann@x.org", "tags"),
+        ("bob@x.org", "tags"),
+    ]
 
 
 def test_a_changed_row_of_an_unlisted_subscriber_is_reported_as_not_compared(connector: Connector) -> None:
@@ -158,11 +163,11 @@ def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
     plan_result = connector.run_json("plan", write_files(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))
     first_result = sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     assert first_result.rows == plan_result.rows == {"read": 2, "exists": 1, "changed": 1}
-    assert read_fields(first_result) == [("ann@x.org", "first_name", "Annette", "Ann")]
+    assert read_drifted_fields(first_result) == [("ann@x.org", "first_name", "Annette", "Ann")]
     second_result = sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     assert (second_result.rows, second_result.report["drift_file"]) == (first_result.rows, None)
     changed_result = sync_lines(connector, "ann@x.org,Anna,,", "bob@x.org,Bob,,")
-    assert read_fields(changed_result) == [("ann@x.org", "first_name", "Annette", "Anna")]
+    assert read_drifted_fields(changed_result) == [("ann@x.org", "first_name", "Annette", "Anna")]
 
 
 def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(connector: Connector) -> None:
@@ -174,7 +179,7 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
     change_subscriber_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", load=load)
     result.expect(0, read=2, created=1, changed=1)
-    assert read_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]
+    assert read_drifted_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]
 
 
 def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector: Connector) -> None:
@@ -200,7 +205,7 @@ def test_an_omitted_zip_is_reported_once_even_if_the_answer_of_its_create_was_lo
     assert create_result.rows == {"read": 42, "created": 42}
     assert create_result.report["settled"]["found"] > 0
     zips = [(f"p{index}@x.org", "address_zip", "", f"SW{index}") for index in range(40)]
-    assert read_fields(create_result) == sorted([*zips, ("eve@x.org", "address_zip", "", "02134")])
+    assert read_drifted_fields(create_result) == sorted([*zips, ("eve@x.org", "address_zip", "", "02134")])
     lines = {tuple(line[name] for name in ("_outcome", "_code")) for line in read_drift(create_result)}
     assert lines == {("created", "zip_omitted")}
     second_result = sync_lines(connector, *people)

@@ -158,7 +158,7 @@ def run(connector_after_kill: Connector, condition: str, command: str) -> tuple[
 
 
 def count_requests(sandbox: SandboxProcess) -> int:
-    return sum(request["received"] for request in sandbox.stats()["requests"].values())
+    return sum(counts["received"] for counts in sandbox.stats()["requests"].values())
 
 
 def read_identities(connector_after_kill: Connector) -> set[bytes]:

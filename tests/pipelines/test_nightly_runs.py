@@ -93,9 +93,9 @@ def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
         result = connector.sync("job.yaml", environ=environ, clock=virtual_time.clock)
         alerts = [] if scheduled_run.webhook_statuses else pop_verified_alerts(webhook, run_started_at)
         reasons = [alert["reason"] for alert in alerts]
-        expected_outcome = (scheduled_run.exit_code, scheduled_run.alert_reasons, scheduled_run.problem_count)
-        outcome = (result.exit_code, reasons, count_open_problems(connector))
-        assert outcome == expected_outcome, (scheduled_run.name, result.stderr)
+        expected_values = (scheduled_run.exit_code, scheduled_run.alert_reasons, scheduled_run.problem_count)
+        actual_values = (result.exit_code, reasons, count_open_problems(connector))
+        assert actual_values == expected_values, (scheduled_run.name, result.stderr)
         if scheduled_run.webhook_statuses:
             assert len(webhook.pop_posts()) == len(scheduled_run.webhook_statuses)
             assert "failed 3 times" in result.stderr

@@ -208,12 +208,14 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector) ->
     rows = pd.DataFrame({"mail": ["ann@x.org"], "name": ["Ann"], "phone": [""]})
     connector.write_people("mail,name,phone", "bob@x.org,Bob,")
     # The suffix of a folder of receipts is the format of its files.
-    frame_folder, option_folder, job_folder = (connector.folder / name for name in ("frame.csv", "own.csv", "job.csv"))
+    frame_receipts_folder, option_receipts_folder, job_receipts_folder = (
+        connector.folder / name for name in ("frame.csv", "own.csv", "job.csv")
+    )
     other_rows = rows.replace("ann", "dee", regex=True)
     reports_by_folder: dict[Path, Report] = {
-        frame_folder: library.import_file(rows, base_id=7, active=True, receipts=frame_folder),
-        option_folder: library.import_file(other_rows, job=job_path, receipts=str(option_folder)),
-        job_folder: library.sync(job_path),
+        frame_receipts_folder: library.import_file(rows, base_id=7, active=True, receipts=frame_receipts_folder),
+        option_receipts_folder: library.import_file(other_rows, job=job_path, receipts=str(option_receipts_folder)),
+        job_receipts_folder: library.sync(job_path),
     }
     for folder, report in reports_by_folder.items():
         assert report.receipts == {"to": str(folder), "rows": 1}

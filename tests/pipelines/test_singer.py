@@ -36,14 +36,16 @@ SCHEMA = {
 }  # fmt: skip
 
 
-def write_stream(numbers: Sequence[int], *, stream: str = "contacts", **other_values: Any) -> list[dict[str, Any]]:
-    """Return a tap's messages: the schema, a record for each number, and a STATE with the last number."""
+def write_stream(
+    person_numbers: Sequence[int], *, stream: str = "contacts", **other_values: Any
+) -> list[dict[str, Any]]:
+    """Return a tap's messages: the schema, a record for each person, and a STATE with the number of the last person."""
     records = [
         {"type": "RECORD", "stream": stream,
-         "record": {"number": index, "mail": f"p{index}@example.com", "first": f"P{index}"} | other_values}
-        for index in numbers
+         "record": {"number": number, "mail": f"p{number}@example.com", "first": f"P{number}"} | other_values}
+        for number in person_numbers
     ]  # fmt: skip
-    return [SCHEMA | {"stream": stream}, *records, {"type": "STATE", "value": {"last": numbers[-1]}}]
+    return [SCHEMA | {"stream": stream}, *records, {"type": "STATE", "value": {"last": person_numbers[-1]}}]
 
 
 def run_program(

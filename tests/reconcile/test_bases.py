@@ -22,9 +22,9 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
         yield ledger
 
 
-def record_base(ledger: Ledger, service_id: int | None, name: str | None) -> None:
+def record_base(ledger: Ledger, base_id: int | None, name: str | None) -> None:
     with ledger.transaction() as connection:
-        find_or_add_base(connection, "main", service_id, name)
+        find_or_add_base(connection, "main", base_id, name)
 
 
 def list_recorded_bases(ledger: Ledger) -> list[tuple[int | None, str | None]]:

@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     for result in simulate_seeds(range(first_seed, end_seed), ledgers):
         if result.contradictions:
             print(result.describe())
-            failure_counts.update({fault.partition(":")[0] for fault in result.contradictions})
+            failure_counts.update({contradiction.partition(":")[0] for contradiction in result.contradictions})
             if "--stop" in arguments:
                 return 1
     print(f"{(time.perf_counter() - started_at) / (end_seed - first_seed) * 1000:.1f} ms for each seed")

@@ -419,4 +419,4 @@ CLAIMS: tuple[Claim, ...] = (
 
 def find_contradictions(facts: SimulationFacts) -> list[str]:
     """Return the contradictions of all claims, each with the name of its claim."""
-    return [f"{claim.__name__}: {fault}" for claim in CLAIMS for fault in claim(facts)]
+    return [f"{claim.__name__}: {contradiction}" for claim in CLAIMS for contradiction in claim(facts)]

@@ -116,12 +116,12 @@ def draw_fault_period(rng: Random, durations: JobDurations) -> FaultPeriod:
 
 def _draw_faults(rng: Random, durations: JobDurations) -> list[Fault]:
     faults_in_random_order = sorted(
-        FAULTS, key=lambda fault: rng.random() ** (1 / _FAULT_WEIGHTS.get(fault[0], 1.0)), reverse=True
+        FAULTS, key=lambda definition: rng.random() ** (1 / _FAULT_WEIGHTS.get(definition[0], 1.0)), reverse=True
     )
     fault_count = rng.choice((1, 2, 2, 3, 4))
     affected_share = rng.uniform(0.02, 0.4)
-    faults_by_group: dict[str, Fault] = {}
-    for _, group, build_fault in faults_in_random_order:
-        if len(faults_by_group) < fault_count and group not in faults_by_group:
-            faults_by_group[group] = build_fault(rng, affected_share / fault_count, durations)
-    return list(faults_by_group.values())
+    fault_by_group: dict[str, Fault] = {}
+    for _, fault_group, build_fault in faults_in_random_order:
+        if len(fault_by_group) < fault_count and fault_group not in fault_by_group:
+            fault_by_group[fault_group] = build_fault(rng, affected_share / fault_count, durations)
+    return list(fault_by_group.values())

@@ -1,6 +1,6 @@
 """The program that a process of the simulation runs: like a run of `connector/runs/frame.py`, but without files.
 
-The program catches only the exceptions with which a run may end. Any other exception is a fault.
+The program catches only the exceptions with which a run may end. Any other exception is an error of the program.
 """
 
 import asyncio
@@ -170,9 +170,9 @@ class Program:
         await base_loads.settle()
 
     def _choose_bases(self, prepared_chunk: PreparedChunk) -> RowBases:
-        bases = self.job_run.base_ids
-        base_indexes = [row.person_number % len(bases) for row in prepared_chunk.rows]
-        base_refs = tuple(BaseRef(service_id=base) for base in bases)
+        base_ids = self.job_run.base_ids
+        base_indexes = [row.person_number % len(base_ids) for row in prepared_chunk.rows]
+        base_refs = tuple(BaseRef(service_id=base_id) for base_id in base_ids)
         return RowBases(np.array(base_indexes, dtype=np.int64), base_refs)
 
     def _open_base_loads(self, session: Session) -> BaseLoads:

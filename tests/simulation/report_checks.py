@@ -406,7 +406,7 @@ def _list_confirmed_rows(
 
 def _find_problem_persons(facts: SimulationFacts, report: Report, outcome: Outcome) -> set[int]:
     """Return the persons of the rows that the report lists with this outcome."""
-    rows = [problem.row for problem in report.problems if problem.outcome is outcome]
-    cells = [dict(zip(row.columns, row.cells, strict=True)) for row in rows]
+    problem_rows = [problem.row for problem in report.problems if problem.outcome is outcome]
+    rows = [dict(zip(row.columns, row.cells, strict=True)) for row in problem_rows]
     find_person_number = facts.simulation.scenario.people.find_person_number
-    return {find_person_number({"Email": cell["email"], "ClientUserId": cell["client_user_id"]}) for cell in cells}
+    return {find_person_number({"Email": row["email"], "ClientUserId": row["client_user_id"]}) for row in rows}

@@ -34,7 +34,7 @@ def simulate(scenario: Scenario, ledgers: Ledgers) -> SimulationResult:
     simulation = Simulation(scenario, ledgers)
     try:
         simulation.run_scenario()
-    except Exception as error:  # noqa: BLE001 - every exception of the program is a fault that a seed has found
+    except Exception as error:  # noqa: BLE001 - every exception is an error of the program that a seed has found
         return SimulationResult(simulation, [f"{EXCEPTION_CLAIM}: {type(error).__name__}: {error}"])
     finally:
         simulation.close()

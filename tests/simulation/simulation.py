@@ -99,8 +99,8 @@ class Simulation:
 
     def find_base_id(self, person_number: int) -> int | None:
         """Return the id of the base that the person's rows are for."""
-        bases = self.scenario.job_runs[0].base_ids
-        return bases[person_number % len(bases)] if bases else self.base_id
+        base_ids = self.scenario.job_runs[0].base_ids
+        return base_ids[person_number % len(base_ids)] if base_ids else self.base_id
 
     def close(self) -> None:
         """Close the ledger."""

@@ -7,7 +7,7 @@ run is a retry without the source.
 
 import json
 from collections.abc import Callable, Iterator
-from itertools import count
+from itertools import chain, count
 
 import pytest
 
@@ -46,8 +46,8 @@ def kill_at_each_point(
         if result.simulation.run_results[small_scenario.killed_run_index].report is not None:
             return
         yield [
-            f"killed at point {kill_point}{'' if has_source_after_kill else ', then without a source'}: {fault}"
-            for fault in result.contradictions
+            f"killed at point {kill_point}{'' if has_source_after_kill else ', then without a source'}: {contradiction}"
+            for contradiction in result.contradictions
         ]
 
 
@@ -67,10 +67,10 @@ def test_the_runs_after_a_kill_fulfil_every_claim(
         else [list(BUILD_ENDING_BY_KILL_KIND)[-scenario_number % len(BUILD_ENDING_BY_KILL_KIND)]]
     ):
         point_distance = 1 if _IS_LONG_RUN else _POINT_DISTANCE_BY_KILL_KIND[kill_kind]
-        faults_of_kills = list(kill_at_each_point(small_scenario, kill_kind, point_distance, Ledgers()))
-        record_property("kill_points", json.dumps([small_scenario.name, kill_kind, len(faults_of_kills)]))
-        assert [fault for faults in faults_of_kills for fault in faults] == []
-        assert len(faults_of_kills) >= _MIN_POINT_COUNT_BY_KILL_KIND[kill_kind] // point_distance, (
+        contradictions_of_kills = list(kill_at_each_point(small_scenario, kill_kind, point_distance, Ledgers()))
+        record_property("kill_points", json.dumps([small_scenario.name, kill_kind, len(contradictions_of_kills)]))
+        assert list(chain.from_iterable(contradictions_of_kills)) == []
+        assert len(contradictions_of_kills) >= _MIN_POINT_COUNT_BY_KILL_KIND[kill_kind] // point_distance, (
             "the run has too few kill points"
         )
 
@@ -85,4 +85,4 @@ def test_every_claim_holds_after_a_second_signal() -> None:
         simulate(small_scenario.build_killed_scenario(ending, has_source_after_kill=True), ledgers)
         for ending in endings
     ]
-    assert [fault for result in results for fault in result.contradictions] == []
+    assert [contradiction for result in results for contradiction in result.contradictions] == []

@@ -60,7 +60,7 @@ async def write_bases_in_each_block(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("process_state", "names"),
+    ("process_state", "base_names"),
     [
         (ProcessState(), ["first", "last", "after the last"]),
         (ProcessState(kill_at_commit=1), []),
@@ -72,8 +72,8 @@ async def write_bases_in_each_block(ledger: Ledger) -> None:
     ],
     ids=str,
 )
-def test_a_dead_process_does_not_reach_the_ledger(process_state: ProcessState, names: list[str]) -> None:
-    assert run_process(write_bases_in_each_block, process_state)[0] == names
+def test_a_dead_process_does_not_reach_the_ledger(process_state: ProcessState, base_names: list[str]) -> None:
+    assert run_process(write_bases_in_each_block, process_state)[0] == base_names
 
 
 def test_hours_of_virtual_time_pass_without_waiting() -> None:

@@ -45,8 +45,8 @@ def test_every_claim_holds_for_random_scenarios(
     blocks = (range(SEED_COUNT), *(range(seed, seed + 1) for seed in _RARE_SEEDS if seed >= SEED_COUNT))
     for result in chain.from_iterable(simulate_seeds(seeds, ledgers) for seeds in blocks):
         failure_texts += [
-            f"python -m tests.simulation {result.simulation.scenario.seed}  # {fault}"
-            for fault in result.contradictions
+            f"python -m tests.simulation {result.simulation.scenario.seed}  # {contradiction}"
+            for contradiction in result.contradictions
         ]
         coverage.add(SimulationFacts(result.simulation))
         if len(failure_texts) >= _MAX_FAILURES:

@@ -104,6 +104,8 @@ def test_every_claim_holds_for_bases_in_rows_and_for_shards(
     ledgers = Ledgers()
     results = (simulate(scenario, ledgers) for scenario in build_variants(range(seed_count)))
     failure_texts = [
-        f"seed {result.simulation.scenario.seed}: {fault}" for result in results for fault in result.contradictions
+        f"seed {result.simulation.scenario.seed}: {contradiction}"
+        for result in results
+        for contradiction in result.contradictions
     ]
     assert failure_texts == [], "\n".join([f"{len(failure_texts)} failures:", *failure_texts[:_MAX_SHOWN_FAILURES]])

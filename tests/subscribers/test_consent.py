@@ -157,7 +157,7 @@ NOT_UNSUBSCRIBED_HEADERS = (
 
 
 def check_consent_column(header: str, cells: list[str], expected_flags: list[bool]) -> None:
-    frame = pd.DataFrame({"email": [f"p{row}@x.com" for row in range(len(cells))], header: cells}, dtype="str")
+    frame = pd.DataFrame({"email": [f"p{index}@x.com" for index in range(len(cells))], header: cells}, dtype="str")
     assert find_consent_columns(frame, guess_mapping(["email", header]), ()) == [header]
     mapping = FieldMapping({"email": ColumnRule(column="email"), "is_active": build_consent_rule(header)})
     assert find_consent_columns(frame, mapping, ()) == []

@@ -76,8 +76,9 @@ def check_cells_refused(field: str, cells: Sequence[object], code: str) -> None:
     assert validate_cells(field, cells)[0] == [[code]] * len(cells)
 
 
-def check_text_refused(fields: str, cells: Sequence[str], code: str) -> None:
-    for field in fields.split():
+def check_text_refused(field_names: str, cells: Sequence[str], code: str) -> None:
+    """Check that each field refuses each cell. `field_names` is separated by spaces."""
+    for field in field_names.split():
         check_cells_refused(field, [["ok", cell] if field == "tags" else cell for cell in cells], code)
 
 
@@ -183,7 +184,7 @@ def test_the_job_decides_what_happens_to_a_zip_that_is_not_a_number() -> None:
     cells = [*codes, "123", ""]
     validated_rows = validate_columns(
         ValidationRules(zip_policy="custom_field2"),
-        email=[f"p{row}@x.com" for row in range(len(cells))],
+        email=[f"p{index}@x.com" for index in range(len(cells))],
         address_zip=cells,
     )
     assert validated_rows.subscribers["custom_field2"].fillna("").tolist() == [*codes, "", ""]
@@ -352,8 +353,8 @@ def test_a_row_has_the_same_faults_alone_and_among_other_rows() -> None:
     cells = ["", "a@x.com", "bad", "male", "yes", "NL", "02134", "7", "2000-01-01", "\x00", "é", None]
     field_names = ["email", "first_name", "gender", "is_active", "address_zip", "birthday"]
     rows = [
-        {name: cells[(row + 5 * column_index) % len(cells)] for column_index, name in enumerate(field_names)}
-        for row in range(len(cells))
+        {name: cells[(row_index + 5 * column_index) % len(cells)] for column_index, name in enumerate(field_names)}
+        for row_index in range(len(cells))
     ]
     joint_result = validate_columns(
         ValidationRules(zip_policy="omit"), **{name: [row[name] for row in rows] for name in field_names}

@@ -33,10 +33,10 @@ def fill_emails(path: Path, email_count: int = RECIPIENT_COUNT) -> list[bytes]:
         for start in range(0, email_count, 64):
             batch = recipients[start : start + 64]
             with email_log.transaction():
-                intents = [(subscriber, f"secret-{index}@example.com") for index, subscriber in enumerate(batch, start)]
+                intents = [(recipient, f"secret-{index}@example.com") for index, recipient in enumerate(batch, start)]
                 email_log.mark_intended(campaign, RUN_ID, intents, intended_at=1.0)
             with email_log.transaction():
-                email_log.mark_accepted(campaign, [(person, 7, "<7@shop>", 2.0) for person in batch])
+                email_log.mark_accepted(campaign, [(recipient, 7, "<7@shop>", 2.0) for recipient in batch])
     return recipients
 
 

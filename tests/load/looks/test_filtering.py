@@ -182,7 +182,7 @@ def test_absence_can_be_proved_only_for_keys_with_a_known_control(tmp_path: Path
     run_with_fake_list(fake_list, tmp_path, check_proofs)
 
 
-def test_messages_contain_no_email(tmp_path: Path) -> None:
+def test_messages_and_representations_contain_no_email(tmp_path: Path) -> None:
     fake_list = FakeList(
         build_other_people(5), choose_answer=lambda query: Refused(403, "no") if query.email == "ann@x.org" else None
     )
@@ -190,11 +190,9 @@ def test_messages_contain_no_email(tmp_path: Path) -> None:
     async def check_messages(session: Session) -> None:
         with pytest.raises(ListFailed) as error_info:
             await look_up_by_filters(session.list_access, [build_key("ann@x.org")])
-        messages = (
-            f"{error_info.value} {session.stop.activity} {build_key('ann@x.org')!r} {session.list_access.state!r}"
-        )
-        messages += repr(session.list_access.sentinels)
-        assert "@" not in messages
+        text = f"{error_info.value} {session.stop.activity} {build_key('ann@x.org')!r} {session.list_access.state!r}"
+        text += repr(session.list_access.sentinels)
+        assert "@" not in text
         assert session.stop.activity == "looking for 1 subscriber by the list's filters"
 
     run_with_fake_list(fake_list, tmp_path, check_messages, sentinels=(build_sentinel(940.0, 100, "wit@x.org"),))

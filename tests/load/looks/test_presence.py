@@ -28,9 +28,9 @@ def build_task(presence: BasePresence, *emails: str) -> LookupTask:
 
 def build_presences(session: Session, *other_base_ids: int) -> list[BasePresence]:
     """Return a look-up of existing subscribers (`BasePresence`) for the session's base and for each other base."""
-    account = AccountPresence(has_many_bases=True)
+    account_presence = AccountPresence(has_many_bases=True)
     sessions = [session, *(open_other_base(session, base_id) for base_id in other_base_ids)]
-    return [BasePresence(base_session, account) for base_session in sessions]
+    return [BasePresence(base_session, account_presence) for base_session in sessions]
 
 
 def add_one_subscriber_to_each_base(fake_list: FakeList, *base_ids: int) -> None:

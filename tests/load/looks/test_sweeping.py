@@ -32,8 +32,8 @@ def shuffle_list(fake_list: FakeList) -> None:
 
 def test_a_complete_sweep_finds_each_key_or_proves_the_key_absent(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(3000))
-    for subscriber_id, email, base in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
-        fake_list.add(subscriber_id, email, base={"Id": base, "Name": "b"})
+    for subscriber_id, email, base_id in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
+        fake_list.add(subscriber_id, email, base={"Id": base_id, "Name": "b"})
     result = sweep_for_texts(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert result.found_ids == {compute_identity("ann@x.org"): (5001, 5002)}
     assert result.absent_identities == {compute_identity("bob@x.org")}

@@ -91,8 +91,8 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
     assert mailer.run_json("mail", "mail.yaml").is_refused
     write_suppression_list(40)
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 40, "suppressed": 40}
-    for person_number in (0, 20):
-        write_suppression_list(person_number)
+    for suppressed_count in (0, 20):
+        write_suppression_list(suppressed_count)
         assert mailer.run_json("mail", "mail.yaml").is_refused
     assert mailer.run_json("mail", "mail.yaml", "--preview", "1").is_refused
     assert list_recipients(mailer.sandbox) == []
