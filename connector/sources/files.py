@@ -63,6 +63,7 @@ class CheckedFile(CloseableResource):
 
     def __init__(self, source: Source, source_input: Input) -> None:
         self.name, self.columns = source.name, source.columns
+        self.origin_state = source_input.origin_state
         self._source, self._input = source, source_input
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
@@ -139,6 +140,12 @@ def open_files(path: str | PathLike[str], open_source: Callable[[str], Source]) 
     return MatchedFiles(name, paths, open_source)
 
 
+def _find_origin_state(source: Source) -> tuple[int, object] | None:
+    """Return the state of the file when the source was opened (`Input.origin_state`). Return None for a source that is
+    not a file."""
+    return source.origin_state if isinstance(source, CheckedFile) else None
+
+
 class MatchedFiles(CloseableResource):
     """Several files of rows, opened by `open_files`. `columns` has each column of any file once, in the order of the
     files.
@@ -154,7 +161,7 @@ class MatchedFiles(CloseableResource):
         for path in paths:
             with open_source(path) as source:
                 self.columns_by_file[path] = source.columns
-                self._state_by_path[path] = getattr(source, "state", None)
+                self._state_by_path[path] = _find_origin_state(source)
         self.columns = tuple(dict.fromkeys(name for columns in self.columns_by_file.values() for name in columns))
         self._open_source: Source | None = None
 
@@ -163,7 +170,7 @@ class MatchedFiles(CloseableResource):
         for index, (path, columns) in enumerate(self.columns_by_file.items()):
             with self._opener(path) as source:
                 self._open_source = source
-                if source.columns != columns or getattr(source, "state", None) != self._state_by_path[path]:
+                if source.columns != columns or _find_origin_state(source) != self._state_by_path[path]:
                     raise SourceError(
                         f"{path}: has changed since the run began. Wait until the file is complete, and run again"
                     )
