@@ -29,9 +29,11 @@ from connector.ledger.postgres import (
     build_campaign_lock,
     compute_key,
     connect_for_reading,
+    has_overlapping_lease,
     hold_lease,
     lease_metadata,
     open_session,
+    wait_for_lease,
 )
 from connector.ledger.records import read_largest_lag, read_last_rate_limit
 from connector.ledger.schema import (
@@ -40,6 +42,7 @@ from connector.ledger.schema import (
     email_meta,
     emails_metadata,
     has_email_tables,
+    is_upgrade_due,
     meta,
 )
 from connector.ledger.sqlite import (
@@ -79,12 +82,22 @@ def open_ledger(
     if isinstance(location, URL):
         with open_session(location) as (connection, schema):
             store, key = Store(connection, ledger_name), compute_key(schema)
-            with store.transaction():  # only one process creates the tables
-                connection.execute(LOCK_TRANSACTION, {"key": key})
-                if not create_or_check_tables(connection, ledger_name, may_create=may_create):
-                    raise build_missing_ledger_error(ledger_name)
-                lease_metadata.create_all(connection)
-            with hold_lease(store, f"the ledger {ledger_name} (schema {schema})", key, shard, wait_s, is_stopped):
+            lock_name = f"the ledger {ledger_name} (schema {schema})"
+
+            def try_prepare() -> bool:
+                with store.transaction():  # only one process creates or upgrades the tables
+                    connection.execute(LOCK_TRANSACTION, {"key": key})
+                    lease_metadata.create_all(connection)
+                    # A run of an older version cannot read an upgraded ledger.
+                    if is_upgrade_due(connection) and has_overlapping_lease(connection, SINGLE_SHARD):
+                        return False
+                    if not create_or_check_tables(connection, ledger_name, may_create=may_create):
+                        raise build_missing_ledger_error(ledger_name)
+                return True
+
+            upgrade_name = f"{lock_name}, which this version must upgrade first,"
+            wait_for_lease(store, upgrade_name, SINGLE_SHARD, try_prepare, wait_s, is_stopped)
+            with hold_lease(store, lock_name, key, shard, wait_s, is_stopped):
                 yield Ledger(store, shard)
         return
     if not shard.is_whole:

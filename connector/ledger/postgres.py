@@ -248,8 +248,8 @@ def hold_lease(
         lease = _try_acquire_lease(store, lock_key, shard, token)
         return lease is not None
 
-    lock_name, wait_s = name if shard.is_whole else f"shard {shard} of {name}", max(wait_s, _SESSION_END_WAIT_S)
-    wait_for_lock(lock_name, try_acquire, lambda: _describe_holder(store, shard), wait_s, is_stopped)
+    lock_name = name if shard.is_whole else f"shard {shard} of {name}"
+    wait_for_lease(store, lock_name, shard, try_acquire, wait_s, is_stopped)
     store.lease = lease
     try:
         yield
@@ -261,19 +261,22 @@ def hold_lease(
             connection.execute(_DELETE_LEASE, {"id": lease.lease_id if lease is not None else None})
 
 
+def wait_for_lease(
+    store: Store, name: str, shard: Shard, try_lock: Callable[[], bool], wait_s: float, is_stopped: Callable[[], bool]
+) -> None:
+    """Call `try_lock` as `wait_for_lock` does. Raises LockedError with the holder of a lease that overlaps with the
+    shard."""
+    wait_s = max(wait_s, _SESSION_END_WAIT_S)
+    wait_for_lock(name, try_lock, lambda: _describe_lease_holder(store, shard), wait_s, is_stopped)
+
+
 def _try_acquire_lease(store: Store, lock_key: int, shard: Shard, token: str) -> Lease | None:
     """Return a new lease, or None while an overlapping lease is held."""
     monotonic = system_clock().monotonic
     requested_at = monotonic()
     with store.transaction() as connection:
         connection.execute(LOCK_TRANSACTION, {"key": lock_key})
-        other_leases = [
-            row for row in connection.execute(_LIST_LEASES) if shard.overlaps(Shard(row.shard_index, row.shard_count))
-        ]
-        lease_ids = [row.lease_id for row in other_leases]
-        dead_lease_ids = [row.lease_id for row in other_leases if _has_ended(row.process)]
-        freed_count = connection.execute(_DELETE_FREE_LEASES, {"ids": lease_ids, "dead": dead_lease_ids}).rowcount
-        if freed_count < len(lease_ids):
+        if has_overlapping_lease(connection, shard):
             return None
         parameters = {
             "index": shard.index,
@@ -287,7 +290,19 @@ def _try_acquire_lease(store: Store, lock_key: int, shard: Shard, token: str) ->
     return lease
 
 
-def _describe_holder(store: Store, shard: Shard) -> str:
+def has_overlapping_lease(connection: Connection, shard: Shard) -> bool:
+    """Delete the leases that overlap with the shard and have ended. Return whether an overlapping lease remains. Call
+    this function inside a transaction that holds the lock under which leases are taken."""
+    other_leases = [
+        row for row in connection.execute(_LIST_LEASES) if shard.overlaps(Shard(row.shard_index, row.shard_count))
+    ]
+    lease_ids = [row.lease_id for row in other_leases]
+    dead_lease_ids = [row.lease_id for row in other_leases if _has_ended(row.process)]
+    freed_count = connection.execute(_DELETE_FREE_LEASES, {"ids": lease_ids, "dead": dead_lease_ids}).rowcount
+    return bool(freed_count < len(lease_ids))
+
+
+def _describe_lease_holder(store: Store, shard: Shard) -> str:
     with store.transaction() as connection:
         for row in connection.execute(_LIST_LEASES):
             other_shard = Shard(row.shard_index, row.shard_count)

@@ -357,6 +357,12 @@ def is_ledger(connection: Connection) -> bool:
     )
 
 
+def is_upgrade_due(connection: Connection) -> bool:
+    """Return whether the database has an older ledger that a run can upgrade. Call this function inside a
+    transaction."""
+    return is_ledger(connection) and is_upgradable_version(read_version(connection))
+
+
 def read_version(connection: Connection, meta: Table = meta) -> dict[str, str]:
     """Return the content of the table `meta` of a ledger. Call this function inside a transaction."""
     value_by_name: dict[str, str] = dict(connection.execute(select(meta.c.name, meta.c.value)).all())

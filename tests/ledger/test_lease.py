@@ -15,6 +15,7 @@ from connector.ledger.entries import ConfirmedEntry, Intent, Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.problems import ProblemKey, SeenProblem, find_problems, record_problems
 from connector.ledger.records import end_dead_runs, find_open_run, find_or_add_base, start_run
+from connector.ledger.schema import SCHEMA_VERSION, is_current, meta, read_version
 from connector.ledger.store import Base
 from connector.shards import Shard
 from connector.states import State
@@ -25,6 +26,7 @@ from tests.pipelines.conftest import wait_for
 FIRST_SHARD, SECOND_SHARD = Shard(1, 2), Shard(2, 2)
 IDENTITY_OF_FIRST_SHARD, IDENTITY_OF_SECOND_SHARD = b"\x01" * 16, b"\xf1" * 16
 EXPIRE_SQL = "UPDATE lease SET expires_at = now() - interval '1 minute'"
+SET_OLDER_VERSION_SQL = f"UPDATE meta SET value = '{SCHEMA_VERSION - 1}' WHERE name = 'schema_version'"
 RUN_KEY = 1
 
 
@@ -69,6 +71,22 @@ def test_a_run_writes_nothing_after_another_run_has_taken_its_lease_over(postgre
             with pytest.raises(LedgerError, match="another run has taken over"), expired_ledger.transaction():
                 expired_ledger.mark_answered(base, [(IDENTITY_OF_FIRST_SHARD, 9)])
             assert read_entry_state(next_ledger, base, IDENTITY_OF_FIRST_SHARD) is State.UNKNOWN
+
+
+def test_a_run_upgrades_no_ledger_that_a_run_of_an_older_version_holds(postgres_url: str) -> None:
+    with open_ledger(postgres_url, shard=FIRST_SHARD) as ledger:
+        run_sql(postgres_url, SET_OLDER_VERSION_SQL)
+        refusal = "which this version must upgrade first, is held by a run of shard 1/2"
+        check_opening_fails(open_ledger(postgres_url), LockedError, refusal)
+        check_opening_fails(open_ledger(postgres_url, shard=SECOND_SHARD), LockedError, refusal)
+        assert not is_current_version(ledger)
+    with open_ledger(postgres_url, shard=SECOND_SHARD) as ledger:
+        assert is_current_version(ledger)
+
+
+def is_current_version(ledger: Ledger) -> bool:
+    with ledger.transaction() as connection:
+        return is_current(read_version(connection), meta)
 
 
 def test_a_run_with_an_expired_lease_continues_if_no_other_run_has_the_lease(postgres_url: str) -> None:
