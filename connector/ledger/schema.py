@@ -319,7 +319,10 @@ def _upgrade_entries(connection: Connection) -> None:
     if connection.dialect.name == "sqlite":
         names = ", ".join(column["name"] for column in inspect(connection).get_columns(entry.name))
         connection.exec_driver_sql("DROP INDEX unfinished_entries")  # the new table has an index of this name
+        # Otherwise the view of a person on this table would follow the old table, and would be broken by its deletion.
+        connection.exec_driver_sql("PRAGMA legacy_alter_table = ON")
         connection.exec_driver_sql("ALTER TABLE entry RENAME TO old_entry")
+        connection.exec_driver_sql("PRAGMA legacy_alter_table = OFF")
         entry.create(connection)
         connection.exec_driver_sql(f"INSERT INTO entry ({names}) SELECT {names} FROM old_entry")  # noqa: S608
         connection.exec_driver_sql("DROP TABLE old_entry")

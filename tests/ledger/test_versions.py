@@ -108,6 +108,16 @@ def test_a_failed_upgrade_changes_nothing(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
+def test_a_view_of_a_person_works_after_the_upgrade(ledger_url: str, release: str) -> None:
+    write_ledger_of_release(ledger_url, release)
+    write_rows_of_release(ledger_url)
+    with begin_transaction(ledger_url) as connection:
+        connection.exec_driver_sql("CREATE VIEW dropped AS SELECT * FROM entry WHERE state = 6")
+    with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
+        assert len(connection.exec_driver_sql("SELECT identity FROM dropped").all()) == 1
+
+
+@pytest.mark.parametrize("release", RELEASES)
 def test_an_upgraded_table_of_entries_equals_a_new_table(ledger_url: str, release: str) -> None:
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         description_of_new_table = describe_entry_table(connection)
