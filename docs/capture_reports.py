@@ -16,7 +16,7 @@ from connector.sandbox import SandboxProcess
 PAGE_PATH = Path(__file__).parent / "reference" / "outputs.md"
 
 CommandRunner = Callable[[Sequence[str]], str]
-"""Runs a command in the folder of the files, and returns its standard error and its standard output."""
+"""Runs a command in the folder with the files of `TEXT_BY_FILE`, and returns its standard error and output."""
 
 TEXT_BY_FILE: Mapping[str, str] = {
     "people.csv": """\

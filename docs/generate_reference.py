@@ -196,7 +196,7 @@ def _describe_tables() -> Iterator[str]:
         yield f"## Further columns with `--mode {mode}`\n"
         yield _describe_columns(column_titles, MODE_COLUMNS[mode], format_row)
     yield f"## {RUNS_TABLE}\n"
-    yield "The table has one row for each export, in the schema of the exported table.\n"
+    yield "The table has one row for each export. It is in the same database schema as the exported table.\n"
     yield _describe_columns(column_titles, RUN_COLUMNS, format_row)
     yield "## Receipts\n"
     yield (

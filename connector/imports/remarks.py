@@ -126,7 +126,7 @@ def describe_unmapped_columns(mapping: FieldMapping, unmapped_columns: Sequence[
         columns_text = ", ".join(f"{column} ({field})" for column, field in useful_columns.items())
         first_column = next(iter(useful_columns))
         yield (
-            f"columns not used that look like fields: {columns_text}. Nothing fills these fields. To send a "
+            f"unused columns that look like fields: {columns_text}. Nothing fills these fields. To send a "
             "column, use "
             f"--map {useful_columns[first_column]}={shlex.quote(first_column)} (in a job `fields`)"
         )

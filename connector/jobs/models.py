@@ -339,8 +339,8 @@ class Receipts(JobModel):
 
     to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
         repr=False,
-        description="Destination of the receipts: a database URL, a Delta table, or a folder for one file of each run, "
-        "such as receipts.parquet, receipts.csv or s3://bucket/receipts.parquet.",
+        description="Destination of the receipts: a database URL, a Delta table, or a folder that gets one file for "
+        "each run. The name of the folder ends in .parquet, .csv or .jsonl, for example s3://bucket/receipts.parquet.",
     )
     table: Name = Field(default="subscriber_receipts", description="For a database: name of the table.")
     schema_: SchemaName = None

@@ -92,16 +92,16 @@ class Connector:
     ) -> Report:
         """Create the subscribers that do not exist, like `connector import`.
 
-        `rows` is a path, pattern or URL of files (CSV, Excel, Parquet, JSON, also compressed), a DataFrame, or
-        Arrow data (a table, a reader, a Polars frame). A reader can be read only once. `name` is the name of rows in
-        memory in reports. `base_id` or `base_name` selects the base. `active` sets whether all rows are active.
-        Without `active`, a column must show which rows are active. Headers decide the field of a column. `mapping`
-        overrides the headers by field, as `{"email": "E-mail address"}`, with "" for a field without a column. `ignore`
-        lists columns that look like a consent or an opt-out, but mean something else. `identity` ("email" by default)
-        is the field that identifies a subscriber. `zip` ("omit" by default) decides what to do with a zip code that is
-        not a number. `format`, `encoding`, `delimiter` ("auto" by default) and `sheet` (the first visible sheet by
-        default) describe a file. With `job` (the path of a job file, or a `Job`), the rows replace the source of the
-        job. The base and the mapping are in the job.
+        `rows` is a path, pattern or URL of files (CSV, Excel, Parquet, JSON, also compressed), a DataFrame, or Arrow
+        data (a table, a reader, a Polars frame). A reader can be read only once. For a DataFrame or Arrow data, `name`
+        is the name of the source in reports. `base_id` or `base_name` selects the base. `active` sets whether all rows
+        are active. Without `active`, a column must show which rows are active. Headers decide the field of a column.
+        `mapping` overrides the headers by field, as `{"email": "E-mail address"}`, with "" for a field without a
+        column. `ignore` lists columns that look like a consent or an opt-out, but mean something else. `identity`
+        ("email" by default) is the field that identifies a subscriber. `zip` ("omit" by default) decides what to do
+        with a zip code that is not a number. `format`, `encoding`, `delimiter` ("auto" by default) and `sheet` (the
+        first visible sheet by default) describe a file. With `job` (the path of a job file, or a `Job`), the rows
+        replace the source of the job. The base and the mapping are in the job.
 
         The defaults of `on_unknown`, `look` and `max_concurrency` are "resend", "auto" and 512. `quiet_period_s` (30 by
         default) is the wait before a subscriber counts as absent. `wait_s` (0 by default) is the wait for another run

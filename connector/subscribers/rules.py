@@ -119,7 +119,7 @@ def find_mapping_faults(
         )
     if zip_policy in mapped_fields:
         faults.append(
-            f"zip: {zip_policy} is not possible, because {zip_policy} is already mapped: choose another field for zip"
+            f"`zip: {zip_policy}` is not possible, because {zip_policy} is already mapped: choose another field for zip"
         )
     return faults
 

@@ -98,7 +98,7 @@ def test_all_faults_of_a_mapping_are_reported_together() -> None:
     message = str(error_info.value)
     assert message.startswith("a.csv: no column is mapped to email")
     assert "no column is mapped to phone" in message
-    assert "zip: custom_field1 is not possible" in message
+    assert "`zip: custom_field1` is not possible" in message
     assert "first_name is mapped to the column fnme, which does not exist (did you mean fname?)" in message
     assert message.endswith("Its columns: mail, fname, c")
 

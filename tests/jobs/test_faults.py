@@ -40,7 +40,7 @@ CRM_FAULTS = [
     ("[email, first_name]", "email", "subscriber.required: must be a list in brackets, such as [a, b], not 'email'"),
     ("[email, first_name]", "[mail]", "line 15: subscriber.required[0]: there is no such field; did you mean email?"),
     ("zip: custom_field1", "zip: keep", "line 16: subscriber.zip: must be omit, reject, "),
-    ("first_name: fname", "first_name: f\n    custom_field1: c", "zip: custom_field1 is not possible"),
+    ("first_name: fname", "first_name: f\n    custom_field1: c", "`zip: custom_field1` is not possible"),
     ("base: {id: 7}", "base: {}", "line 6: subscriber.base: needs either id or name or column, and only one"),
     ("base: {id: 7}", "base: {id: 7, values: {a: 7}}", "subscriber.base: values maps the cells of a column to bases"),
     ("base: {id: 7}", "base: {column: list, values: {}}", "subscriber.base: values: add at least one cell"),

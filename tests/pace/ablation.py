@@ -82,13 +82,13 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("the second lower bound of the limit is not used", _ControllerWithoutSecondBound, "_MIN_REFUSALS", 3),
     ("limiters that count requests in windows are not recognised", RateController, "_LONGEST_WINDOW_S", 0.0),
     (
-        "the longest ramp takes 5 times as long as a refusal costs, not 20 times",
+        "the maximum length of a ramp is 5 times the seconds that a refusal costs, not 20 times",
         RateController,
         "_MAX_RAMP_LENGTH_PER_REFUSAL_COST",
         5.0,
     ),
     (
-        "the longest ramp takes 60 times as long as a refusal costs, not 20 times",
+        "the maximum length of a ramp is 60 times the seconds that a refusal costs, not 20 times",
         RateController,
         "_MAX_RAMP_LENGTH_PER_REFUSAL_COST",
         60.0,

@@ -137,7 +137,7 @@ def test_unused_columns_that_look_like_fields_are_reported(connector: Connector)
     people_path = connector.write_people(",".join(header), ",".join(["ann@x.org", "yes", *"abcdefghij"]))
     (message,) = connector.run_json("validate", people_path).find_messages("look like fields")
     expected_columns_text = ", ".join(f"{column} ({field})" for column, field in FIELD_BY_COLUMN.items())
-    expected_text = f"columns not used that look like fields: {expected_columns_text}. Nothing fills these fields."
+    expected_text = f"unused columns that look like fields: {expected_columns_text}. Nothing fills these fields."
     assert message.startswith(expected_text)
     column_by_field = {field: column for column, field in FIELD_BY_COLUMN.items()}
     options = [option for field, column in column_by_field.items() for option in ("--map", f"{field}={column}")]
