@@ -1,4 +1,4 @@
-"""Valid values of each kind of field. The tests that a new kind of field must pass draw their values from here."""
+"""Valid values of each kind of field, for the tests that every kind of field must pass."""
 
 from hypothesis import strategies as st
 

@@ -1,6 +1,6 @@
 """The start-up time of two commands: `--help`, and an import of ten rows into a sandbox.
 
-`python -m tests.benchmarks.start [--rounds N]` runs each command in turn with a Python import, compares the two times,
+`python -m tests.benchmarks.start [--rounds N]` runs each command and a Python import alternately, compares their times,
 and prints a table and a line of JSON. The project promises that the help takes at most 3 times as long as
 `import click`, and the import at most 2.5 times as long as `import pandas, pyarrow`. The result is the median wall time
 of the rounds.
@@ -65,13 +65,13 @@ def main() -> None:
     print_table(("start", "seconds"), ((label, f"{seconds:.3f}") for label, seconds in seconds_by_label.items()))
     promises = [
         promise_at_most(
-            "--help / import click",
+            "time of --help / time of import click",
             _MAX_RATIO_OF_HELP_TO_CLICK,
             seconds_by_label["--help"] / seconds_by_label["import click"],
             "{:.2f}",
         ),
         promise_at_most(
-            "ten rows / import pandas, pyarrow",
+            "time of ten rows / time of import pandas, pyarrow",
             _MAX_RATIO_OF_IMPORT_TO_PANDAS,
             seconds_by_label["ten rows"] / seconds_by_label["import pandas, pyarrow"],
             "{:.2f}",

@@ -52,8 +52,8 @@ def list_paths(value: object, *parent_keys: str) -> Iterator[tuple[str, ...]]:
 
 
 def is_job_key(*path: str) -> bool:
-    """Return whether a job or a part of a job may have the key at this path. A key whose inner keys the reference does
-    not list may have any inner keys."""
+    """Return whether a job or a part of a job may have the key at this path. If the reference lists no inner keys
+    of a key, the key may have any inner keys."""
     return any(
         _has_suffix(key, path) or (key not in JOB_SECTIONS and _has_suffix(key, path[:-1]))
         for key in JOB_KEYS | JOB_SECTIONS

@@ -50,7 +50,7 @@ def read_certificate(report: Report) -> dict[str, Any]:
 
 
 def list_exported_names(destination: Destination) -> list[str]:
-    """Return the names of all files in the folder of a file, or of all exported tables in the schema of a table."""
+    """Return the names of all files in the folder of the destination, or of all exported tables in its schema."""
     if destination.url is not None:
         with connect(destination) as connection:
             table_names = sa.inspect(connection).get_table_names(schema=destination.schema)

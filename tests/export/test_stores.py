@@ -1,5 +1,5 @@
-"""Exports to an object store: an object has the same bytes as a local file, is never a part of an export, and never
-replaces an object of another program."""
+"""Exports to an object store. An object has the same bytes as a local file, is never incomplete, and never replaces an
+object of another program."""
 
 import shutil
 from collections.abc import Iterator

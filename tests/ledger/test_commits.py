@@ -195,12 +195,12 @@ def test_the_queue_executes_all_its_steps_before_it_closes(ledger: Ledger) -> No
 
 
 class Digests(list[bytes]):
-    """A list of digests that can have a weak reference."""
+    """A list that supports weak references."""
 
 
 @pytest.fixture
 def stop_garbage_collector() -> Iterator[None]:
-    """Switch the garbage collector off, so that only unreferenced objects are freed."""
+    """Switch the garbage collector off, so that objects in reference cycles are not freed."""
     gc.collect()
     gc.disable()
     yield

@@ -237,7 +237,7 @@ def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledg
             check_query_plan(connection, statement, parameters, "unfinished_entries")
 
 
-def test_the_query_for_shown_entries_reads_no_other_entry(ledger: Ledger) -> None:
+def test_the_query_for_entries_that_the_list_has_shown_reads_no_other_entry(ledger: Ledger) -> None:
     base, shown_identity = add_confirmed_entries(ledger), (ENTRY_COUNT - 1).to_bytes(16, "big")
     with ledger.transaction() as connection:
         ledger.record_shown_identities(base, [shown_identity])

@@ -200,8 +200,8 @@ def format_random_refusals(results: Sequence[tuple[Case, tuple[float, float, int
 
 
 def simulate_random_refusals(case: Case) -> tuple[Case, tuple[float, float, int]]:
-    """Return the case, and the results of its simulated runs: the mean of both quotients, and the sum of the requests
-    inside a pause."""
+    """Return the case, and the results of its simulated runs: the means of the two quotients of
+    `compare_with_known_limit`, and the sum of the requests inside a pause."""
     run_results = [
         compare_with_known_limit(case, RateController(), seed) for seed in range(1, 1 + _RANDOM_REFUSAL_RUN_COUNT)
     ]

@@ -23,7 +23,7 @@ def test_a_service_without_a_limit_is_used_fully_despite_random_refusals(random_
 
 
 @pytest.mark.parametrize("random_refusal_share", [0.01, 0.05])
-def test_a_limit_is_still_used_after_two_minutes_of_random_refusals(random_refusal_share: float) -> None:
+def test_the_client_uses_most_of_the_limit_after_two_minutes_of_random_refusals(random_refusal_share: float) -> None:
     service = LimitedService("bucket", [(0, 100)], 0.05, random_refusal_share=random_refusal_share)
     assert count_served_requests(service, 120, 180) >= 0.8 * 100 * 60  # measured with 32 seeds: 0.9
 

@@ -98,7 +98,7 @@ def test_a_large_deletion_of_read_rows_needs_no_second_sweep() -> None:
 def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None:
     def move_row_to_head_and_delete_other_row(rows: Rows) -> None:
         rows.insert(0, rows.pop(450))  # each row that was read moves one rank down the list
-        rows.remove(490)  # the rows behind this row move back, so the next overlap shows no change
+        rows.remove(490)  # the rows behind row 490 return to their old ranks, so the next overlap is unchanged
 
     certificate, _, listed_ids = read_list(list(range(500, 0, -1)), {2: move_row_to_head_and_delete_other_row})
 

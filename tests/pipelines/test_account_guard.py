@@ -111,7 +111,7 @@ def test_a_run_waits_until_the_list_shows_the_subscribers_of_a_killed_run(connec
 def test_hidden_new_subscribers_are_not_a_sign_of_another_account(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], filters: str
 ) -> None:
-    """Double opt-in: the list shows new subscribers only after a confirmation, and shows thirty other subscribers."""
+    """Double opt-in: the list shows thirty old subscribers, but new subscribers only after a confirmation."""
     connector.sandbox.seed(30, base_name="News")
     connector.sandbox.switch(**switches, filters=filters, max_limit=10)
     is_warning_expected = "hide" in switches and filters == "exact"

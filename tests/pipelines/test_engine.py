@@ -77,7 +77,7 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(postg
 
 def test_a_shard_waits_for_the_lease_of_a_dead_attempt_on_another_machine(postgres_connector: Connector) -> None:
     write_files(postgres_connector, person_count=10)
-    assert postgres_connector.sync().rows["created"] == 10  # and the ledger has its tables
+    assert postgres_connector.sync().rows["created"] == 10  # this run also creates the tables of the ledger
     write_files(postgres_connector, person_count=20)
     insert_sql = """INSERT INTO lease (shard_index, shard_count, holder, process, expires_at)
         VALUES (1, 2, 'another machine', 'boot-id 1 1 1 token', now() + interval '25 s')"""

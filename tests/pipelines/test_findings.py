@@ -170,6 +170,6 @@ def test_a_load_without_another_program_reports_no_foreign_subscriber(connector:
     assert connector.import_file(people_path).find_messages(FOREIGN_SUBSCRIBERS_TEXT) == []
     connector.write_addresses(60, name=people_path)
     assert connector.import_file(people_path).find_messages(FOREIGN_SUBSCRIBERS_TEXT) == []
-    requests = count_requests(connector.sandbox, "list")
+    request_count = count_requests(connector.sandbox, "list")
     connector.import_file(people_path)
-    assert count_requests(connector.sandbox, "list") <= requests + 1  # one request of the account guard
+    assert count_requests(connector.sandbox, "list") <= request_count + 1  # one request of the account guard

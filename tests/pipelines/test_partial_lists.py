@@ -16,7 +16,8 @@ from tests.pipelines.reconciled import create_in_service
 
 FIRST_ID = 100_001  # the first id of the sandbox
 OTHER_PEOPLE_COUNT = 1_500
-"""The number of subscribers in another base. On pages of 50, their sweep needs more requests than filters."""
+"""The number of subscribers in another base. On pages of 50, their sweep needs more requests than look-ups by
+filters."""
 
 NEWS_BASE_OPTION = "--base-name News"
 MIXED_ROWS = [
@@ -397,7 +398,7 @@ def test_an_export_that_lacks_confirmed_subscribers_is_incomplete_if_the_filter_
 ) -> None:
     connector.sandbox.switch(hide="inactive", filters="ignored")
     rows = [*build_rows(count=20), *build_rows("", False, 3, "inactive")]
-    import_people(connector, rows).expect_rows(read=23, created=23)  # partial, if a hidden subscriber is the last one
+    import_people(connector, rows).expect_rows(read=23, created=23)  # `partial` if the last create is hidden
     make_runs_an_hour_old(connector)
     result = connector.run_json("export", "out.csv")
     assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off_possible")

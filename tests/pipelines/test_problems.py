@@ -148,11 +148,11 @@ def test_one_identity_in_two_bases_is_two_problems(connector: Connector) -> None
         connector.write_people("mail,name,born,list", *lines)
         return connector.sync(write_job(connector, base="column: list"))
 
-    invalid_cells = "ann@x.org,Ann,31.02.1990"
-    assert read_problem_counts(run(f"{invalid_cells},7", f"{invalid_cells},9")) == (1, 2, 2)
+    cells_with_wrong_birthday = "ann@x.org,Ann,31.02.1990"
+    assert read_problem_counts(run(f"{cells_with_wrong_birthday},7", f"{cells_with_wrong_birthday},9")) == (1, 2, 2)
     limited_result = connector.sync("job.yaml", "--limit", "1")
     assert read_problem_counts(limited_result) == (1, 0, 2)
-    assert read_problem_counts(run("ann@x.org,Ann,,7", f"{invalid_cells},9")) == (1, 0, 1)
+    assert read_problem_counts(run("ann@x.org,Ann,,7", f"{cells_with_wrong_birthday},9")) == (1, 0, 1)
 
 
 def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
@@ -162,7 +162,7 @@ def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
     assert read_problem_group_counts(connector) == {}
 
 
-def test_the_command_that_status_shows_ends_the_problems_of_a_removed_job(connector: Connector) -> None:
+def test_a_command_of_status_closes_the_problems_of_a_removed_job(connector: Connector) -> None:
     receipts_line = f"receipts: {{to: 'sqlite:///{connector.folder}/warehouse.db', table: news}}"
     (connector.folder / "warehouse.db").write_text("not a database")
     sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, job_line=receipts_line)

@@ -122,4 +122,4 @@ def test_the_token_is_masked_in_long_texts() -> None:
             secret[:-1] + "!",
             "0" * 20_000,
         ):
-            assert secret not in mask_token(text)  # a pattern that tries every division would never end
+            assert secret not in mask_token(text)  # a pattern that tries all ways to split the text would never end

@@ -60,7 +60,7 @@ async def test_a_request_to_a_server_with_an_untrusted_certificate_is_not_sent()
     ],
     ids=["plain", "reset", "silent"],
 )
-async def test_a_request_after_a_failed_tls_handshake_is_not_sent(fault: Fault, expected_text: str) -> None:
+async def test_a_request_whose_tls_handshake_fails_is_not_sent(fault: Fault, expected_text: str) -> None:
     async with serve(fault, scheme="https") as server:
         timeout_s = 1.0 if fault is faults.never_answer else 10.0
         answer = await make_attempt(server.base_url, CREATE_REQUEST, timeout_s=timeout_s)
@@ -88,8 +88,8 @@ async def test_a_request_without_a_connection_in_time_is_not_sent() -> None:
 
 
 async def test_a_cancelled_connect_closes_its_socket() -> None:
-    """aiohttp passes its own sockets to the loop. uvloop before 0.23 closed the descriptor of the socket, but the
-    socket still had the descriptor, and later closed the next file with this number."""
+    """aiohttp passes its own sockets to the loop. uvloop before 0.23 closed the descriptor, but the socket object kept
+    its number. A new file got this number, and the socket object closed the new file later."""
     loop = asyncio.get_running_loop()
     with socket.create_server(("127.0.0.1", 0)) as listening_socket, socket.socket() as client_socket:
         client_socket.setblocking(False)

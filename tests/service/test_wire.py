@@ -46,7 +46,7 @@ def list_paths(subscriber_object: dict[str, Any], parent_keys: tuple[str, ...] =
 
 
 @given(FULL_SUBSCRIBERS)
-def test_a_subscriber_with_every_field_is_decoded_to_the_encoded_values(values: dict[str, object]) -> None:
+def test_decoding_an_encoded_subscriber_returns_all_its_values(values: dict[str, object]) -> None:
     subscriber_object = encode_to_json(values)
     assert list_paths(subscriber_object) == [field.path for field in SENT_FIELDS]
     assert decode_subscriber(subscriber_object) == {"id": None, **values}
@@ -131,7 +131,7 @@ def test_an_answer_with_only_documented_changes_counts_as_unaltered(values: dict
 
 @pytest.mark.parametrize("kind", FieldKind)
 @given(st.data())
-def test_a_value_equals_only_itself_in_the_form_of_the_service(kind: FieldKind, data: st.DataObject) -> None:
+def test_a_sent_value_equals_only_the_same_value_in_an_answer(kind: FieldKind, data: st.DataObject) -> None:
     value, other_value = data.draw(st.lists(VALUES_BY_KIND[kind], min_size=2, max_size=2, unique_by=repr))
     assert are_equal_values(kind, value, write_as_service(kind, value))
     assert not are_equal_values(kind, value, write_as_service(kind, other_value))

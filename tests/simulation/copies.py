@@ -35,7 +35,7 @@ class CopyResult:
 
 
 class CodeCopyRunner:
-    """A process that is forked for each copy of the program."""
+    """A process that forks itself for each copy of the program."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -55,7 +55,7 @@ class CodeCopyRunner:
 
 @contextmanager
 def open_copy_runner() -> Iterator[CodeCopyRunner]:
-    """Start the process that is forked for each copy, and end this process after use."""
+    """Start the process that forks itself for each copy, and end this process after use."""
     command = [sys.executable, __file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield CodeCopyRunner(process)

@@ -54,7 +54,7 @@ _RARE_SETTINGS = (
     "hide",
     "lost_shard",
 )
-_LATE_EVENTS = ("late visibility", "late execution inside the quiet period", "late execution outside the quiet period")
+_LATE_EVENTS = ("late visibility", "late execution inside the quiet period", "late execution after the quiet period")
 _RUN_ENDINGS = ("killed", "stopped by a signal", "ended early", "finished")
 _LEDGER_CHANGES = ("lost", "restored")
 _STATE_CHANGE_LABELS = (

@@ -107,7 +107,7 @@ class SimulationFacts:
 
     @property
     def is_list_unreadable(self) -> bool:
-        """Whether the list can prove no absence, because the list is cut off, or is shuffled and has several pages."""
+        """Whether the list cannot prove absence, because the list is cut off, or is shuffled and has several pages."""
         settings = self.simulation.scenario.settings
         has_several_pages = (
             settings.get("max_limit") != 1000 or len(self.simulation.scenario.existing_subscribers) >= 900

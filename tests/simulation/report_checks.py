@@ -216,7 +216,7 @@ def check_that_no_person_reported_as_rejected_was_created_by_us(facts: Simulatio
 def check_that_no_unsent_row_was_sent(facts: SimulationFacts) -> Iterator[str]:
     """Check that a row counts as unsent only if none of its creates was sent, apart from creates that were refused.
 
-    In a finished run, only entries that were dropped count as unsent.
+    In a finished run, the unsent count must equal the number of held entries that were deleted.
     """
     for run_result, report in _list_reports(facts):
         rows = _list_loaded_rows(run_result, report)
@@ -229,14 +229,14 @@ def check_that_no_unsent_row_was_sent(facts: SimulationFacts) -> Iterator[str]:
                 f"run {run_result.number} reports {reported_count} unsent, and "
                 f"{len(rows) - unsent_row_count} of {len(rows)} were sent"
             )
-        dropped_entry_count = sum(
+        deleted_entry_count = sum(
             (state_change.earlier_state, state_change.later_state) == (State.HELD, State.NONE)
             for _, state_change in run_result.state_changes
         )
-        if run_result.is_finished and reported_count != dropped_entry_count:
+        if run_result.is_finished and reported_count != deleted_entry_count:
             yield (
                 f"run {run_result.number} finished with {reported_count} unsent rows and "
-                f"{dropped_entry_count} dropped entries"
+                f"{deleted_entry_count} deleted held entries"
             )
 
 
@@ -261,7 +261,7 @@ def check_that_the_settled_counts_are_the_entries_that_left_unknown(facts: Simul
     An entry that went to CONFIRMED was found. An entry that went to another state was absent. Exceptions:
 
     - An entry that was refused, dropped or held, and is found, may count as found.
-    - An entry that is merged with another entry, because two records are of one base, may count as found or absent.
+    - If the ledger joins two records of one base, a merged entry may count as found or absent.
     - An entry that the run did not send may be missing in the absent count, because its look-up had expired.
     - An entry that goes from REJECTED to UNKNOWN and back may be missing in the absent count.
     - If no request shows created subscribers, an entry that is held may be missing in the absent count, because nothing

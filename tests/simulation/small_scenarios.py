@@ -118,7 +118,7 @@ def _build_small_scenario(
 
 
 def _build_existing_subscriber(subscriber_number: int, *, has_base_name: bool) -> Mapping[str, object]:
-    """Return a subscriber that exists before the first run. If the job names its base, the subscriber is in another
-    base, so that the job must create its base."""
+    """Return a subscriber that exists before the first run. If the job gives the name of its base instead of the id,
+    the subscriber is in another base, so that the job must create its base."""
     letters = "".join(chr(ord("a") + int(digit)) for digit in str(subscriber_number))
     return {"Base": {"Id": 9 if has_base_name else BASE_ID}, "Email": f"{letters}@y.org", "LastName": "Stranger"}

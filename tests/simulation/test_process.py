@@ -44,7 +44,7 @@ def write_base(ledger: Ledger, name: str) -> None:
 
 
 async def write_bases_in_each_block(ledger: Ledger) -> None:
-    """Make two commits, and try to write in each block that Python runs at the end of a coroutine."""
+    """Write bases in the `try` block, in the `except` block and in the `finally` block."""
     try:
         async with asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(3))

@@ -67,7 +67,7 @@ def test_digests_keep_their_trailing_zeros_when_joined_and_split_again(digests: 
 
 @given(st.lists(st.text(st.characters(codec="utf-8"), max_size=12) | st.emails()))
 @pytest.mark.parametrize("field", ["email", "client_user_id"])
-def test_a_column_of_texts_has_the_digests_of_its_texts(field: str, values: list[str]) -> None:
+def test_the_identities_of_a_column_equal_the_digests_of_the_single_texts(field: str, values: list[str]) -> None:
     all_values = [*values, *(value.upper() for value in values), *(f"\x1c {value}\x85\t" for value in values)]
     digests = compute_identities(pd.Series(all_values, dtype="str"), field)
     assert split_digests(digests) == [digest_identity(field, value) for value in all_values]

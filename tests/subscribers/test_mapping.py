@@ -117,7 +117,7 @@ def test_an_override_changes_only_its_field() -> None:
     }  # fmt: skip
 
 
-def test_a_column_that_is_mapped_to_is_active_fills_no_address_state_by_its_header() -> None:
+def test_a_state_column_used_for_is_active_does_not_also_fill_address_state() -> None:
     columns = ["Email", "State", "City"]
     mapping = override_mapping(guess_mapping(columns), {"is_active": "State"}, columns)
     assert list_columns(mapping) == {"is_active": "State", "email": "Email", "address_city": "City"}
@@ -141,7 +141,7 @@ def test_only_an_export_of_google_separates_labels_by_three_colons() -> None:
     )  # fmt: skip
 
 
-def test_an_override_with_an_empty_column_removes_a_field() -> None:
+def test_an_override_with_an_empty_column_name_removes_its_field() -> None:
     mapping = override_mapping(guess_mapping(COLUMNS), {"phone": ""}, COLUMNS)
     assert "phone" not in mapping.rules
 

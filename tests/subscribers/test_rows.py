@@ -170,7 +170,7 @@ def test_the_service_has_one_zip_field_and_one_date_field() -> None:
     assert fields_by_kind[FieldKind.DATE] == ["birthday"]
 
 
-def test_the_fault_of_an_unknown_word_names_the_job_key_values_and_not_the_word() -> None:
+def test_the_fault_of_an_unknown_word_names_the_values_key_and_not_the_word() -> None:
     faults = validate_columns(email=["a@x.com"], gender=["vrouw"], is_active=["geabonneerd"]).faults
     assert [fault.field for fault in faults] == ["is_active", "gender"]
     assert all("`values:` map" in fault.message for fault in faults)

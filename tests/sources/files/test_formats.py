@@ -1,5 +1,5 @@
-"""`open_file` reads every format. The content of the file decides the format, then the name, unless the job
-names the format."""
+"""`open_file` reads every format. If the job names no format, the content of the file decides the format.
+If the content does not show the format, the name of the file decides."""
 
 from pathlib import Path
 from typing import Any

@@ -38,7 +38,7 @@ def test_a_value_of_json_is_read_as_its_text(tmp_path: Path, value: str, text: s
     assert frame.astype(object).where(frame.notna(), None)["key"].tolist() == [text]
 
 
-def test_an_array_has_the_rows_of_the_same_objects_on_lines(tmp_path: Path) -> None:
+def test_an_array_has_the_same_rows_as_json_lines_with_the_same_objects(tmp_path: Path) -> None:
     objects = [
         '{"email": "a", "id": 18446744073709551617, "address": {"city": "X]"}}',
         '{"email": "b", "tags": ["x", "y"], "first_name": NaN}',
