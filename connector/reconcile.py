@@ -177,7 +177,7 @@ class Comparison(CloseableResource):
 
     def join_tables(self) -> None:
         """Make the tables `joined` and `vanished`. `joined` has a row for each compared base and identity.
-        `vanished` has the confirmed entries whose identity and whose id the list does not show."""
+        `vanished` has each confirmed entry if the list shows neither its identity nor its id."""
         for statement in _JOIN_STATEMENTS:
             self._execute_statement(statement)
 

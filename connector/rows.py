@@ -37,9 +37,9 @@ class Chunk:
     is missing only if it is missing in the source (NULL).
 
     `row_numbers` (int64, one for each row of the frame) are the numbers by which a person finds the rows. A row of a
-    CSV file or of a workbook has the number that a spreadsheet program shows: titles, blank lines and the header count.
-    A line of JSON Lines has the number of the line. Other sources count their rows from 1. Malformed records are also
-    numbered.
+    CSV file or of a workbook has the number that a spreadsheet program shows. So titles, blank lines and the header
+    are counted, too. A line of JSON Lines has the number of the line. Other sources count their rows from 1. Malformed
+    records are also numbered.
     """
 
     frame: "pd.DataFrame"

@@ -62,10 +62,11 @@ class Conflicts:
         self._invalid_records: list[tuple[Digests, Positions, Positions]] = []
         self._file_indices: dict[str, int] = {}  # the index of each file, by the name of the file
         self._recorded_subscribers: Digests = np.empty(0, dtype="S16")  # sorted; set by `choose_used_rows`
-        # Blocked identities, sorted: an invalid row may say inactive, so no active row of the identity is used.
+        # Blocked identities, sorted: the identities of invalid rows that may say inactive. No active row of a blocked
+        # identity is used.
         self._blocked_identities: Digests = self._recorded_subscribers
         # The used row of each recorded subscriber, sorted by subscriber; set by `choose_used_rows`.
-        # A subscriber with a blocked identity has a used row only if a valid row says inactive.
+        # If the subscriber's identity is blocked, the subscriber has a used row only if a valid row says inactive.
         self._used_rows: _RecordedRows
         self.messages: list[str] = []
 

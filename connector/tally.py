@@ -48,7 +48,8 @@ class OptOut:
 
     row: Row | None  # None: this run has not read the row, and an earlier run has recorded the opt-out
     digest: bytes  # the digest of the identity
-    identity: str = field(repr=False)  # the identity as the source writes it (`row` is None: as the service does)
+    # The identity as the source writes it. If `row` is None: the email or the id that the service shows.
+    identity: str = field(repr=False)
     outcome: Outcome | None = None  # the outcome of the row; None: this run has not read the row
     reason: str = ""
     """The reason why this run does not know whether the subscriber is still active, or "" for an active subscriber."""

@@ -274,7 +274,7 @@ class LedgerWriter:
                         for identity, transition in transitions_of_event
                     ]
                     ledger.mark_wrongly_answered(self.base, wrong_answers)
-                    # Later runs refuse a base with a wrong answer (architecture 4.9).
+                    # Later runs send nothing to a base if a create was answered with another base (architecture 4.9).
                     for _, transition in transitions_of_event:
                         if transition.answered_base is not None:
                             record_wrong_answer(ledger.connection, self.base, *transition.answered_base)

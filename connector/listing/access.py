@@ -34,7 +34,7 @@ class KnownIds:
     """The ids that the run's look-ups have shown in any base, and the ids in the answers to the run's creates. An id
     takes 8 bytes.
 
-    If no look-up before the run's first create showed an id, the id may belong to an unresolved create of the run.
+    An id that no look-up showed before the run's first create may belong to an unresolved create of the run.
     `largest_ledger_id` is the largest id that the ledger had before the run's first create (None: not read yet). A
     larger id needs no search in the ledger.
     """

@@ -38,7 +38,7 @@ _DATE_PATTERN = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 
 _NULL_TEXT = build_null_scalar(pa.string())
-_MAX_LEADING_BLANKS = 64  # a page with more leading blanks is read value by value
+_MAX_LEADING_BLANKS = 64  # a page that begins with this number of blanks is read value by value
 
 _NAN_OR_INFINITY = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 

@@ -364,7 +364,7 @@ def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
 
 def count_requests(keys: Sequence[LookupKey]) -> int:
     """Return the number of requests of `look_up_by_filters`, including controls. Assume that each control passes at the
-    first trial, and that the stats are known."""
+    first trial, and that the stats of the list are known."""
     key_look_ups = [_build_key_look_up(key) for key in keys]
     spelling_kinds = frozenset[SpellingKind]().union(*(key_look_up.spelling_kinds for key_look_up in key_look_ups))
     control_count = len(spelling_kinds) + 2 * any(

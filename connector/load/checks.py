@@ -137,7 +137,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
 
 
 async def record_shown_subscriber(session: Session) -> None:
-    """Look one subscriber of the base up by Id, and record that the list shows the subscriber. Do nothing if the ledger
+    """Look up one subscriber of the base by Id, and record that the list shows the subscriber. Do nothing if the ledger
     already has a subscriber of the base that the list has shown.
 
     Call this function after a run has created subscribers. Only the first three bases of a run are looked up."""

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 UNCHECKED_SPELLINGS_MESSAGE = (
     "the list could not be read whole, so each row was looked up by filters, as sent and as normalised. A subscriber "
-    "that exists in other capitals may be created a second time"
+    "whose identity in the service differs only in upper or lower case may be created a second time"
 )
 
 
@@ -244,11 +244,11 @@ async def look_up_all(access: ListAccess, keys: Sequence[LookupKey]) -> LookupRe
 async def try_look_up_by_filters(
     access: ListAccess, keys: Sequence[LookupKey], remaining_key_count: int
 ) -> LookupResult:
-    """Look the keys up by filters. `remaining_key_count` is the number of keys that remain to be looked up, including
+    """Look up the keys by filters. `remaining_key_count` is the number of keys that remain to be looked up, including
     `keys`.
 
-    If the look-up fails, return an inconclusive result. In this case, the run no longer uses the filters by these
-    fields, because the service may fail each time that it gets the same unusual text."""
+    If the look-up fails, return an inconclusive result. In this case, the run no longer uses filters by the fields
+    of these keys, because the service may fail each time that it gets the same unusual text."""
     started_at = access.clock.monotonic()
     try:
         return await look_up_by_filters(access, keys, remaining_key_count=remaining_key_count)

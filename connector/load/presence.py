@@ -43,7 +43,7 @@ _ABSENCE_CHECK_COUNT = 5
 """A check of a listing looks up this number of identities that the listing lacks, by filters. If the filters show
 exactly one of them, the check looks up the same number of other identities."""
 
-_ABSENCE_CHECK_ROW_COUNT = 400  # number of rows of a chunk, from which the identities for the filters are chosen
+_ABSENCE_CHECK_ROW_COUNT = 400  # a check chooses the identities from about this number of a chunk's keys
 
 
 class BasePresence:
@@ -242,9 +242,8 @@ class AccountPresence:
     # Look-ups by a listing
 
     def _is_listing_fresh(self, tasks: Sequence[LookupTask]) -> bool:
-        """Return whether the listing needs no renewal: the listing is fresh, and none of these bases has used the
-        listing before.
-        """
+        """Return whether all these bases can use the listing without a renewal. A base that has used the listing
+        before needs a newer listing."""
         listing = self._listing
         if listing is None or any(task.presence.listing_rows is listing.rows for task in tasks):
             return False

@@ -37,9 +37,9 @@ from connector.states import Event, NoResendEvent, State
 # The message about a rejected entry begins with this text. The message of the refusal follows.
 _PROVED_ABSENT_MESSAGE = "look-ups showed that no attempt took effect"
 _PAUSE_AFTER_REFUSAL_S = 1.0  # seconds to wait after the service has refused a create again
-# After this number of look-ups in a row that settle no entry, the entries stay unknown.
+# After this number of consecutive look-ups that settle no entry, the entries stay unknown.
 _MAX_LOOK_UPS_WITHOUT_SETTLED_ENTRY = 20
-_MAX_INCONCLUSIVE_LOOK_UPS = 5  # after this number of inconclusive look-ups in a row, the entries stay unknown
+_MAX_INCONCLUSIVE_LOOK_UPS = 5  # after this number of consecutive inconclusive look-ups, the entries stay unknown
 
 
 @dataclass(slots=True)
@@ -128,8 +128,8 @@ class Settler:
         return bool(reopened_refusals)
 
     async def _settle_unknown_entries(self) -> None:
-        """Look up and settle entries until no entry remains, or until many look-ups in a row have settled no entry. The
-        remaining entries stay UNKNOWN."""
+        """Look up and settle entries until no entry remains, or until many consecutive look-ups have settled no entry.
+        The remaining entries stay UNKNOWN."""
         look_up_count_without_settled_entry = inconclusive_look_up_count = 0
         is_look_up_due = True
         while (
@@ -148,7 +148,7 @@ class Settler:
             look_up_count_without_settled_entry = (
                 0 if look_up.absent_entries or look_up.found_count else look_up_count_without_settled_entry + 1
             )
-            # Look up again without a wait, because the list may already show these creates.
+            # The absent entries may have been sent again. The list may already show them, so look up without a wait.
             is_look_up_due = bool(look_up.absent_entries)
 
     async def _look_up_once(self) -> None:
@@ -339,7 +339,7 @@ class Settler:
         later_sentinels = self._find_later_sentinels_of_class(entry)
         is_absent_after_refusal = unresolved_create.has_retryable_refusal and entry.identity in result.absent_identities
         first_sentinel = session.canaries.first_sentinel
-        # A sentinel with a smaller Id than the first one may be an older subscriber that the service has updated.
+        # A sentinel with a smaller Id than `first_sentinel` may be an older subscriber that the service has updated.
         if is_absent_after_refusal and any(
             sentinel.sent_at > unresolved_create.attempt_ended_at
             and (first_sentinel is None or sentinel.subscriber_id >= first_sentinel.subscriber_id)

@@ -391,6 +391,6 @@ class CampaignSender:
             self._email_log.mark_not_sent(self._campaign, outcomes.digests_of_unsent_emails)
             self._email_log.mark_lost(self._campaign, outcomes.digests_of_unknown_emails)
             result = write_to_log(self._email_log)
-        # If the commit fails, the outcomes stay in memory, and the next commit writes the outcomes again.
+        # If the commit fails, this line is not reached, and the next commit writes the outcomes again.
         self._unrecorded_outcomes = _UnrecordedOutcomes()
         return result

@@ -13,7 +13,7 @@ from connector.pace.rate import FoundLimit, RateController
 _FAILURE_COUNT_TO_OPEN_BREAKER = 10
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 10.0
-# If this many seconds lie between two failures, the count of failures starts again, because nothing was sent meanwhile.
+# If a failed request left more than this many seconds after the last failure, the count of failures starts again.
 _MAX_FAILURE_GAP_S = 2 * _LONGEST_WAIT_S
 
 _MAX_FAILURE_TIME_S = 60.0

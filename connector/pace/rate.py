@@ -6,8 +6,8 @@ requests that the service serves and refuses. docs/explanation/pace.md has the r
   rate rises slowly at first and then faster, until the service refuses a request. The refusal gives the bounds of the
   next ramp.
 - *Period*: The time from one refusal to the next. A refusal with a pause (Retry-After) ends the period at once.
-  Refusals without a pause are tolerated up to a share of the requests. Above this share, the third refusal ends the
-  period. While random refusals are expected, the sixth refusal ends the period.
+  Refusals without a pause are tolerated up to a share of the requests. The third refusal that is not tolerated ends
+  the period. While random refusals are expected, the sixth such refusal ends the period.
 - *Trailing requests*: The requests that left after the refused request, and before its refusal arrived.
 - *Random refusal*: A refusal that does not depend on the rate. Such a refusal costs its pause, and the rate stays.
 - *Short pause*: A pause of less than 10 s.
@@ -39,10 +39,10 @@ two windows. The cost is the pause, a round trip, and the time of the refused re
 the time to its refusal. A longer ramp would find a raised limit late."""
 
 _MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S = 2.0
-"""Least cost of a refusal (s) when the maximum length of a ramp is computed. With a smaller value, the service
+"""Least cost of a refusal (s) in the formula for the maximum length of a ramp. With a smaller value, the service
 refuses more than 3 % of the requests if its limit is 5 requests/s and it asks for no pauses."""
 
-# Least cost of a refusal (s) when the length of a ramp is computed, before the length is limited to the maximum length.
+# Least cost of a refusal (s) in the formula for the length of a ramp. The maximum length then limits this length.
 _MIN_REFUSAL_COST_S = 0.3
 _MIN_RAMP_RISE_SHARE = 0.015  # the lower end of a ramp is at least this share below its upper end
 # After the end of a ramp, the rate rises above `end_rate` exponentially, with this time constant. If the limiter counts
@@ -131,10 +131,12 @@ class _Period:
     # Number of requests that were served before the first refusal beyond the tolerated share.
     served_count_before_excess_refusals: int = 0
     refused_request_sent_at: float = inf  # the time at which the refused request left
-    rate: float = 1.0  # the rate when the refusal arrived (requests/s); after a search, at most twice the mean rate
+    # The rate (requests/s) when the refusal arrived. For a period of a search, this value is at most twice the
+    # mean rate of the served requests.
+    rate: float = 1.0
     sending_s: float = 1.0  # the seconds from `began_at` to `refused_request_sent_at`
     sending_and_pause_s: float = 1.0  # the sum of `sending_s` and the longer of the pauses before and after the period
-    # Numbers of trailing requests that were served, and that were refused.
+    # Numbers of trailing requests (see the top of this module) that were served, and that were refused.
     served_trailing_request_count: int = 0
     refused_trailing_request_count: int = 0
 
@@ -177,13 +179,13 @@ class RateController:
         10. Each other refusal in a ramp lowers the number by one."""
 
         self._largest_period: _Period | None = None
-        """The period with the most served requests. Only periods since the last contradiction count, and only if they
-        began after a short pause."""
+        """The period with the most served requests since the last contradiction (`_detect_contradiction`). Periods that
+        did not begin after a short pause are left out."""
 
         self._is_after_short_pause = False  # whether the present period began after a short pause
         self._agreement_count = 0
-        """The number of comparisons in a row (`_detect_contradiction`) in which no earlier period contradicted a limit.
-        From ten comparisons on, it is certain that the service has a limit."""
+        """The number of consecutive comparisons that found no contradiction (`_detect_contradiction`). From ten
+        comparisons on, it is certain that the service has a limit."""
 
         if found_limit is not None:
             self._pause_s, self._window_s = found_limit.pause_s, found_limit.window_s

@@ -216,7 +216,7 @@ def compare_counts(
     last_round = rounds[-1]
     nonempty_part_count = sum(1 for part_count in last_round.part_counts if part_count)
     if nonempty_part_count < 2 and sum(last_round.part_counts) <= max(*last_round.whole_list_totals, *totals):
-        return EvidenceResult.NOTHING  # a result window cuts the list and its only part to the same size
+        return EvidenceResult.NOTHING  # the only part is the whole list, so a result window cuts both to the same size
     if all(round_counts.is_consistent for round_counts in rounds):
         return EvidenceResult.AGREES
     all_totals = [*totals, *(total for round_counts in rounds for total in round_counts.whole_list_totals)]

@@ -181,8 +181,8 @@ def decide_overlap(
     first_index, last_index = int(shared_indexes[0]), int(shared_indexes[-1])
     previous_indexes = previous_page_indexes[shared_indexes]
     appeared_count = int(np.count_nonzero(new_row_mask[first_index : last_index + 1]))
-    # If the previous page also has the last row of this page, its later rows lie beyond the end of this page. So they
-    # do not count as vanished.
+    # If the previous page also has the last row of this page, the later rows of the previous page lie beyond the end of
+    # this page. So these rows do not count as vanished.
     end_index_of_compared_ids = int(previous_indexes[-1]) + 1 if last_index == len(ids) - 1 else len(previous_ids)
     vanished_count = end_index_of_compared_ids - int(previous_indexes[0]) - len(shared_indexes)
     overlap = PageOverlap(

@@ -187,8 +187,8 @@ class Pager:
         return reason_without_total_count
 
     def _count_changes(self) -> tuple[int, int]:
-        """Return how many subscribers at least have appeared, and how many have vanished. The ranks of the last sweep
-        and a comparison of the sweeps each give a lower bound. The function returns the larger bound."""
+        """Return lower bounds of the number of subscribers that appeared, and of the number that vanished. The ranks of
+        the last sweep and a comparison of the sweeps each give bounds. The function returns the larger bounds."""
         sweep, ids = self._sweep, self._sweep.seen_ids.to_array()
         if sweep.sweep_end is not SweepEnd.AT_END:
             return 0, 0

@@ -96,8 +96,8 @@ class Sweep:
         self._largest_page_rows = 0  # rows of the largest accepted page
         self._is_latest_page_known = False  # whether earlier pages had all rows of the latest page
         self._end_recount_count = 0
-        # The number of overlaps since the last change. The number begins below 0 after a change. Pages are fetched
-        # ahead only from 0 on.
+        # The number of overlaps since the last change of the list. After a change, the number starts at a negative
+        # value. While the number is negative, no pages are fetched ahead.
         self._unchanged_overlap_count = 0
         self._accepted_count = 0  # number of accepted pages, without pages of the second reading of the head
         self._largest_step = 1  # largest number of rows between the beginnings of two pages
@@ -117,8 +117,8 @@ class Sweep:
 
     @property
     def is_one_answer(self) -> bool:
-        """Whether the first page has the whole list: TotalCount rows, and fewer rows than Limit. The page after these
-        rows is empty."""
+        """Whether one page has the whole list: the page has TotalCount rows, and fewer rows than Limit, and the sweep
+        reached the end after this page. Also true if the list is empty."""
         end_page = self._end_page
         if not self.is_whole or self._accepted_count > 1:
             return False

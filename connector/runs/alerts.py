@@ -38,8 +38,8 @@ class LastRun:
     """The last run of a job: the `cause` of its problem (None: the run had no problem), and the number of its
     `problems` by kind.
 
-    `since` is the start of the first run of an unbroken series of runs with a problem. `alerted_at` is the time of the
-    last alert (Unix seconds).
+    `since` is the start time (ISO 8601) of the first run of the present unbroken series of runs with a problem, or "".
+    `alerted_at` is the time of the last alert (Unix seconds).
     """
 
     cause: str | None = None

@@ -111,7 +111,7 @@ class PlannedRows(CloseableResource, RowRecorder):
             self._add_line((problem.row.file, problem.row.number), cells)
 
     def list_messages(self) -> Sequence[str]:
-        """Return no messages, because a plan writes no drift file."""
+        """Return no messages. The messages would be about the drift file, and a plan writes no drift file."""
         return ()
 
     def restart(self) -> None:

@@ -216,7 +216,7 @@ class SubscriberList:
         """Return the result of `find_subscriber_ids`. If many pages of a list are read, the store is searched once."""
         is_list_in_store = query.base_id is not None or not (query.filters or settings.hidden_bases)
         if is_list_in_store and settings.order != "email" and not settings.hide:
-            return find_subscriber_ids(self._store, query, settings)  # the store already has this list
+            return find_subscriber_ids(self._store, query, settings)  # the store keeps this list
         if self._version != self._store.version or self._settings is not settings:
             self._ids_by_filters, self._version, self._settings = {}, self._store.version, settings
         if query.filters not in self._ids_by_filters:

@@ -242,8 +242,8 @@ class SandboxSettings(BaseModel):
     drop_before: _Probability = 0.0
     """Cut the connection before the request is executed."""
     late_ms: _Amount = 0.0
-    """If drop_before cuts the connection of a request, the request is executed this many milliseconds later. 0
-    means never."""
+    """If drop_before cuts the connection of a request, execute the request this many milliseconds after the cut.
+    With 0, the request is never executed."""
     error_before: _Probability = 0.0
     """Answer with a server error before the request is executed."""
     drop_after: _Probability = 0.0

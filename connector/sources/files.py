@@ -134,8 +134,8 @@ def open_files(path: str | PathLike[str], open_source: Callable[[str], Source]) 
         paths = [path for path in sorted(glob.glob(name, recursive=True)) if not Path(path).is_dir()]  # noqa: PTH207
     if not paths:
         raise SourceError(
-            f"{name}: no file matches this pattern. Check whether the files have arrived. Write [[] in the "
-            "pattern for the character [ of a name"
+            f"{name}: no file matches this pattern. Check whether the files have arrived. If the name of a "
+            "file has the character [, write [[] in the pattern"
         )
     return MatchedFiles(name, paths, open_source)
 

@@ -321,7 +321,8 @@ def _list_visible_sheets(workbook: "CalamineWorkbook") -> list[str]:
 
 
 def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) -> str:
-    """Return the name of the sheet with this name or number. If `sheet` is None, return the first sheet."""
+    """Return the name of the sheet with this name or number. `sheet` is None if no sheet is visible. In this case,
+    return the first sheet."""
     sheet_names = [sheet_metadata.name for sheet_metadata in workbook.sheets_metadata]
     if sheet is None:
         chosen_name = next(iter(sheet_names), None)

@@ -120,7 +120,7 @@ _POSSIBLE_ACTIVITY_HEADERS = frozenset(
 _STATUS_HEADER_PATTERN = re.compile(
     "status|statut|estado|stato$|stan$|^(email|list|user|contact|account|member|subscriber|subscription)state$"
 )
-# The status of an order or of a payment may be `pending` or `archived`, too. Searched in the words of a header.
+# Words of headers for the status of an order or of a payment. Such a status may be `pending` or `archived`, too.
 _ORDER_HEADER_PATTERN = re.compile(
     r"\b(order|payment|financial|fulfil|shipping|shipment|invoice|refund|bestell|zahlung|rechnung|versand|liefer"
     r"|commande|paiement|livraison|facture|pedido|pago|envio|factura|ordin|pagament|spedizion|fattura|encomenda|fatura"
@@ -171,9 +171,9 @@ def build_consent_rule(*columns: str) -> ColumnRule:
     cells are read.
 
     If the header means unsubscribed people, each text (also a date) means inactive, except an empty text, 0, a word for
-    no, and a word for a missing value such as NULL. In a column of reasons, also a word for a missing value means
-    inactive. In a column with another header, the words of is_active are used. A person is active only if all columns
-    mean active.
+    no, and a word for a missing value such as NULL. If such a header asks for a reason (`Unsubscribe reason`), a word
+    for a missing value also means inactive. In a column with another header, the words of is_active are used. A person
+    is active only if all columns mean active.
     """
     other_columns = [column for column in columns if not is_unsubscribed_header(column)]
     if len(columns) == len(other_columns) == 1:
@@ -187,7 +187,7 @@ def build_consent_rule(*columns: str) -> ColumnRule:
         column: f"{cell_by_column[column]} | trim | lower in {name_by_words[words]}"
         for column, words in words_by_column.items()
     }
-    # The cell of the first other column that does not mean active is the value, so that an unknown word is invalid.
+    # The value is the first cell of the other columns that does not mean active. So an unknown word is invalid.
     expression = "'true'"
     for column in reversed(other_columns):
         expression = f"({expression} if {condition_by_column[column]} else {cell_by_column[column]})"
@@ -241,7 +241,7 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     is_subscribed_header = _SUBSCRIBED_HEADER_PATTERN.search(header) is not None
     if _contains_word(texts, UNSUBSCRIBED_WORDS):
         return True
-    # The header means a state of the address if a cell has any other text.
+    # If a cell has a text that is not such a word, the column `State` has the region of the address.
     if header == "state" and _contains_only(texts, IS_ACTIVE_BY_WORD.keys() - IS_YES_BY_WORD.keys()):
         return True
     is_status_header = _STATUS_HEADER_PATTERN.search(header) and not _ORDER_HEADER_PATTERN.search(

@@ -64,7 +64,7 @@ HEADERS_BY_FIELD: dict[str, tuple[str, ...]] = {
     "custom_field3": ("custom_field3",),
     "address_country": (
         "address_country", "Country Code", "Default Address Country Code",  # Shopify, beside the name of the country
-        "Country", "Country/Region", "Address 1 - Country",  # HubSpot and WooCommerce; Google Contacts
+        "Country", "Country/Region", "Address 1 - Country",  # Klaviyo; HubSpot and WooCommerce; Google Contacts
         "billing_country", "Mailing Country",  # WooCommerce, Salesforce
     ),
     "address_city": (
@@ -72,13 +72,14 @@ HEADERS_BY_FIELD: dict[str, tuple[str, ...]] = {
         "Town", "Stadt", "Ort", "Wohnort", "Ville", "Ciudad", "Città", "Cidade", "Stad", "Woonplaats", "Miasto",
     ),
     "address_state": (
-        "address_state", "State", "State/Region", "Province",  # HubSpot and Klaviyo; Shopify
+        "address_state", "State",
+        "State/Region", "Province",  # HubSpot and Klaviyo; Shopify
         "Province Code", "Default Address Province Code", "Address 1 - Region", "Region",  # WooCommerce
         "billing_state", "Mailing State", "Mailing State/Province",
         "Bundesland", "Provincia", "Regione", "Provincie", "Województwo",
     ),
     "address_zip": (
-        "address_zip", "Zip", "Zip Code", "Postal Code",  # Klaviyo; HubSpot and WooCommerce
+        "address_zip", "Zip", "Zip Code", "Postal Code",  # Shopify; Klaviyo; HubSpot and WooCommerce
         "Default Address Zip", "Address 1 - Postal Code", "billing_postcode", "Mailing Postal Code",
         "Mailing Zip/Postal Code", "Postcode",
         "PLZ", "Postleitzahl", "Code postal", "CP", "Código postal", "CAP", "Codice postale", "CEP", "Kod pocztowy",
@@ -184,11 +185,11 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
     if "first_name" not in best_column_by_field:
         if "last_name" in best_column_by_field:
             whole_name_column = _find_header([best_column_by_field["last_name"][1]], WHOLE_NAME_HEADERS)
-            first_name_column = _find_header(columns, _FIRST_NAME_HEADERS_BESIDE_LAST_NAME)
+            column_for_first_name = _find_header(columns, _FIRST_NAME_HEADERS_BESIDE_LAST_NAME)
         else:
-            whole_name_column = first_name_column = _find_header(columns, WHOLE_NAME_HEADERS)
-        if first_name_column is not None:
-            best_column_by_field["first_name"] = (0, first_name_column)
+            whole_name_column = column_for_first_name = _find_header(columns, WHOLE_NAME_HEADERS)
+        if column_for_first_name is not None:
+            best_column_by_field["first_name"] = (0, column_for_first_name)
     rules = {field: build_column_rule(field, column, columns) for field, (_, column) in best_column_by_field.items()}
     return FieldMapping(rules, whole_name_column)
 
@@ -258,8 +259,8 @@ def override_mapping(
     """Return the mapping with other rules for some fields. `overrides` has, by field, a rule, a column, or "" (no
     rule).
 
-    Other fields keep their rules, so one column may be mapped to two fields. But a column of is_active fills no
-    address_state by its header. Raises ConfigurationError for an unknown column.
+    Other fields keep their rules, so one column may be mapped to two fields. Exception: a column that is_active reads
+    is not mapped to address_state by its header. Raises ConfigurationError for an unknown column.
     """
     rules = dict(mapping.rules)
     whole_name_column = None if {"first_name", "last_name"} & overrides.keys() else mapping.whole_name_column

@@ -377,8 +377,8 @@ _LIST_PATTERN = r"""^[\[{"]|^\(\s*["']|[\[{]\s*["']|["']\s*[\]}]"""
 _BRACKETED_PATTERN = re.compile(r'\[[^\[\]{}"]*\]|\{[^\[\]{}"]*\}')
 _BRACKET_PATTERN = re.compile(r"[\[\]{}]")
 _JSON_KEY_PATTERN = re.compile(r'"[^"]*"\s*:')
-"""The key of a JSON object. A cell that begins with a key, or has a bracket outside `_BRACKETED_PATTERN`, is a part of
-a list."""
+"""The key of a JSON object. A cell that begins with a key is a part of an object. A cell with a bracket outside
+`_BRACKETED_PATTERN` is a part of a list or an object."""
 
 
 def build_tags(cells: pa.Array, separator: str) -> tuple[pa.Array, list[int]]:

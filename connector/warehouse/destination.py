@@ -104,12 +104,12 @@ _UNSUPPORTED_WAREHOUSE_BY_SCHEME = {
     "databricks": "Databricks",
 }
 _DESTINATIONS_MESSAGE = (
-    f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz, a file with "
-    "another ending and --format (in a job: format; not for receipts), an object "
-    "with one of these suffixes in a store (s3://bucket/x.parquet), - (standard output), or a database as "
-    "postgresql://user@host/database, mysql://user@host/database, duckdb:///warehouse.duckdb or "
-    "sqlite:///warehouse.db (four slashes for an absolute path), or the URL of another database whose SQLAlchemy "
-    "dialect is installed; or a Delta table, as delta://folder or delta://s3://bucket/folder"
+    f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz; a file with "
+    "another ending and --format (in a job, format), but not for receipts; an object in a store with one of the "
+    "endings above (s3://bucket/x.parquet); - (standard output); a database, as postgresql://user@host/database, "
+    "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
+    "path); the URL of another database whose SQLAlchemy dialect is installed; or a Delta table, as delta://folder or "
+    "delta://s3://bucket/folder"
 )
 _URL_PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://(.*)", re.DOTALL)
 _CREDENTIALS_PATTERN = re.compile(r"(?<=://).*@", re.DOTALL)
@@ -451,7 +451,7 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
     missing_columns = [name for name in destination.partition_by if name not in (destination.columns or FIELD_NAMES)]
     if missing_columns:
         raise ConfigurationError(
-            f"The table is partitioned by {', '.join(missing_columns)}: add {missing_columns[0]} to the columns."
+            f"To partition the table by {', '.join(missing_columns)}, add {', '.join(missing_columns)} to the columns."
         )
 
 

@@ -141,7 +141,8 @@ class DuckdbDatabase:
         # A write-ahead log would contain subscribers, and other users could read the log.
         connection.execute("SET checkpoint_threshold = '0B'")
         with suppress(duckdb.CatalogException):
-            # With 0, DuckDB never writes rows to the log. DuckDB before 1.5 never does so, and has no such setting.
+            # With 0, DuckDB never writes rows to the log. DuckDB before 1.5 lacks this setting, and never
+            # writes rows to the log either.
             connection.execute("SET auto_checkpoint_skip_wal_threshold = 0")
         return connection
 

@@ -106,7 +106,7 @@ class SqliteDatabase:
         return row_count
 
     def has_schema(self, schema: str) -> bool:
-        """Return True, because SQLite has no schemas, and an export to SQLite cannot name a schema."""
+        """Return True. SQLite has no schemas, and an export to SQLite cannot name a schema, so no schema is missing."""
         return True
 
     def find_table(self, name: TableName) -> tuple[str | None, Mapping[str, bool]]:

@@ -12,7 +12,7 @@ from connector.runs.run_log import LOAD_COMMANDS, build_job_option, describe_oth
 from connector.texts import choose_form, count
 
 _COLON_BEFORE_COMMAND_PATTERN = re.compile(": (?=(connector|less|open) )")
-_NAMED_FIELD_COUNT = 3  # the most frequent faulty fields, which the step for open problems names
+_NAMED_FIELD_COUNT = 3  # a step about open problems names this many fields: the fields with the most problems
 _UNFINISHED_STATUSES = ("aborted", "stopped", "killed", "locked")
 
 OpenState = Literal["sending", "unknown", "held", "rejected"]

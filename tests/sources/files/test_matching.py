@@ -73,7 +73,7 @@ def test_brackets_in_the_name_of_an_existing_file_are_not_a_pattern(tmp_path: Pa
     for pattern in (path, tmp_path / "crm [[]old]" / "*.csv"):
         with open_pattern(pattern) as source:
             assert [chunk.name for chunk in source.read_chunks()] == [str(path)]
-    with pytest.raises(SourceError, match=r"Write \[\[\] in the pattern for the character \["):
+    with pytest.raises(SourceError, match=r"has the character \[, write \[\[\] in the pattern"):
         open_pattern(folder / "*.csv")
 
 
