@@ -115,6 +115,12 @@ class UnfinishedEntry:
     run_key: int = 0
 
     @property
+    def is_dropped_create(self) -> bool:
+        """Whether a person has dropped the create of this UNKNOWN entry. A run that had a newer row ended before it
+        sent this row. No other UNKNOWN entry has a message."""
+        return self.message is not None
+
+    @property
     def has_final_refusal(self) -> bool:
         """Whether the service refused the create, and only a person can decide that the create is sent again."""
         return self.status is not None and self.status not in NOT_FINAL_STATUSES
@@ -393,7 +399,7 @@ class Ledger:
 
     def mark_unresolved(self, base: Base, identities: Sequence[bytes], old_state: State = State.REJECTED) -> None:
         """Move these entries from `old_state` (REJECTED or DROPPED) to UNKNOWN, so that a run looks up the subscribers
-        before it sends the creates again. Each entry needs a body."""
+        before it sends the creates again. Each entry needs a body. An entry that was DROPPED keeps its message."""
         self._change_state(_SET_ENTRIES_UNKNOWN, _build_rows(base, identities), old_state, Event.UNRESOLVED)
 
     # State transitions that a person has decided
@@ -595,8 +601,9 @@ _SET_ENTRIES_REJECTED = BatchStatement(
     "integer bytea smallint text",
 )
 _SET_ENTRIES_UNKNOWN = BatchStatement(
-    "UPDATE entry SET state = :new_state, subscriber_id = NULL, status = NULL, message = NULL, reported = NULL, "
-    f"reported_at = NULL FROM {{item}} {_WHERE_OLD_STATE_SQL} AND body IS NOT NULL",
+    "UPDATE entry SET state = :new_state, subscriber_id = NULL, status = NULL, reported = NULL, reported_at = NULL, "
+    f"message = CASE WHEN state = {State.DROPPED} THEN message END "
+    f"FROM {{item}} {_WHERE_OLD_STATE_SQL} AND body IS NOT NULL",
     "integer bytea",
 )
 _SET_STATE = BatchStatement(

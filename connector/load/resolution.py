@@ -417,6 +417,8 @@ class Settler:
             return Event.HELD
         if session.is_suppressed(entry.identity, self._read_newest_values(entry)):
             return Event.SUPPRESSED
+        if entry.is_dropped_create and unresolved_create.newer_intent is None:
+            return Event.HELD
         if session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
             return Event.REFUSED
         # If an earlier run had `on_unknown: hold`, its creates are held, unless a person wants to send them again.

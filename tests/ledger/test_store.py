@@ -79,7 +79,7 @@ COLUMNS_AFTER_TRANSITION: dict[Transition, tuple[object, ...]] = {
     (State.REJECTED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.DROPPED, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 2),
     (State.DROPPED, Event.FOUND): (CONFIRMATION_NUMBERS["found"], 7, None, None, None, 1),
-    (State.DROPPED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
+    (State.DROPPED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, "given up", 1),
 }
 """The values of the columns in COLUMNS_SQL, after each transition that does not delete the entry."""
 

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from connector.ledger.opening import open_ledger
+from connector.ledger.records import list_bases
 from connector.states import State
 from tests.pipelines.conftest import CommandResult, Connector, wait_for_result
 from tests.pipelines.leftovers import (
@@ -144,6 +146,24 @@ def test_a_dropped_create_is_sent_only_after_a_change_of_its_row(connector: Conn
     assert (connector.sandbox.stats()["subscribers"], read_states(connector)) == (0, [State.DROPPED] * 3)
     path.write_text(path.read_text(encoding="utf-8").replace("Ann 1,", "Ann B,"), encoding="utf-8")
     assert connector.import_file(path).rows == {"read": 3, "created": 1, "rejected": 2}
+
+
+def test_a_dropped_create_is_held_if_a_run_ended_before_it_sent_the_changed_row(connector: Connector) -> None:
+    path = connector.write_addresses(3)
+    produce_three_held_creates(connector, path)
+    retry(connector, "--held", "drop")
+    with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
+        # This is the state after the end of a run that had read changed rows.
+        (base,) = list_bases(connection, connector.sandbox.base_url)
+        dropped_entries = ledger.find_unfinished_entries(base, State.DROPPED)
+        ledger.mark_unresolved(base, [entry.identity for entry in dropped_entries], State.DROPPED)
+    path.write_text(path.read_text(encoding="utf-8").replace("Ann 1,", "Ann B,"), encoding="utf-8")
+    assert connector.import_file(path).rows == {"read": 3, "created": 1, "unknown": 2}
+    retry(connector).expect(1, read=2, unknown=2)
+    assert read_states(connector) == [State.HELD] * 2
+    (subscriber,) = connector.list_created_subscribers().values()
+    assert subscriber["FirstName"] == "Ann B"
+    assert retry(connector, "--held", "resend").rows == {"read": 2, "created": 2}
 
 
 def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connector) -> None:
