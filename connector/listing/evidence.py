@@ -60,7 +60,8 @@ not among the listed ids."""
 _MAX_LISTED_BASES = 3  # number of listed bases that are counted: first the bases of the job, then the largest bases
 _MAX_UNLISTED_BASES = 3  # number of bases that are counted although no row shows them
 _ID_COUNT_BETWEEN_LISTED_IDS = 3  # number of gaps between listed ids in which one id is looked up
-# Number of looked-up ids before the first row. One id is enough, because a result window cuts off only the last rows.
+# Number of ids before the first row that are looked up. One id is enough, because a result window cuts off only the
+# last rows.
 _ID_COUNT_BEFORE_FIRST_ROW = 1
 _FIRST_ENTRY_COUNT = 4  # number of ledger entries that are looked up before the combinations of classes
 _RESERVED_REQUEST_COUNT = 4  # number of requests that are kept for repeated counts and repeated look-ups
