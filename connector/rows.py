@@ -105,7 +105,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Omission:
+class OmittedZip:
     """A zip code that is not sent: the row (without cells), the identity as in the source, and the zip code."""
 
     row: Row
@@ -122,7 +122,7 @@ class LoadRow:
     identity_text: str = field(repr=False)  # the text of the identity
     fingerprint: bytes  # b"" if the row is not compared with the ledger
     values: Mapping[str, object] = field(repr=False)  # by field name
-    omission: Omission | None = field(default=None, repr=False)  # a zip code that is not sent
+    omitted_zip: OmittedZip | None = field(default=None, repr=False)  # a zip code that is not sent
 
 
 class CloseableResource(Protocol):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from connector.outcomes import Outcome
-from connector.rows import Chunk, Omission, Row
+from connector.rows import Chunk, OmittedZip, Row
 
 MIN_ROWS_FOR_SHARE = 100  # the least number of rows for which the share of a guard is computed
 _MIN_ROWS_IF_ALL_HAVE_FAULT = 10  # with 10 to 99 rows, a guard ends a run only if all rows have the fault
@@ -83,7 +83,7 @@ class RowRecorder:
     def write_change(self, change: Change) -> None:
         """Record a changed row."""
 
-    def write_omitted_zip_code(self, omission: Omission) -> None:
+    def write_omitted_zip_code(self, omitted_zip: OmittedZip) -> None:
         """Record a zip code that a create omits."""
 
     def write_opt_out(self, opt_out: OptOut) -> None:
@@ -184,7 +184,7 @@ class Tally:
         self.recorder.write_opt_out(opt_out)
 
     def report_created_row(
-        self, read_source_row: Callable[[], Row], sent_values: Mapping[str, object], omission: Omission | None
+        self, read_source_row: Callable[[], Row], sent_values: Mapping[str, object], omitted_zip: OmittedZip | None
     ) -> None:
         """Count a started row with the outcome CREATED and the sent values. Report the zip code that the create
         omits."""
@@ -194,8 +194,8 @@ class Tally:
         self.active_count += sent_values.get("is_active") is True
         if len(self.samples) < SAMPLE_COUNT:
             self.samples.append(dict(sent_values))
-        if omission is not None:
-            self.recorder.write_omitted_zip_code(omission)
+        if omitted_zip is not None:
+            self.recorder.write_omitted_zip_code(omitted_zip)
 
     def add_message(self, message: str) -> None:
         """Add a message to the report, unless the report has it already."""

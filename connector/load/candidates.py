@@ -14,7 +14,7 @@ from connector.fields import FIELD_BY_NAME, normalise_identity
 from connector.ledger.entries import Intent, UnfinishedEntry
 from connector.ledger.store import Base
 from connector.listing.access import LookupKey
-from connector.rows import Chunk, LoadRow, Omission, PlannedChunk, Row
+from connector.rows import Chunk, LoadRow, OmittedZip, PlannedChunk, Row
 from connector.sender import FetchItems
 from connector.service.wire import decode_subscriber, encode_subscriber, plan_encoding
 from connector.states import State
@@ -39,7 +39,7 @@ class Candidate:
     entry_state: State = State.NONE
     earlier_refusal: tuple[int, str] | None = None  # the status and the message of an earlier refusal of this create
     valid_until: float = inf  # the time (monotonic) until which the look-up is fresh (architecture 4.7)
-    omission: Omission | None = None
+    omitted_zip: OmittedZip | None = None
     sent_at: float = -inf  # the time of the latest request (monotonic)
 
     @property
@@ -74,7 +74,9 @@ def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
     return [Row(row_number, chunk.name, columns, row) for row_number, row in zip(row_numbers, cell_rows, strict=True)]
 
 
-def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity_field: str) -> list[Omission | None]:
+def find_omitted_zips(
+    planned_chunk: PlannedChunk, indexes: Sequence[int], identity_field: str
+) -> list[OmittedZip | None]:
     """Return the zip code that the create omits, or None, for each of these indexes of `planned_chunk.subscribers`."""
     if planned_chunk.omitted_zips is None:
         return [None] * len(indexes)
@@ -85,7 +87,7 @@ def find_omissions(planned_chunk: PlannedChunk, indexes: Sequence[int], identity
     return [
         None
         if pd.isna(omitted_zip)
-        else Omission(Row(row_number, chunk.name, (), ()), str(identity_text), str(omitted_zip))
+        else OmittedZip(Row(row_number, chunk.name, (), ()), str(identity_text), str(omitted_zip))
         for omitted_zip, identity_text, row_number in zip(
             omitted_zips.tolist(), identity_texts.tolist(), row_numbers, strict=True
         )
@@ -102,7 +104,7 @@ class _RowCells:
     positions: list[int]
     identities: list[bytes]
     fingerprints: list[bytes]
-    omissions: list[Omission | None]
+    omitted_zips: list[OmittedZip | None]
 
 
 def _read_cells(planned_chunk: PlannedChunk, indexes: list[int], identity_field: str) -> _RowCells:
@@ -115,7 +117,7 @@ def _read_cells(planned_chunk: PlannedChunk, indexes: list[int], identity_field:
         subscribers.index.tolist(),
         split_digests(planned_chunk.identities[indexes]),
         split_digests(planned_chunk.fingerprints[indexes]),
-        find_omissions(planned_chunk, indexes, identity_field),
+        find_omitted_zips(planned_chunk, indexes, identity_field),
     )
 
 
@@ -167,8 +169,10 @@ class CandidateStream:
         body = encode_subscriber(sent_values, self._encoding_plan)
         intent = Intent(cells.identities[row_index], cells.fingerprints[row_index], body, self._identity_field)
         read_source_row = partial(extract_row, self._planned_chunk.chunk, cells.positions[row_index])
-        entry_state, omission = self._states[chosen_index], cells.omissions[row_index]
-        return Candidate(intent, sent_values, read_source_row, entry_state, valid_until=valid_until, omission=omission)
+        entry_state, omitted_zip = self._states[chosen_index], cells.omitted_zips[row_index]
+        return Candidate(
+            intent, sent_values, read_source_row, entry_state, valid_until=valid_until, omitted_zip=omitted_zip
+        )
 
 
 class CandidateList:
@@ -213,13 +217,13 @@ def read_rows(planned_chunk: PlannedChunk, indexes: list[int], identity_field: s
     cells = _read_cells(planned_chunk, indexes, identity_field)
     values_by_row = [dict(zip(cells.columns, row, strict=True)) for row in cells.rows]
     return [
-        LoadRow(source_row, identity, str(values[identity_field]), fingerprint, values, omission)
-        for source_row, identity, fingerprint, values, omission in zip(
+        LoadRow(source_row, identity, str(values[identity_field]), fingerprint, values, omitted_zip)
+        for source_row, identity, fingerprint, values, omitted_zip in zip(
             extract_rows(planned_chunk.chunk, cells.positions),
             cells.identities,
             cells.fingerprints,
             values_by_row,
-            cells.omissions,
+            cells.omitted_zips,
             strict=True,
         )
     ]
@@ -229,7 +233,12 @@ def build_row(candidate: Candidate, source_row: Row) -> LoadRow:
     """Return the row of a candidate. `source_row` is the row as the source contains it."""
     intent, sent_values = candidate.intent, candidate.sent_values
     return LoadRow(
-        source_row, intent.identity, str(sent_values[intent.field]), intent.fingerprint, sent_values, candidate.omission
+        source_row,
+        intent.identity,
+        str(sent_values[intent.field]),
+        intent.fingerprint,
+        sent_values,
+        candidate.omitted_zip,
     )
 
 

@@ -387,7 +387,7 @@ class _Comparison:
         record_receipt = partial(waiting_row.ledger_writer.record_receipt, row.identity, row.identity_text)
         if comparison_result == _ComparisonResult.EQUAL and waiting_row.reason is CompareReason.LIMITED:
             record_receipt(ReceiptKind.PROVED_CREATED)
-            tally.report_created_row(lambda: row.source, row.values, row.omission)
+            tally.report_created_row(lambda: row.source, row.values, row.omitted_zip)
             waiting_row.ledger_writer.count_created_row()
         elif comparison_result == _ComparisonResult.EQUAL:
             tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)

@@ -179,9 +179,10 @@ class Outcomes:
     def _report_answered_create(self, candidate: Candidate) -> None:
         tally, identity = self._session.tally, candidate.intent.identity
         if candidate.entry_state is not State.UNKNOWN:
-            omission = candidate.omission if self._mode is RunMode.LOAD else None  # a plan sends and omits nothing
+            # A plan sends and omits nothing.
+            omitted_zip = candidate.omitted_zip if self._mode is RunMode.LOAD else None
             tally.reactivated_count += identity in self._session.list_access.inactive_identities.reactivated
-            tally.report_created_row(candidate.read_source_row, candidate.sent_values, omission)
+            tally.report_created_row(candidate.read_source_row, candidate.sent_values, omitted_zip)
             self._session.ledger_writer.count_created_row()
         elif (row := self.unresolved_creates.pop(identity).row) is not None:
             self._report_created_row(row)
@@ -466,7 +467,7 @@ class Outcomes:
     def _report_created_row(self, row: LoadRow) -> None:
         tally = self._session.tally
         tally.reactivated_count += row.identity in self._session.list_access.inactive_identities.reactivated
-        tally.report_created_row(lambda: row.source, row.values, row.omission)
+        tally.report_created_row(lambda: row.source, row.values, row.omitted_zip)
         self._session.ledger_writer.count_created_row()
 
 

@@ -20,7 +20,7 @@ from connector.atomic_file import PartialFile, create_private_file
 from connector.errors import ConnectorError
 from connector.load.candidates import extract_row
 from connector.outcomes import Fault, Outcome
-from connector.rows import Chunk, CloseableResource, MalformedRow, Omission, Row, format_cell
+from connector.rows import Chunk, CloseableResource, MalformedRow, OmittedZip, Row, format_cell
 from connector.runs.problems import ProblemLog
 from connector.runs.rejects import ADDED_COLUMNS, select_source_columns
 from connector.service.answers import build_refusal_kind
@@ -364,10 +364,10 @@ class LoadFiles(CloseableResource, RowRecorder):
             self._uncompared_counts[change.reason] += 1
             self._write_drift(change.row, change.identity, ("", None, None), Outcome.CHANGED, "not_compared")
 
-    def write_omitted_zip_code(self, omission: Omission) -> None:
+    def write_omitted_zip_code(self, omitted_zip: OmittedZip) -> None:
         """Add an omitted zip code to the drift file."""
-        difference = ("address_zip", None, omission.zip_code)
-        self._write_drift(omission.row, omission.identity, difference, Outcome.CREATED, "zip_omitted")
+        difference = ("address_zip", None, omitted_zip.zip_code)
+        self._write_drift(omitted_zip.row, omitted_zip.identity, difference, Outcome.CREATED, "zip_omitted")
 
     def write_opt_out(self, opt_out: OptOut) -> None:
         """Add an opt-out to the drift file."""
