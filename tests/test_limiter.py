@@ -16,7 +16,7 @@ from tests.load.sessions import VirtualTime
 RATE_REFUSAL = Refused(429, "slow down")
 RATE_REFUSAL_503 = AmbiguousResult(503, "slow down", 0.5)
 CREATED_ANSWER = CreatedAnswer(1, {"Id": 1}, 200)
-ANSWER_INTERVAL_S = 200.0  # longer than the three minutes of refusals that end a run
+ANSWER_INTERVAL_S = 200.0  # longer than `_MAX_TIME_OF_ONLY_429_S`
 
 
 class SimulatedLimiter:

@@ -100,7 +100,8 @@ class LoadPlan(RunPlan):
 def check_plan(plan: RowsPlan) -> RowsPlan:
     """Return the plan. If a column is mapped to is_active, is_active becomes a required field.
 
-    Raises ConfigurationError if the mapping does not fit the source or one of its files, and SourceError.
+    Raises ConfigurationError if the mapping does not fit the source or one of its files, or if the source lacks an
+    ignored column.
     """
     refuse_unknown_columns(plan.source, plan.ignored_columns)
     rules, rule = plan.rules, plan.mapping.rules.get("is_active")

@@ -1,7 +1,7 @@
 """Builds jobs from arguments: the options of a command, or the arguments of a function of the library.
 
-The arguments have the names of the fields of `ImportOptions`. In a message, a command spells an argument as an option
-(`--base-id`), and a function of the library as a name.
+The arguments have the names of the fields of `ImportOptions`. The messages of a command show an argument as an
+option (`--base-id`). The messages of the library show the name of the argument (`base_id`).
 """
 
 import shlex

@@ -131,7 +131,7 @@ def _build_receipt(
     reported_or_checked_at: float | None,
 ) -> Receipt | None:
     """Return the receipt that follows from the state of the entry, or None if the subscriber gets no receipt from this
-    run. `confirmation_number` is a number of CONFIRMATION_NUMBERS, or None if the entry is not confirmed."""
+    run. `confirmation_number` is one of the numbers in CONFIRMATION_NUMBERS, or None if the entry is not confirmed."""
     is_sent_by_run = sender_run_key == run_key
     if state is None or (
         kind == ReceiptKind.SENT and not is_sent_by_run and not find_traits(State(state)).counts_as_rejected

@@ -116,9 +116,9 @@ entry = Table(
     metadata,
     Column("base_key", Integer, ForeignKey(base.c.base_key), primary_key=True),
     Column("identity", LargeBinary(IDENTITY_BYTES), primary_key=True),
-    Column("identity_field", SmallInteger, nullable=False),  # a number of IDENTITY_FIELD_NUMBERS
+    Column("identity_field", SmallInteger, nullable=False),  # one of the numbers in IDENTITY_FIELD_NUMBERS
     Column("state", SmallInteger, nullable=False),
-    Column("how", SmallInteger),  # a number of CONFIRMATION_NUMBERS
+    Column("how", SmallInteger),  # one of the numbers in CONFIRMATION_NUMBERS
     Column("subscriber_id", BigInteger),  # if the state is HELD: the subscriber id in the answer
     # Fingerprint of the row that was sent; null: a list showed the subscriber, and no row is compared yet.
     Column("fingerprint", LargeBinary(FINGERPRINT_BYTES)),

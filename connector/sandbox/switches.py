@@ -124,7 +124,7 @@ class SandboxSettings(BaseModel):
     filters: Literal["exact", "partial", "icase", "ignored"] = "exact"
     """How the text filters match. With `ignored`, all filters are ignored."""
     blind_filters: _CommaSeparated[Literal["capitals", "plus", "non_ascii"]] = ()
-    """A text filter whose value has one of these characters finds no subscriber."""
+    """Kinds of characters. A text filter whose value has a character of one of these kinds finds no subscriber."""
     filters_return: Literal["all", "first"] = "all"
     """The subscribers that a text filter or the filter Id returns: all matching subscribers, or only the first."""
     combine: Literal["all", "any", "last"] = "all"
@@ -223,7 +223,7 @@ class SandboxSettings(BaseModel):
     blocked_ms: _Amount = 0.0
     """How long all creates are refused, from the create with the number blocked_from on. 0 means no end."""
     blocked_creates: _Count = 0
-    """The largest number of creates that blocked_from refuses. 0 means no limit."""
+    """After this many refused creates, blocked_from refuses no more creates. 0 means no limit."""
     blocked_status: Annotated[int, Field(ge=200, le=499)] = 200
     """The HTTP status of a create that blocked_from refuses. With 200, only the body shows the refusal."""
     blocked_words: str = "The service is under maintenance"
@@ -245,9 +245,9 @@ class SandboxSettings(BaseModel):
     """If drop_before cuts the connection of a request, execute the request this many milliseconds after the cut.
     With 0, the request is never executed."""
     error_before: _Probability = 0.0
-    """Answer with a server error before the request is executed."""
+    """Answer with a server error, and do not execute the request."""
     drop_after: _Probability = 0.0
-    """Execute the request, then cut the connection."""
+    """Execute the request, then cut the connection without an answer."""
     error_after: _Probability = 0.0
     """Execute the request, then answer with a server error."""
     cut_answer: _Probability = 0.0

@@ -27,7 +27,7 @@ _LIBRARIES = (
 
 @dataclass(frozen=True)
 class CopyResult:
-    """The exit code and the output of `python -m tests.simulation` in a copy."""
+    """The exit code and the output of `python -m tests.simulation` in a copy of the program."""
 
     returncode: int
     stdout: str

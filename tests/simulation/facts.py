@@ -13,7 +13,7 @@ _STATUS_SWITCHES = ("blocked_status", "limit_status", "quota_status")
 
 @dataclass(slots=True)
 class SimulationFacts:
-    """The facts of a finished simulation by person. Only subscribers in the base of the person's rows count."""
+    """The facts about each person of a finished simulation. Only subscribers in the base of the person's rows count."""
 
     simulation: Simulation
     _subscribers_by_person: dict[int, list[StoredSubscriber]] = field(default_factory=dict)
