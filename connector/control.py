@@ -104,14 +104,14 @@ class Stop:
             return self.activity
         return f"waiting {max(self.wait_ends_at - self.clock.monotonic(), 0):.0f} s: {self.activity}"
 
-    async def wait_until_stopped(self, coroutine: Coroutine[Any, Any, T], *, is_cancelled_once: bool = False) -> T:
+    async def wait_until_stopped(self, coroutine: Coroutine[Any, Any, T], *, cancels_only_once: bool = False) -> T:
         """Run the coroutine, and return its result or raise its error. When the run must stop, cancel the coroutine and
         wait for its end.
 
-        Raises RunAborted if the coroutine was cancelled. If `is_cancelled_once`, the coroutine is not cancelled again
+        Raises RunAborted if the coroutine was cancelled. If `cancels_only_once`, the coroutine is not cancelled again
         while it cleans up.
         """
-        task, cancel_interval_s = asyncio.ensure_future(coroutine), None if is_cancelled_once else _CANCEL_INTERVAL_S
+        task, cancel_interval_s = asyncio.ensure_future(coroutine), None if cancels_only_once else _CANCEL_INTERVAL_S
         try:
             await self.wait_for(task)
         except asyncio.CancelledError:

@@ -242,7 +242,7 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
             try:
                 # A cancellation leaves no half-written target: a writer publishes all rows at once, or none.
                 export_task = _export_list(plan, report, client, progress, clock)
-                status = await stop.wait_until_stopped(export_task, is_cancelled_once=True)
+                status = await stop.wait_until_stopped(export_task, cancels_only_once=True)
                 end_report(report, status, clock.now())
             except LockedError as error:
                 end_report(report, "locked", clock.now(), str(error))

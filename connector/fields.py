@@ -47,13 +47,13 @@ class FieldContent(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Field:
     """A field of a subscriber. `name` is its column name everywhere, `path` has its keys in the service's JSON, and
-    `rule` describes its valid values."""
+    `valid_values_text` describes its valid values."""
 
     name: str
     path: tuple[str, ...]
     kind: FieldKind
     content: FieldContent
-    rule: str
+    valid_values_text: str
     is_sent: bool = True
 
     @property
@@ -144,10 +144,10 @@ def fold_base_name(name: str) -> str:
     return " ".join(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold()).split())
 
 
-_MIN_LENGTH_IF_CUT_BETWEEN_WORDS = 20
+_MIN_LENGTH_OF_NAME_CUT_BETWEEN_WORDS = 20
 """If a listed name has at least this many characters, the service may have cut off its end between two words.
 `Kunden` is shorter, so `Kunden` and `Kunden 2025` are different bases."""
-_MIN_LENGTH_IF_CUT_INSIDE_WORD = 10
+_MIN_LENGTH_OF_NAME_CUT_INSIDE_WORD = 10
 """If a listed name has at least this many characters, the service may have cut off its end inside a word.
 `News` is shorter, so `News` and `Newsletter` are different bases."""
 _PLAIN_LETTERS_BY_SPECIAL_LETTER = str.maketrans(
@@ -165,7 +165,9 @@ def is_similar_base_name(requested_name: str, listed_name: str) -> bool:
     if not requested_letters.startswith(cut_name):
         return False
     is_cut_inside_word = cut_name[-1:].isalnum() and requested_letters[len(cut_name) : len(cut_name) + 1].isalnum()
-    return len(cut_name) >= (_MIN_LENGTH_IF_CUT_INSIDE_WORD if is_cut_inside_word else _MIN_LENGTH_IF_CUT_BETWEEN_WORDS)
+    return len(cut_name) >= (
+        _MIN_LENGTH_OF_NAME_CUT_INSIDE_WORD if is_cut_inside_word else _MIN_LENGTH_OF_NAME_CUT_BETWEEN_WORDS
+    )
 
 
 def _remove_accents(name: str) -> str:

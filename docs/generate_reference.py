@@ -57,7 +57,7 @@ _GENERATED_NOTE = "<!-- written by docs/generate_reference.py -->"
 
 def build_pages() -> dict[str, str]:
     """Return the text of each page, by its file's name."""
-    fields = [(f"`{field.name}`", find_wire_name(field), field.kind.value, field.rule) for field in FIELDS]
+    fields = [(f"`{field.name}`", find_wire_name(field), field.kind.value, field.valid_values_text) for field in FIELDS]
     switches = [
         (f"`{switch.name}`", f"`{switch.default}`", switch.allowed_values, switch.help) for switch in list_switches()
     ]
@@ -174,7 +174,7 @@ def _describe_tables() -> Iterator[str]:
     yield _build_table(
         (*column_titles, "Parquet", "meaning"),
         [
-            [*format_row(name, kind), _format_type(name), FIELD_BY_NAME[name].rule]
+            [*format_row(name, kind), _format_type(name), FIELD_BY_NAME[name].valid_values_text]
             for name, kind in kind_by_field.items()
         ],
     )

@@ -72,7 +72,7 @@ async def test_the_result_of_work_that_completes_after_its_cancellation_is_retur
             return "published"
         return "never"
 
-    assert await stop.wait_until_stopped(publish(), is_cancelled_once=True) == "published"
+    assert await stop.wait_until_stopped(publish(), cancels_only_once=True) == "published"
 
 
 async def test_work_that_cleans_up_is_cancelled_only_once(
@@ -94,7 +94,7 @@ async def test_work_that_cleans_up_is_cancelled_only_once(
 
     stop = Stop()
     stop.event.set()
-    assert await stop.wait_until_stopped(clean_up(), is_cancelled_once=True) == 1
+    assert await stop.wait_until_stopped(clean_up(), cancels_only_once=True) == 1
     assert await stop.wait_until_stopped(clean_up()) == 2
 
 

@@ -52,7 +52,9 @@ def build_schema() -> dict[str, Any]:
         "description": subscriber_properties["fields"]["description"],
         "type": ["object", "null"],
         "additionalProperties": False,
-        "properties": {field.name: {"$ref": "#/$defs/FieldRule", "description": field.rule} for field in SENT_FIELDS},
+        "properties": {
+            field.name: {"$ref": "#/$defs/FieldRule", "description": field.valid_values_text} for field in SENT_FIELDS
+        },
     }
     mail_properties = definition_by_name["Mail"]["properties"]
     for name in ("from", "to", "reply_to"):

@@ -74,8 +74,8 @@ def record_base_id(connection: Connection, base: Base, base_id: int, name: str) 
     parameters = {"account": known_base.account, **_fold_name(stored_name)}
     for (old_key,) in connection.execute(_FIND_BASES_WITHOUT_ID, parameters).all():
         for statement in (
-            _DELETE_OLD_DUPLICATES,
-            _DELETE_NEW_DUPLICATES,
+            _DELETE_DUPLICATE_ENTRIES_OF_OLD_BASE,
+            _DELETE_DUPLICATE_ENTRIES_OF_NEW_BASE,
             _MOVE_ENTRIES,
             _DELETE_DUPLICATE_RECEIPTS,
             _MOVE_RECEIPTS,
@@ -297,11 +297,11 @@ _FIND_BASES_WITHOUT_ID = text(
 _STATE_RANK_SQL = (
     f"CASE {{0}}.state {' '.join(f'WHEN {state.value} THEN {find_traits(state).rank}' for state in State)} END"
 )
-_DELETE_OLD_DUPLICATES = text(
+_DELETE_DUPLICATE_ENTRIES_OF_OLD_BASE = text(
     "DELETE FROM entry WHERE base_key = :old AND EXISTS (SELECT 1 FROM entry AS other WHERE other.base_key = :new "
     f"AND other.identity = entry.identity AND {_STATE_RANK_SQL.format('other')} <= {_STATE_RANK_SQL.format('entry')})"
 )
-_DELETE_NEW_DUPLICATES = text(
+_DELETE_DUPLICATE_ENTRIES_OF_NEW_BASE = text(
     "DELETE FROM entry WHERE base_key = :new AND identity IN (SELECT identity FROM entry WHERE base_key = :old)"
 )
 _MOVE_ENTRIES = text("UPDATE entry SET base_key = :new WHERE base_key = :old")

@@ -198,8 +198,10 @@ class Service:
         if fault is Fault.REPEAT and operation == "create":
             self._execute_request(operation, request, AnswerFate.REPEATED)
         answer_fate = AnswerFate.CLIENT_GONE if peer.is_client_gone else ANSWER_FATE_BY_FAULT[fault]
-        is_discarded = fault is Fault.DISCARD and operation == "create"
-        response, is_executed = self._execute_request(operation, request, answer_fate, is_discarded=is_discarded)
+        is_create_discarded = fault is Fault.DISCARD and operation == "create"
+        response, is_executed = self._execute_request(
+            operation, request, answer_fate, is_create_discarded=is_create_discarded
+        )
         delivery_kind = Delivery.WHOLE_RESPONSE
         is_state_changed = is_executed and operation != "list"
         match fault:
@@ -228,11 +230,12 @@ class Service:
         self._finish_request(operation, peer, response, delivery_kind)
 
     def _execute_request(
-        self, operation: str, request: Request, answer_fate: AnswerFate, *, is_discarded: bool = False
+        self, operation: str, request: Request, answer_fate: AnswerFate, *, is_create_discarded: bool = False
     ) -> tuple[Response, bool]:
-        """Return the response, and whether the request was executed. A create that is discarded is only answered."""
+        """Return the response, and whether the request was executed. If `is_create_discarded`, a
+        create is answered but not stored."""
         try:
-            if is_discarded:
+            if is_create_discarded:
                 return self._sandbox.answer_without_storing(request.body), False
             return self._sandbox.execute(operation, request, answer_fate), True
         except RejectedError as error:

@@ -246,7 +246,7 @@ def _apply_steps(
     if name in _LABEL_PATTERN_BY_FIELD and contains_any_character(cells, b":"):
         cells = pc.replace_substring_regex(cells, _LABEL_PATTERN_BY_FIELD[name], "")
     # Words for a missing value are found in these cells, because NULL in title case would be the name Null.
-    cells_before_case = cells
+    cells_before_case_change = cells
     if rule.case is not None:  # NFC, because Arrow does not change the case of a letter with a separate accent
         cells = _CASE_FUNCTION_BY_NAME[rule.case](normalize_texts(cells, "NFC"))
     replaced_mask: pa.Array | None = None
@@ -262,9 +262,9 @@ def _apply_steps(
     if rule.format:
         cells = _parse_dates(cells, rule.format, today)
     if may_reinterpret_cells:
-        null_mask = pc.is_in(cells_before_case, pa.array(_list_null_texts(kind, content), cells.type))
+        null_mask = pc.is_in(cells_before_case_change, pa.array(_list_null_texts(kind, content), cells.type))
         if content is FieldContent.NAME or kind is FieldKind.COUNTRY:
-            na_positions = np.flatnonzero(pc.fill_null(pc.equal(cells_before_case, NA_TEXT), False))
+            na_positions = np.flatnonzero(pc.fill_null(pc.equal(cells_before_case_change, NA_TEXT), False))
             if len(na_positions):
                 # NA in another column of countries is not a sign of a missing value: both cells may mean Namibia.
                 is_country = kind is FieldKind.COUNTRY
@@ -280,7 +280,7 @@ def _apply_steps(
             null_mask = pc.and_not(null_mask, replaced_mask)
         null_positions = np.flatnonzero(null_mask.to_numpy(zero_copy_only=False))
         if len(null_positions):
-            null_texts = cells_before_case.take(pa.array(null_positions)).to_numpy(zero_copy_only=False)
+            null_texts = cells_before_case_change.take(pa.array(null_positions)).to_numpy(zero_copy_only=False)
             reinterpreted_cells |= {
                 Reinterpretation(name, null_text): null_positions[null_texts == null_text]
                 for null_text in set(null_texts)

@@ -75,7 +75,7 @@ class Dialect:
     - `can_store_nul`: texts may contain U+0000.
     - `max_name_bytes`: the maximum length of a table's name in bytes. The database truncates a longer name without an
       error.
-    - `has_comma_join`: an UPDATE with a join begins with `UPDATE target t, stage s SET`, as in MySQL.
+    - `has_comma_join_in_update`: an UPDATE with a join begins with `UPDATE target t, stage s SET`, as in MySQL.
     - `is_columnar`: a join needs no index. A changed row is deleted and inserted, because an UPDATE of a column of tags
       is slow (see connector.warehouse.duckdb).
     """
@@ -95,7 +95,7 @@ class Dialect:
     can_cast_null: bool = True
     can_store_nul: bool = True
     max_name_bytes: int | None = None
-    has_comma_join: bool = False
+    has_comma_join_in_update: bool = False
     is_columnar: bool = False
 
     def quote(self, name: str) -> str:

@@ -387,7 +387,7 @@ class MysqlDatabase(SqlalchemyDatabase):
         text_to_bytes_template="CAST(CONVERT({} USING utf8mb4) AS BINARY)",
         can_roll_back_tables=False,
         can_cast_null=False,
-        has_comma_join=True,
+        has_comma_join_in_update=True,
     )
 
     def __init__(self, url: DatabaseUrl) -> None:

@@ -364,7 +364,7 @@ class _Merge:
         """Return the statement that updates the rows of the target that are staged and fulfil the condition. The
         condition may name both tables."""
         where_sql = f"WHERE {self._same_id_sql} AND ({condition_sql})"
-        if self._dialect.has_comma_join:
+        if self._dialect.has_comma_join_in_update:
             assignments_sql = self._format_assignments(sql_by_column, "t.")
             update_sql = f"UPDATE {self._target} t, {self._stage_table} s SET {assignments_sql} {where_sql}"
         else:
@@ -377,11 +377,11 @@ class _Merge:
         Columns that the user has added keep their values."""
         changes_sql = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in sql_by_column.items())
         rows_sql = f"FROM {self._target} t JOIN {self._stage_table} s ON {self._same_id_sql} WHERE {condition_sql}"
-        select_sql = f"CREATE TEMPORARY TABLE {self._changed_rows} AS SELECT t.* REPLACE ({changes_sql}) {rows_sql}"
+        create_sql = f"CREATE TEMPORARY TABLE {self._changed_rows} AS SELECT t.* REPLACE ({changes_sql}) {rows_sql}"
         id_sql = self._dialect.quote(ID)
         delete_sql = f"DELETE FROM {self._target} WHERE {id_sql} IN (SELECT {id_sql} FROM {self._changed_rows})"
         return [
-            (None, Statement(select_sql, self._run_values)),
+            (None, Statement(create_sql, self._run_values)),
             (None, Statement(delete_sql)),
             ("updated", Statement(f"INSERT INTO {self._target} SELECT * FROM {self._changed_rows}")),
         ]

@@ -72,7 +72,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
                 open_client(build_service(settings, _CONNECTION_COUNT), rate=pace.rate) as client,
             ):
                 try:
-                    await stop.wait_until_stopped(reconciliation.execute(ledger, client), is_cancelled_once=True)
+                    await stop.wait_until_stopped(reconciliation.execute(ledger, client), cancels_only_once=True)
                 finally:
                     stop.ignores_second_signal = True
                     report.copy_request_counts(client)

@@ -23,7 +23,7 @@ def decide_overlap_with_previous_page(ids: list[int], offset: int, earlier_ids: 
     return decide_overlap(np.array(PREVIOUS_IDS), 100, np.array(ids), offset, new_row_mask)
 
 
-def test_the_overlap_of_a_page_shows_the_changes_after_the_previous_page() -> None:
+def test_the_overlap_of_two_pages_shows_the_changes_between_their_requests() -> None:
     cases: list[tuple[list[int], int, PageOverlap]] = [
         ([40, 50, 60], 103, PageOverlap(OverlapKind.MATCHED)),
         ([40, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, rank_shift=-1)),  # a row vanished before the overlap

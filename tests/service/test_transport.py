@@ -259,7 +259,7 @@ async def test_a_cookie_is_not_sent_back() -> None:
         assert not [request for request in server.requests if b"cookie" in request.lower()]
 
 
-async def test_the_client_opens_only_the_allowed_connections() -> None:
+async def test_the_client_opens_at_most_the_allowed_number_of_connections() -> None:
     async with (
         serve(faults.answer_with(OK)) as server,
         open_transport(build_service(server.base_url, 5.0, 3)) as transport,

@@ -83,11 +83,11 @@ def prepare_runs(sources: Sequence[Source], identity_field: str) -> list[tuple[P
     identities = compute_identities(valid_rows[identity_field], identity_field)
     fingerprints = compute_fingerprints(valid_rows, identity_field)
     row_indexes = valid_rows.index.to_numpy()
-    prepared_runs, start = [], 0
+    prepared_runs, chunk_start = [], 0
     for source in sources:
         seen_identities, first_row_number, prepared_chunks = SeenIdentities(), 1, []
         for chunk in source.chunks:
-            chunk_slice = slice(start, start + len(chunk))
+            chunk_slice = slice(chunk_start, chunk_start + len(chunk))
             valid_slice = slice(*np.searchsorted(row_indexes, (chunk_slice.start, chunk_slice.stop)))
             duplicate_mask, _ = seen_identities.add(
                 identities[valid_slice], fingerprints[valid_slice], build_inactive_mask(valid_rows.iloc[valid_slice])
@@ -108,7 +108,7 @@ def prepare_runs(sources: Sequence[Source], identity_field: str) -> list[tuple[P
                 int(suppressed_mask.sum()),
             )
             prepared_chunks.append(PreparedChunk(planned_chunk, *row_counts, _list_rows(planned_chunk, chunk)))
-            start, first_row_number = chunk_slice.stop, first_row_number + len(chunk)
+            chunk_start, first_row_number = chunk_slice.stop, first_row_number + len(chunk)
         prepared_runs.append(tuple(prepared_chunks))
     return prepared_runs
 

@@ -69,7 +69,7 @@ def write_meta(url: str, name: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value"), [("schema_version", "2"), ("schema_version", "one"), ("identity_rule", "0")]
 )
-def test_emails_of_another_version_are_refused(ledger_url: str, name: str, value: str) -> None:
+def test_an_email_log_of_another_connector_version_is_refused(ledger_url: str, name: str, value: str) -> None:
     """With another rule for addresses, a person would be a new recipient and get the email again."""
     write_meta(ledger_url, name, value)
     for open_log in (open_email_log, open_existing_email_log):

@@ -37,7 +37,7 @@ SUFFIXES_AND_DAMAGES: list[tuple[str, Callable[[bytes], bytes]]] = [
 ]
 
 
-def test_a_file_that_is_cut_off_or_damaged_is_refused_before_a_row(tmp_path: Path) -> None:
+def test_a_cut_off_or_damaged_file_is_refused_when_it_is_opened(tmp_path: Path) -> None:
     for suffix, damage in SUFFIXES_AND_DAMAGES:
         path = write_file(
             tmp_path, f"people.csv.{suffix}", damage(PACK_FUNCTION_BY_SUFFIX[suffix](build_people_csv(2_000)))
