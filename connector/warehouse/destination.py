@@ -250,7 +250,7 @@ def parse_destination(
     )  # fmt: skip
     if url is None and object_url is None and str(path).startswith("~/"):
         raise ConfigurationError(
-            f"Only a shell replaces ~ by your home folder: write the full path in place of {path}."
+            f"{path} begins with ~, which only a shell or a job file replaces by your home folder: write the full path."
         )
     if destination.is_database:
         _check_names(destination_format, table, schema)
