@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -202,7 +202,7 @@ def _list_words_for_active(column: str) -> tuple[str, ...]:
     """Return the texts that mean active in a consent column. In a column about unsubscribing, all other texts mean
     inactive."""
     if not is_unsubscribed_header(column):
-        return tuple(word for word, is_active in IS_ACTIVE_BY_WORD.items() if is_active)
+        return tuple(_select_words(IS_ACTIVE_BY_WORD, True))
     has_reasons = _REASON_HEADER_PATTERN.search(normalise_header(column)) is not None
     return _WORDS_FOR_NO if has_reasons else (*_WORDS_FOR_NO, *_MISSING_VALUE_WORDS)
 
@@ -259,15 +259,12 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
         return True
     if has_activity_column:
         return False
-    if header in _NORMALISED_HEADERS_OF_IS_ACTIVE and _contains_word(
-        texts, [word for word in IS_ACTIVE_BY_WORD if not IS_ACTIVE_BY_WORD[word]]
-    ):
+    if header in _NORMALISED_HEADERS_OF_IS_ACTIVE and _contains_word(texts, _select_words(IS_ACTIVE_BY_WORD, False)):
         return True
-    words_for_no = [word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes]
     if (
         header in _POSSIBLE_ACTIVITY_HEADERS
         and _contains_only(texts, IS_YES_BY_WORD)
-        and _contains_word(texts, words_for_no)
+        and _contains_word(texts, _select_words(IS_YES_BY_WORD, False))
     ):
         return True
     if not is_subscribed_header:
@@ -276,10 +273,12 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
         return True
     # The first word of each cell, for example "nein" of "nein, danke".
     first_words = pc.struct_field(pc.extract_regex(texts, r"^(?P<word>\pL{2,})"), "word")
-    return all(
-        _contains_word(first_words, [word for word in IS_YES_BY_WORD if IS_YES_BY_WORD[word] is is_yes])
-        for is_yes in (True, False)
-    )
+    return all(_contains_word(first_words, _select_words(IS_YES_BY_WORD, is_yes)) for is_yes in (True, False))
+
+
+def _select_words(meaning_by_word: Mapping[str, bool], meaning: bool) -> list[str]:
+    """Return the words with this meaning."""
+    return [word for word in meaning_by_word if meaning_by_word[word] is meaning]
 
 
 def _contains_word(cells: pa.Array, words: Sequence[str]) -> bool:
