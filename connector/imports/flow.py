@@ -378,4 +378,4 @@ class _LoadRun:
         yield from self._run.rows.list_messages()
         yield from describe_unmapped_columns(self._plan.rows.mapping, self._plan.rows.unmapped_columns)
         for name, altered_subscriber_count in sorted(tally.altered_fields.items()):
-            yield f"the service altered {name} of {count(altered_subscriber_count, 'subscriber')} created"
+            yield f"the service altered {name} of {count(altered_subscriber_count, 'created subscriber')}"

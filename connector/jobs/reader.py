@@ -138,7 +138,7 @@ def _read_mapping(
     for key, value in node.value:
         line, name = key.start_mark.line + 1, key.value if isinstance(key, yaml.ScalarNode) else None
         if name is None:
-            faults.append(JobFault(key_path, line, "a key must be one word or text"))
+            faults.append(JobFault(key_path, line, "a key must be a single text"))
         elif name in value_by_key:
             faults.append(
                 JobFault((*key_path, name), line, f"is set twice: first in line {line_by_key_path[*key_path, name]}")

@@ -61,7 +61,7 @@ class Intent:
     identity: bytes
     fingerprint: bytes
     body: bytes
-    field: str = "email"
+    identity_field: str = "email"
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, because creating a frozen object takes three times as long
@@ -102,7 +102,7 @@ class UnfinishedEntry:
     """
 
     identity: bytes
-    field: str
+    identity_field: str
     fingerprint: bytes
     body: bytes
     attempt_count: int
@@ -312,7 +312,7 @@ class Ledger:
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """Add entries in the state SENDING for identities that have no entry."""
         rows = [
-            (base.key, intent.identity, IDENTITY_FIELD_NUMBERS[intent.field], intent.fingerprint, intent.body)
+            (base.key, intent.identity, IDENTITY_FIELD_NUMBERS[intent.identity_field], intent.fingerprint, intent.body)
             for intent in intents
         ]
         self._change_state(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)

@@ -238,8 +238,8 @@ def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntryCo
     """Count the entries that are neither CONFIRMED nor DROPPED. The function takes no lock, and also works
     during a run or after a kill.
 
-    A missing ledger has no entries. Raises LedgerError if the ledger cannot be read, or is missing without
-    `may_be_new`. Raises ConfigurationError if the URL is invalid or its driver is missing.
+    A missing ledger has no entries. Raises LedgerError if the ledger cannot be read, or if the ledger is missing and
+    `may_be_new` is false. Raises ConfigurationError if the URL is invalid or its driver is missing.
     """
     rows = read_ledger(url, lambda ledger: ledger.connection.execute(_COUNT_OPEN_ENTRIES).all())
     if rows is None and not may_be_new:

@@ -152,7 +152,7 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
         return None
     try:
         is_one_line = body.find(b"\n") in (-1, len(body) - 1)
-        # Parsing many lines takes longer.
+        # The parser is faster if its options say that the body is one line.
         options = _PARSE_OPTIONS_FOR_ONE_LINE if is_one_line else _PARSE_OPTIONS_FOR_MANY_LINES
         answers = arrow_json.read_json(pa.py_buffer(body), _READ_OPTIONS, options)
         if (found_page := _find_page(answers)) is None:

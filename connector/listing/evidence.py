@@ -1,9 +1,9 @@
 """Evidence from outside a sweep that the list shows every subscriber (architecture 7, rule 7).
 
-A list that a result window cuts off, or that hides a class of subscribers, looks complete. Its TotalCount, its pages
-and its end leave out the same subscribers. Other requests show these missing subscribers: counts of classes and bases,
-and look-ups by Id. The looked-up Ids are of subscribers that the ledger has and the sweep lacks, or are Ids that no
-page showed.
+A list that a result window cuts off, or that hides a class of subscribers, looks complete, because its TotalCount
+counts only the subscribers on its pages. Other requests show the missing subscribers: counts of classes and bases, and
+look-ups by Id. These requests look up two kinds of Ids: Ids that the ledger has and the sweep lacks, and Ids between
+the listed Ids that no page showed.
 
 `plan_requests` returns the next requests, and `send_requests_together` sends them. `connector.listing.findings`
 decides what the answers prove. The plan and the decision are pure functions.
@@ -144,8 +144,8 @@ def plan_requests(reading: ListReading, answers: Sequence[Answer]) -> list[Evide
     allows.
 
     The order of the requests is: counts, repeated counts if the counts contradict the list, look-ups by Id, second
-    look-ups of ids that exist, combinations of classes, and look-ups of more ledger entries. If the list changes,
-    counts may have to be repeated twice, so look-ups come after the counts.
+    look-ups of ids that exist, combinations of classes, and look-ups of more ledger entries. The look-ups get the
+    requests that remain after the counts. If the list changes, each count may be requested up to three times.
     """
     if not answers:
         requests = _plan_count_requests(reading)

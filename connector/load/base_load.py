@@ -112,7 +112,9 @@ class Loader:
         )
         for entry in unknown_entries:
             if entry.run_key not in runs_with_undelivered_receipts:
-                ledger_writer.record_receipt(entry.identity, str(read_body(entry)[entry.field]), ReceiptKind.KNOWN)
+                ledger_writer.record_receipt(
+                    entry.identity, str(read_body(entry)[entry.identity_field]), ReceiptKind.KNOWN
+                )
 
     async def classify_chunk(self, planned_chunk: PlannedChunk) -> ClassifiedChunk:
         """Give an outcome to each row of the chunk whose outcome follows from the ledger, and return the other rows.

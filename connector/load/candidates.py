@@ -45,7 +45,7 @@ class Candidate:
     @property
     def normal_identity(self) -> str:
         """The identity in normal form."""
-        return normalise_identity(self.intent.field, str(self.sent_values[self.intent.field]))
+        return normalise_identity(self.intent.identity_field, str(self.sent_values[self.intent.identity_field]))
 
 
 SendCandidates = Callable[[FetchItems[Candidate]], Awaitable[None]]
@@ -206,7 +206,7 @@ def read_body(entry: UnfinishedEntry) -> dict[str, object]:
 
 def build_entry_key(entry: UnfinishedEntry, *, ignores_case: bool) -> LookupKey:
     """Return the key to look up the subscriber of an entry. The text of the identity is from the entry's body."""
-    return LookupKey(entry.identity, entry.field, str(read_body(entry)[entry.field]), ignores_case)
+    return LookupKey(entry.identity, entry.identity_field, str(read_body(entry)[entry.identity_field]), ignores_case)
 
 
 def read_rows(planned_chunk: PlannedChunk, indexes: list[int], identity_field: str) -> list[LoadRow]:
@@ -235,7 +235,7 @@ def build_row(candidate: Candidate, source_row: Row) -> LoadRow:
     return LoadRow(
         source_row,
         intent.identity,
-        str(sent_values[intent.field]),
+        str(sent_values[intent.identity_field]),
         intent.fingerprint,
         sent_values,
         candidate.omitted_zip,

@@ -43,10 +43,10 @@ def classify_answer(
         message = f"{message_beginning} of another base: {describe_base(*other_base)}"
         return Transition(Event.MISANSWERED, answer.subscriber_id, answer.status, message, answered_base=other_base)
     if has_same_identity is False:
-        message = f"{message_beginning}, whose {candidate.intent.field} differs from the one that was sent"
+        message = f"{message_beginning}, whose {candidate.intent.identity_field} differs from the one that was sent"
         return Transition(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
     if has_same_base is None or has_same_identity is None:
-        missing_field = "base" if has_same_base is None else candidate.intent.field
+        missing_field = "base" if has_same_base is None else candidate.intent.identity_field
         message = f"{message_beginning} without its {missing_field} (service-api.md 4.2)"
         return Transition(Event.MISANSWERED, answer.subscriber_id, answer.status, message)
     altered_fields = find_altered_fields(candidate.sent_values, answer.subscriber)
@@ -72,7 +72,7 @@ def _has_same_base(answer: CreatedAnswer, base: Base, requested_base_name: str |
 
 def _has_same_identity(answer: CreatedAnswer, candidate: Candidate) -> bool | None:
     """Return whether the answer has the identity that was sent, or None if the answer lacks the identity."""
-    field = candidate.intent.field
+    field = candidate.intent.identity_field
     text = answer.read(field)
     if text is None or text == candidate.sent_values[field]:  # in nearly all cases, no normal form is needed
         return None if text is None else True

@@ -149,7 +149,7 @@ class Creator:
         new_count = sum(candidate.entry_state is not State.UNKNOWN for candidate in candidates)
         self._session.tally.add_started_rows(new_count)
         try:
-            identity_texts = [str(candidate.sent_values[candidate.intent.field]) for candidate in candidates]
+            identity_texts = [str(candidate.sent_values[candidate.intent.identity_field]) for candidate in candidates]
             intents = [(candidate.entry_state, candidate.intent) for candidate in candidates]
             await self._session.ledger_writer.commit_intents(intents, identity_texts)
         except Exception:  # the intents are not durable, so no create leaves
@@ -217,7 +217,7 @@ class Creator:
 
     def finish(self, candidate: Candidate, transition: Transition) -> None:
         """Keep the state transition in memory until the next commit, and record the outcome of the row."""
-        session, field = self._session, candidate.intent.field
+        session, field = self._session, candidate.intent.identity_field
         self._refusal_transition_by_identity.pop(candidate.intent.identity, None)
         if transition.event is Event.ANSWERED and transition.subscriber_id is not None:
             now, value = session.stop.clock.monotonic(), str(candidate.sent_values[field])

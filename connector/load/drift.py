@@ -88,8 +88,8 @@ async def compare_waiting_rows(
 
 
 async def _add_opt_outs(session: Session, waiting_rows: WaitingRows) -> None:
-    """Add the opt-outs that the job has recorded in the base to the rows that are compared with the service. Leave out
-    opt-outs whose rows are already among these rows."""
+    """Add a row to `waiting_rows` for each opt-out of the base that the job has recorded. Leave out opt-outs whose rows
+    are already in `waiting_rows`."""
     base, job = session.ledger_writer.base, session.source_job
     identities = await session.ledger_writer.execute(lambda ledger: ledger.find_opt_outs(base, job))
     waiting_identities = waiting_rows.find_identities(session.ledger_writer) if identities else set()

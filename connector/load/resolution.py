@@ -539,7 +539,7 @@ def _describe_hidden_class(*, is_active: bool) -> str:
 
 def read_intent(entry: UnfinishedEntry) -> Intent:
     """Return the intent of the entry's last attempt."""
-    return Intent(entry.identity, entry.fingerprint, entry.body, entry.field)
+    return Intent(entry.identity, entry.fingerprint, entry.body, entry.identity_field)
 
 
 def rebuild_candidate(intent: Intent, sent_values: dict[str, object], base: Base, entry_state: State) -> Candidate:

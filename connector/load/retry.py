@@ -269,7 +269,7 @@ class _EntryRetry:
         self._settler.outcomes.add_unresolved_create(entry.identity, unresolved_create)
 
     def _record_receipt(self, entry: UnfinishedEntry) -> None:
-        identity_text = str(read_body(entry)[entry.field])
+        identity_text = str(read_body(entry)[entry.identity_field])
         self._session.ledger_writer.record_receipt(entry.identity, identity_text, ReceiptKind.KNOWN)
 
     def _reject_entry(self, entry: UnfinishedEntry, reason: str) -> None:

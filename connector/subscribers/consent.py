@@ -227,7 +227,7 @@ def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_col
 
 def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_column: bool) -> bool:
     """Return whether a column is a consent column. `has_activity_column` is true if is_active is mapped to another
-    column, which is not a column of unsubscribed people."""
+    column, and the header of this column does not mean unsubscribed people."""
     header = normalise_header(column)
     if _is_unrelated_header(header) or (has_activity_column and _INACTIVE_HEADER_PATTERN.search(header)):
         return False

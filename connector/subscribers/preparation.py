@@ -100,9 +100,9 @@ class Difference:
     """A row that is not used because of other rows of its subscriber. `position` is the position of the row in its
     chunk.
 
-    `fields` has the fields that differ from the used row. `fields` is empty if an invalid row may say inactive, so that
-    no row of the subscriber is used. `is_overruled_by_inactive_row` is true if the row is not used because of a row
-    that says, or may say, inactive.
+    `fields` has the fields that differ from the used row. If an invalid row of the subscriber might say inactive, no
+    row of the subscriber is used, and `fields` is empty. `is_overruled_by_inactive_row` is true if the row is not used
+    because of a row that says, or might say, inactive.
     """
 
     position: int

@@ -55,12 +55,13 @@ def _build_text_check(code: str, mark_valid_texts: Callable[[pa.Array], pa.Array
 
 
 def _build_pattern_check(code: str, pattern: str, characters: bytes, message: str) -> pandera.Check:
-    """Return the check that no text matches a regular expression. See `mark_not_matching` for `characters`."""
+    """Return the check that refuses each text that matches a regular expression. See `mark_not_matching` for
+    `characters`."""
     return _build_text_check(code, partial(checks.mark_not_matching, pattern=pattern, characters=characters), message)
 
 
 def _build_reader_check(code: str, reader: Callable[[pa.Array], pa.Array], message: str) -> pandera.Check:
-    """Return the check that `reader` returns a value for each text."""
+    """Return the check that refuses each text for which `reader` returns no value."""
     return _build_text_check(code, lambda cells: reader(cells).is_valid(), message)
 
 

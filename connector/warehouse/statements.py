@@ -373,8 +373,9 @@ class _Merge:
         return Statement(update_sql, self._run_values)
 
     def _build_delete_and_insert_steps(self, sql_by_column: Mapping[str, str], condition_sql: str) -> list[MergeStep]:
-        """Return the steps that change the same rows as `_build_row_update`, but delete and insert these rows.
-        Columns that the user has added keep their values."""
+        """Return the steps that have the effect of `_build_row_update` without an UPDATE: a step copies the changed
+        rows, a step deletes them from the table, and a step inserts the copies. The copies keep the values of columns
+        that the user has added."""
         changes_sql = ", ".join(f"{value} AS {self._dialect.quote(name)}" for name, value in sql_by_column.items())
         rows_sql = f"FROM {self._target} t JOIN {self._stage_table} s ON {self._same_id_sql} WHERE {condition_sql}"
         create_sql = f"CREATE TEMPORARY TABLE {self._changed_rows} AS SELECT t.* REPLACE ({changes_sql}) {rows_sql}"

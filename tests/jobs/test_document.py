@@ -30,7 +30,7 @@ FAULTY_DOCUMENTS = [
     ("job: x\n---\njob: y\n", 2, "single document"),
     ("job: \x01\n", None, "a character that YAML does not allow"),
     ("job: x\nload: {a: 1}\njob: y\n", 3, "is set twice: first in line 1"),
-    ("job: x\nload:\n  ? [a, b]\n  : c\n", 3, "a key must be one word or text"),
+    ("job: x\nload:\n  ? [a, b]\n  : c\n", 3, "a key must be a single text"),
     ("job: !secret x\n", 1, "the tag !secret is not known"),
     ("job: !!python/object:os.system x\n", None, ""),
     ("a: &x {b: 1}\nc:\n  d: *x\n", 3, "aliases (*name) are not allowed"),

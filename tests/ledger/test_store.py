@@ -146,7 +146,12 @@ def test_an_unfinished_entry_has_every_value_that_a_second_create_needs(ledger: 
             if other_state is not state and ledger.find_unfinished_entries(base, other_state)
         }
     assert (entry.identity, entry.fingerprint, entry.body) == (IDENTITY, INTENT.fingerprint, INTENT.body)
-    assert (entry.field, entry.attempt_count, entry.run_id, entry.suppressing_job) == ("email", 1, "run-1", None)
+    assert (entry.identity_field, entry.attempt_count, entry.run_id, entry.suppressing_job) == (
+        "email",
+        1,
+        "run-1",
+        None,
+    )
     answer_by_state = {State.REJECTED: (422, "no"), State.HELD: (None, "of another")}
     assert (entry.status, entry.message) == answer_by_state.get(state, (None, None))
     assert other_states == set()
@@ -156,10 +161,10 @@ def test_an_unknown_entry_shows_which_run_sent_its_create(ledger: Ledger) -> Non
     base = add_base(ledger)
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run-2", "job", "sync", 0.0, suppressing_job="crm")
-        ledger.mark_intended(base, run_key, [replace(INTENT, field="client_user_id")])
+        ledger.mark_intended(base, run_key, [replace(INTENT, identity_field="client_user_id")])
         ledger.mark_lost(base, [IDENTITY])
         (entry,) = ledger.find_unfinished_entries(base, State.UNKNOWN)
-    assert (entry.field, entry.run_id, entry.suppressing_job) == ("client_user_id", "run-2", "crm")
+    assert (entry.identity_field, entry.run_id, entry.suppressing_job) == ("client_user_id", "run-2", "crm")
 
 
 def test_a_second_intent_replaces_the_first_intent(ledger: Ledger) -> None:

@@ -10,7 +10,8 @@ from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import create_with_other_ledger, unsubscribe
 
 LARGE_OTHER_PERSON_COUNT = 1_500
-"""Subscribers of another base: on pages of 50, filters need fewer requests than a sweep of the list."""
+"""The number of subscribers of another base for which look-ups by filter need fewer requests than a sweep of the list
+in pages of 50."""
 THREE_PEOPLE = ("email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,no")
 SUPPRESS_INACTIVE = "suppress: {inactive: true}"
 

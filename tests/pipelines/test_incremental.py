@@ -87,7 +87,7 @@ def test_each_run_reads_the_rows_without_a_cursor_value_again(connector: Connect
 
 
 def test_a_value_that_cannot_be_compared_is_refused(connector: Connector) -> None:
-    """tests/sources/sql has the values of all databases."""
+    """The tests in tests/sources/sql have more such values, for each database."""
     add_people(connector, *list_people_updated_at(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
     write_job(connector)
     for command in ("check", "sync"):

@@ -162,7 +162,7 @@ def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
     assert read_problem_group_counts(connector) == {}
 
 
-def test_a_command_of_status_closes_the_problems_of_a_removed_job(connector: Connector) -> None:
+def test_the_command_in_the_output_of_status_closes_the_problems_of_a_removed_job(connector: Connector) -> None:
     receipts_line = f"receipts: {{to: 'sqlite:///{connector.folder}/warehouse.db', table: news}}"
     (connector.folder / "warehouse.db").write_text("not a database")
     sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, job_line=receipts_line)

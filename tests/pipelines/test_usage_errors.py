@@ -216,12 +216,12 @@ def test_a_usage_error_is_refused(
         files = {name: content for name, (content, _) in read_file_states(folder).items() if not name.endswith(".lock")}
         return {name: content for name, content in files.items() if not name.startswith(ignored_prefix)}
 
-    files_before, requests = read_files(), session_sandbox.stats()["requests"]
+    files_before, requests_before = read_files(), session_sandbox.stats()["requests"]
     result = Connector(session_sandbox, folder).run(*shlex.split(arguments), environ=environs[0] if environs else {})
     assert result.is_refused, (result.exit_code, result.stdout, result.stderr)
     assert expected_text in result.stderr
     assert not any(secret in result.stderr for secret in ("secret.org", "hunter2"))
-    assert (read_files(), session_sandbox.stats()["requests"]) == (files_before, requests)
+    assert (read_files(), session_sandbox.stats()["requests"]) == (files_before, requests_before)
 
 
 @pytest.mark.parametrize(

@@ -67,8 +67,8 @@ def map_cells(cells: Mapping[str, str]) -> pd.DataFrame:
 
 
 def check_sent_values(field: str, cells: Sequence[object], sent_values: Sequence[object]) -> None:
-    codes, actual_values = validate_cells(field, cells)
-    assert codes == [[]] * len(cells)
+    problem_codes, actual_values = validate_cells(field, cells)
+    assert problem_codes == [[]] * len(cells)
     assert [list(value) if isinstance(value, np.ndarray) else value for value in actual_values] == list(sent_values)
 
 

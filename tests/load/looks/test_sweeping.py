@@ -19,9 +19,9 @@ from tests.load.looks.fake_list import FakeList, build_other_people
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_recorded_ids, run_with_fake_list
 
 
-def sweep_for_texts(fake_list: FakeList, folder: Path, *texts: str, **options: Any) -> LookupResult:
+def sweep_for_texts(fake_list: FakeList, folder: Path, *emails: str, **options: Any) -> LookupResult:
     return run_with_fake_list(
-        fake_list, folder, lambda session: sweep_session(session, [build_key(text) for text in texts]), **options
+        fake_list, folder, lambda session: sweep_session(session, [build_key(email) for email in emails]), **options
     )
 
 
@@ -125,14 +125,14 @@ async def list_base(session: Session) -> tuple[Listing, int]:
 
 
 def list_base_once(
-    fake_list: FakeList, folder: Path, *texts: str, **options: Any
+    fake_list: FakeList, folder: Path, *emails: str, **options: Any
 ) -> tuple[Listing, int, list[int | None]]:
     """Read the list. Return the listing, the number of identities with several ids, and the recorded
     ids of these emails."""
 
     async def list_base_and_read_ids(session: Session) -> tuple[Listing, int, list[int | None]]:
         listing, duplicate_count = await list_base(session)
-        return listing, duplicate_count, read_recorded_ids(session.ledger_writer, *texts)
+        return listing, duplicate_count, read_recorded_ids(session.ledger_writer, *emails)
 
     return run_with_fake_list(fake_list, folder, list_base_and_read_ids, **options)
 

@@ -44,12 +44,12 @@ def test_a_sweep_in_id_order_counts_only_sentinels_that_the_previous_sweep_showe
         # Rows may be skipped, so a missing sentinel is not a sign of lag.
         (CertificateReason.UNSTABLE_ORDER, {1}, set(), 100.0, 0.0),
     ]
-    for reason, seen_ids, previous_seen_ids, latest_sentinel_at, lag_s in sweeps:
+    for certificate_reason, seen_ids, previous_seen_ids, latest_sentinel_at, lag_s in sweeps:
         visibility = read_sentinel_visibility(
             [OLD_SENTINEL, NEW_SENTINEL],
             frozenset(seen_ids),
             frozenset(previous_seen_ids),
-            build_certificate(reason),
+            build_certificate(certificate_reason),
             300.0,
         )
         assert (find_latest_time(visibility.seen_sentinels), visibility.lag_s) == (latest_sentinel_at, lag_s)

@@ -164,7 +164,7 @@ FILES_REFUSED_AT_OPENING: list[tuple[str, str | bytes, str]] = [
     ("a header without a name", ",,\n" + A, "names no column"),
     ("a name of 600,000 characters", f"{'name' * 150_000},email\n1,a@x.org\n", "does not end within"),
     ("a quote in the header that is never closed", f'"email,name,city\n{A}\n', "never closed"),
-    ("a quote in the header before a text", '"Email"x,Name\n1,2\n', "header cannot be read"),
+    ("text after the closing quote of a header", '"Email"x,Name\n1,2\n', "header cannot be read"),
     ("spaces before a quote in the header", '\n"a", "b"\n1,2\n', "line 2 of its header has spaces"),
     ("a name in an encoding that is not certain", b"email,nom na\xef\na@x.org,Ann\n", "its header is not utf-8"),
     ("a name in cp1252", b"No\xebl,Zo\xeb\n1,2\n", "--encoding cp1252, or source.file.encoding in a job"),
