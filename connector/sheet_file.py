@@ -184,7 +184,7 @@ def _write_cell(cell_reference: str, cell: str | int | date, column_name: str) -
 
 def _write_text(cell_reference: str, text: str, column_name: str) -> str:
     if (forbidden_match := _FORBIDDEN_CHARACTER.search(text)) is not None:
-        raise CellError(f"{column_name} has the character {forbidden_match[0]!a}, which a workbook cannot hold")
+        raise CellError(f"{column_name} has the character {forbidden_match[0]!a}, which a workbook cannot contain")
     if 2 * len(text) > MAX_TEXT_UNITS and (unit_count := len(text.encode("utf-16-le")) // 2) > MAX_TEXT_UNITS:
         raise CellError(
             f"{column_name} has {unit_count:,} characters, and a cell of a workbook holds {MAX_TEXT_UNITS:,}"

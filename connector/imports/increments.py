@@ -78,7 +78,7 @@ class IncrementalRun:
             reason = (
                 "the start value: no cursor is recorded yet"
                 if saved_value is None
-                else f"the cursor stood at {format_cursor(saved_value)}"
+                else f"the cursor was {format_cursor(saved_value)}"
             )
         return f"read {source.name} from {source.watch.column} {format_cursor(self._start_value)} on ({reason})"
 
@@ -117,7 +117,7 @@ class IncrementalRun:
             and is_larger(saved_value, cursor_watch.latest_allowed_value)
         ):
             yield (
-                f"the cursor stands in the future ({format_cursor(saved_value)}), so changes before this value are not "
+                f"the cursor is in the future ({format_cursor(saved_value)}), so changes before this value are not "
                 "read. Correct the row that has this value, and run connector sync --full once"
             )
 
@@ -138,7 +138,7 @@ class IncrementalRun:
             move_cursor(
                 ledger.connection, self._increment.job, self._increment.digest, format_cursor(new_value), run_key
             )
-            yield f"the cursor stands at {format_cursor(new_value)} now"
+            yield f"the cursor is now {format_cursor(new_value)}"
         else:
             saved_value = self._saved_value
             position_message = (

@@ -139,8 +139,8 @@ def describe_unmapped_columns(mapping: FieldMapping, unmapped_columns: Sequence[
         )
     elif (column := find_name_column(unmapped_columns)) is not None and len(fields) < 2:
         yield (
-            f"the column {column} seems to have names, which are not sent: use --map first_name=COLUMN or "
-            "--map last_name=COLUMN (in a job `fields`) to send the names"
+            f"the column {column} seems to have names, and is not sent. To send the names, use --map first_name=COLUMN "
+            "or --map last_name=COLUMN (in a job `fields`)"
         )
 
 

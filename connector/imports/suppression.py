@@ -87,7 +87,7 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
             f"the suppression list {name}: {count(unreadable_row_count, 'row')} "
             f"({choose_form(unreadable_row_count, 'row number', 'row numbers')} "
             f"{_format_row_numbers(unreadable_row_numbers)}) {choose_form(unreadable_row_count, 'has', 'have')} "
-            f"something else than {_IDENTITY_NOUN_BY_FIELD[plan.field]} in the column {plan.column}, such as a domain "
+            f"a value that is not {_IDENTITY_NOUN_BY_FIELD[plan.field]} in the column {plan.column}, such as a domain "
             f"or a hash. Correct or remove {choose_form(unreadable_row_count, 'the row', 'the rows')}, because a "
             "suppressed subscriber may be meant. Nothing was sent"
         )

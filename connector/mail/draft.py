@@ -355,7 +355,7 @@ class MailTexts:
         if self.subject.columns and not subject.strip():
             raise MessageError(
                 "Email.Subject",
-                f"is empty for this row; fill {' or '.join(self.subject.columns)}, or change the template",
+                f"is empty for this row: fill the column {' or '.join(self.subject.columns)}, or change the template",
             )
         person_name = cells.get(self.name_column, "").strip() if self.name_column else ""
         recipient = build_recipient(self.read_address(row), person_name or None, "Email.To[0]")

@@ -204,17 +204,17 @@ async def _describe_list(client: Client, retrier: Retrier) -> AsyncGenerator[tup
         raise ListFailed(NO_WHOLE_ID_MESSAGE)
     total_text = f" of {page.total_count:,}" if page.total_count is not None else ""
     limit_text = f"; the limit of a page is {page.limit:,}" if page.limit is not None else ""
-    yield "page size", f"a page held {len(page.subscribers):,}{total_text} subscribers{limit_text}"
+    yield "page size", f"a page has {len(page.subscribers):,}{total_text} subscribers{limit_text}"
     request_page = partial(try_fetch_page, client, retrier)
     ids, second_page = _read_ids(page), await request_page(ListQuery())
     second_ids = [] if second_page is None else _read_ids(second_page)
     # The client varies the limit of a repeated request, so one page may be longer.
     shared_length = min(len(ids), len(second_ids))
-    order_text = "not by id. Two requests for one page returned the same order"
+    order_text = "not by id. Two requests for the same page returned the same order"
     if len(ids) < 3:
         order_text = "not known: the list has fewer than three subscribers"
     elif not shared_length or second_ids[:shared_length] != ids[:shared_length]:
-        order_text = "two requests for one page returned two orders, or the list changed meanwhile"
+        order_text = "two requests for the same page returned different orders, or the list changed meanwhile"
     elif ids == sorted(ids):
         order_text = "by id, ascending"
     elif ids == sorted(ids, reverse=True):

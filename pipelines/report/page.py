@@ -115,7 +115,7 @@ def build_health_page(health: Mapping[str, Any], created_at: datetime) -> str:
             statuses_by_job.setdefault(job_file, set()).add(last_run["status"])
     ok_count = list(statuses_by_job.values()).count({"ok"})
     summary = (
-        f"{ok_count:,} of {count(len(statuses_by_job), 'job')} ended well the last time."
+        f"The last run of {ok_count:,} of {count(len(statuses_by_job), 'job')} ended well."
         if statuses_by_job
         else "No job has run."
     )

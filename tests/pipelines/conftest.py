@@ -1,4 +1,4 @@
-"""The command line against the sandbox, for tests of commands."""
+"""Fixtures and helpers that run the commands against the sandbox."""
 
 import csv
 import json
@@ -268,7 +268,7 @@ def wait_for_result(process: ForkedProcess) -> CommandResult:
 
 
 def wait_for(is_fulfilled: Callable[[], bool]) -> None:
-    """Return as soon as the condition is true. Fail after two minutes, because other programs may use the machine."""
+    """Return as soon as the condition is true. Fail after two minutes: a busy machine needs a long limit."""
     deadline = time.monotonic() + 120
     while not is_fulfilled():
         assert time.monotonic() < deadline

@@ -28,7 +28,7 @@ from pipelines.__main__ import main
 from tests.pipelines.virtual_time import skip_waits
 
 _CAPABILITY_VERSION_3 = 0x20080522
-_CAPABILITIES_OVER_FILES = 0b1110  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_FOWNER
+_CAPABILITIES_OVER_FILES = 0b1110  # the bits of CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH and CAP_FOWNER
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["pytest", __name__, "tests.pipelines.warmed"])
 
@@ -54,7 +54,7 @@ class ForkedProcess:
 
         Without `has_reader`, stdout has no reader. `is_unprivileged`: file permissions apply even if root runs the
         tests. `terminal`: the path of a terminal for all streams. `lease_s`: the length of a lease of the ledger.
-        `program`: the function that an entry point names.
+        `program`: the function that the process calls.
         """
         self._streams = TemporaryDirectory(prefix="connector-streams-")
         paths = [Path(self._streams.name) / name for name in ("stdin", "stdout", "stderr")]
@@ -73,7 +73,7 @@ class ForkedProcess:
 
     @property
     def pid(self) -> int:
-        """The number of the process."""
+        """The id of the process."""
         assert self._process.pid is not None
         return self._process.pid
 
@@ -236,7 +236,7 @@ def _run_program(
     os.environ.clear()
     os.environ.update(environ)
     os.chdir(folder)
-    sys.stdin = os.fdopen(0, encoding="utf-8")  # the inherited streams remember whether seek() works
+    sys.stdin = os.fdopen(0, encoding="utf-8")  # an inherited stream remembers whether seek() worked
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     sys.argv = ["connector", *arguments]

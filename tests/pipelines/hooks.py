@@ -17,7 +17,7 @@ class WebhookReceiver:
     """A receiver of alerts: the URL of the webhook, and the requests that it received."""
 
     url: str
-    next_statuses: list[int] = field(default_factory=list)  # of the next answers; later answers have the status 200
+    next_statuses: list[int] = field(default_factory=list)  # statuses of the next answers; later answers have 200
     posts: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
 
     def pop_posts(self) -> list[tuple[dict[str, str], bytes]]:

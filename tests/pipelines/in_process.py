@@ -1,4 +1,4 @@
-"""Runs a command of `connector` in the process of the tests, which takes half as long as a process of the command.
+"""Runs a command of `connector` in the process of the tests. This takes half the time that a new process takes.
 
 A command needs its own process (`forked.ForkedProcess`) if it gets a signal, if it reads standard input, or if file
 permissions must apply to it.

@@ -1,4 +1,4 @@
-"""Unfinished entries of earlier runs, and their states in the ledger."""
+"""Helpers that leave unfinished entries in the ledger, and that read the states of entries."""
 
 from pathlib import Path
 from typing import Any

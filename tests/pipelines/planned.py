@@ -10,7 +10,7 @@ JOB_FIELDS = "email: email, first_name: name, is_active: {value: true}"
 
 
 def write_job(connector: Connector, *job_lines: str, **job_values: str) -> Path:
-    """Write a job that also loads names."""
+    """Write a job that loads emails and names."""
     return connector.write_job(*job_lines, **{"fields": JOB_FIELDS, **job_values})
 
 

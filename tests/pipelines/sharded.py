@@ -60,12 +60,12 @@ def sync_shards(connector: Connector, shard_count: int, *options: str) -> list[C
 
 
 def sum_rows(results: list[CommandResult]) -> dict[str, int]:
-    """Return the sums of the rows of several reports."""
+    """Return the sums of the row counts of several reports."""
     return dict(sum((Counter(result.rows) for result in results), Counter()))
 
 
 def build_counts_of_one_create_each(person_count: int = PEOPLE_COUNT) -> Counter[str]:
-    """Return the counts of addresses that are expected if each person is created exactly once."""
+    """Return the number of creates of each address if each person is created exactly once."""
     return Counter({f"person{index}@example.com": 1 for index in range(person_count)})
 
 

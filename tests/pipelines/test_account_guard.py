@@ -25,7 +25,7 @@ def has_found_another_account(result: CommandResult) -> bool:
 def test_another_account_or_an_emptied_base_ends_the_run_before_its_first_create(
     connector: Connector, tmp_path: Path, other_person_count: int, filters: str
 ) -> None:
-    """Without filters, the run's own listing shows that none of the ledger's subscribers is there."""
+    """If filters do not work, the run reads the whole list, and the list has no subscriber of the ledger."""
     assert connector.import_file(connector.write_addresses(30)).exit_code == 0
     connector.sandbox.reset()
     connector.sandbox.switch(filters=filters, max_limit=10)
@@ -80,7 +80,7 @@ def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Con
     ],
     ids=["a lag without filters", "a lag as long as an earlier lag"],
 )
-def test_a_run_waits_until_the_list_shows_the_subscribers_of_the_last_run(
+def test_a_run_waits_until_the_list_shows_the_subscribers_of_the_previous_run(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], recorded_lag_s: float, quiet_period: str
 ) -> None:
     connector.sandbox.switch(**switches)

@@ -1,5 +1,5 @@
-"""A base given by its name: a service may store another spelling, or match names in its own way.
-tests/test_base_names.py has the names."""
+"""Jobs that give their base by its name. The service may store another spelling of the name, or match names by other
+rules. tests/test_base_names.py tests more names."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def test_a_base_name_that_the_service_may_confuse_with_another_is_refused(connec
     assert import_people(connector, people_path, "two", "--base-id", "1").rows == {"read": 3, "exists": 3}
 
 
-def test_the_name_of_two_bases_is_refused_and_the_id_is_accepted(connector: Connector) -> None:
+def test_a_name_that_two_bases_have_is_refused_and_the_id_is_accepted(connector: Connector) -> None:
     first_path = connector.write_addresses(3, name="one.csv")
     second_path = connector.write_addresses(3, first_index=2, name="other.csv")
     connector.run_json("import", first_path, "--base-name", "Base 2")  # the first base: the sandbox gives it the id 1

@@ -18,7 +18,7 @@ LIST_CHECKS = ("page size", "order", "filters", "cut off")
 EXACT_FILTERS_MESSAGE = "email: exact; client_user_id: exact"
 PARTIAL_FILTERS_MESSAGE = EXACT_FILTERS_MESSAGE.replace("exact", "partial: a part of a value found the subscriber")
 EXPECTED_MESSAGE_BY_CHECK = {
-    "page size": "a page held 40 of 40 subscribers; the limit of a page is 1,000",
+    "page size": "a page has 40 of 40 subscribers; the limit of a page is 1,000",
     "order": "by id, ascending",
     "filters": EXACT_FILTERS_MESSAGE,
     "cut off": "not cut off: the counts of active and inactive subscribers add up to the TotalCount, 40",
@@ -101,7 +101,7 @@ def test_the_advice_after_a_check_is_the_next_command(
     assert advise_on_check(Path("a job.yaml"), results) == advice
 
 
-def test_the_last_lines_of_a_check_are_the_advice(connector: Connector) -> None:
+def test_a_check_ends_with_the_next_command(connector: Connector) -> None:
     last_lines = "Next: To see what an import of a file would do, run:\n  connector plan FILE --base-name NAME"
     assert connector.run("check").stdout.rstrip().endswith(last_lines)
     assert "Next:" not in connector.run("check", "--quiet").stdout
@@ -125,10 +125,10 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
     ("switches", "expected_changes"),
     [
         ({}, {}),
-        ({"max_limit": 20}, {"page size": "a page held 20 of 40 subscribers; the limit of a page is 20"}),
+        ({"max_limit": 20}, {"page size": "a page has 20 of 40 subscribers; the limit of a page is 20"}),
         ({"order": "id_desc"}, {"order": "by id, descending"}),
-        ({"order": "email"}, {"order": "not by id. Two requests for one page returned the same order"}),
-        ({"order": "shuffled"}, {"order": "two requests for one page returned two orders"}),
+        ({"order": "email"}, {"order": "not by id. Two requests for the same page returned the same order"}),
+        ({"order": "shuffled"}, {"order": "two requests for the same page returned different orders"}),
         ({"filters": "partial"}, {"filters": PARTIAL_FILTERS_MESSAGE}),
         (
             {"filters": "ignored"},
@@ -139,10 +139,10 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
                 "cut off": "nothing suggests that the list is cut off: TotalCount is 40",
             },
         ),
-        ({"result_window": 25}, {"page size": "a page held 25 of 25", "cut off": "the list may be cut off or hide"}),
+        ({"result_window": 25}, {"page size": "a page has 25 of 25", "cut off": "the list may be cut off or hide"}),
         (
             {"hide": "female"},
-            {"page size": "a page held ", "cut off": "the list may be cut off or hide subscribers: its Total"},
+            {"page size": "a page has ", "cut off": "the list may be cut off or hide subscribers: its Total"},
         ),
     ],
     ids=str,

@@ -1,4 +1,5 @@
-"""Consent: a load needs a value of is_active, and refuses a column of unsubscriptions that nothing maps or ignores."""
+"""Consent: a load needs a value of is_active, and refuses a column of unsubscriptions if the job neither maps
+nor ignores the column."""
 
 from pathlib import Path
 

@@ -97,7 +97,7 @@ UNREADABLE_ROWS = (
     "{email},Ann,DE,paused",
     "{email},Ann,no",  # too few cells
     "{email},Lee, Ann,DE,no",  # too many cells
-    "Dr., {email},Ann,DE,no",  # an unquoted title
+    "Dr., {email},Ann,DE,no",  # the comma after Dr. makes one cell too many
     '"Ann "X" Lee",{email},DE,no',  # a stray quote
     "{email},Ann,D\xff,no",  # an undecodable byte
     "{email},Ann,Narnia,paused",  # a country that does not exist

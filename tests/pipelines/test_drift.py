@@ -1,4 +1,4 @@
-"""Drift files: changed rows with their fields, because the service has no update (architecture 2, 4.12, 8)."""
+"""The service has no update, so a run writes each changed field to a drift file (architecture 2, 4.12, 8)."""
 
 import stat
 from pathlib import Path
@@ -98,7 +98,7 @@ def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connec
 
 
 def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(connector: Connector) -> None:
-    person_count = 250  # the rows are compared by one listing
+    person_count = 250  # for this number of rows, the run reads the whole list instead of using filters
     rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(person_count)]
     connector.write_csv("export.csv", "Email,First name,Last name,is_active", *rows)
     result = connector.run_json("import", "export.csv", "--base-id", "7")

@@ -1,4 +1,4 @@
-"""`sync --engine dask`: one command, shards as tasks on workers that may be killed, and one correct report."""
+"""`sync --engine dask` runs each shard as a task. The report is correct even if workers are killed."""
 
 import os
 import signal

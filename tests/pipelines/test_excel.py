@@ -1,4 +1,4 @@
-"""Exports as .xlsx workbooks and as CSV for Excel: programs and an import read the values of the service."""
+"""Exports as .xlsx workbooks and as CSV for Excel. Other programs and an import read the exported values unchanged."""
 
 import gc
 import io
@@ -163,10 +163,10 @@ def test_a_value_that_no_cell_can_hold_leaves_the_old_workbook(connector: Connec
     assert connector.run("export", "people.xlsx", "--columns", "email").exit_code == 0
 
 
-def test_a_workbook_refuses_a_character_that_excel_cannot_hold() -> None:
+def test_a_workbook_refuses_a_character_that_excel_cannot_store() -> None:
     sheet = SheetFile(io.BytesIO(), ["email"])
     for text in ("a\x1bb", "a\uffffb"):
-        with pytest.raises(CellError, match="which a workbook cannot hold"):
+        with pytest.raises(CellError, match="which a workbook cannot contain"):
             sheet.write_row([text])
     sheet.discard()
 

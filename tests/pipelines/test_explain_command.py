@@ -189,5 +189,5 @@ def test_commands_that_need_the_ledger_say_what_to_do_without_a_ledger(connector
     commands = (("explain", ANN), ("retry",), ("forget", ANN), ("ledger", "backup", "copy.db"))
     for command in commands:
         result = connector.run(*command)
-        assert (result.exit_code, "Before the first import, this is right" in result.stderr) == (2, True), command
+        assert (result.exit_code, "Before the first import, no ledger exists" in result.stderr) == (2, True), command
         assert "same command again" not in result.stdout

@@ -31,7 +31,7 @@ def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: 
     assert (result.exit_code, result.find_messages(UNLISTED_MESSAGE)) == (0, []), result.stderr
 
 
-def test_a_lag_below_the_lag_on_record_does_not_change_the_exit_code(connector: Connector) -> None:
+def test_a_lag_below_the_recorded_lag_does_not_change_the_exit_code(connector: Connector) -> None:
     path = connector.folder / "people.csv"
     assert connector.import_file(connector.write_addresses(2, name=path)).exit_code == 0
     record_lag_of_list(connector, 900.0)
@@ -65,9 +65,8 @@ LACKING_TEXT = "the list is complete and lacks"
 def test_a_load_counts_the_confirmed_subscribers_that_the_list_of_a_base_lacks(connector: Connector) -> None:
     # The account guard looks four subscribers up, and must find one.
     rows = [*(f"a{index}@x.org,news" for index in range(200)), *(f"b{index}@x.org,shop" for index in range(20))]
-    job_path = write_job_with_bases(
-        connector, *rows, load="quiet_period: 1ms"
-    )  # a younger subscriber may not be on the list yet
+    # The message does not count subscribers that were created within the quiet period.
+    job_path = write_job_with_bases(connector, *rows, load="quiet_period: 1ms")
     first_result = connector.sync()
     assert (first_result.rows, first_result.find_messages(LACKING_TEXT)) == ({"read": 220, "created": 220}, [])
     erase_oldest(connector.sandbox, 20)
@@ -85,7 +84,7 @@ def test_a_load_counts_the_confirmed_subscribers_that_the_list_of_a_base_lacks(c
 @pytest.mark.parametrize(
     ("switches", "quiet_period", "row_count"),
     [({"list_lag_ms": 1_000}, "1200ms", 51), ({"provisional_ids": True}, "200ms", 52)],
-    ids=["younger than the quiet period", "listed with other ids"],
+    ids=["created within the quiet period", "listed with other ids"],
 )
 def test_subscribers_that_the_list_shows_late_or_with_other_ids_are_not_reported_as_missing(
     connector: Connector, switches: dict[str, object], quiet_period: str, row_count: int
@@ -99,7 +98,7 @@ def test_subscribers_that_the_list_shows_late_or_with_other_ids_are_not_reported
     assert result.find_messages(LACKING_TEXT) == []
 
 
-def test_creates_that_are_executed_twice_end_the_run_after_the_first_create(connector: Connector) -> None:
+def test_a_first_create_that_the_service_executes_twice_ends_the_run(connector: Connector) -> None:
     connector.sandbox.seed(30, base_name="News")
     connector.sandbox.switch(repeat=1, filters="icase")
     result = connector.import_file(connector.write_addresses(40))
@@ -118,7 +117,7 @@ def test_a_few_creates_that_are_executed_twice_are_reported_at_the_end(connector
     assert f"{duplicate_count} subscribers of this run are in the service twice" in result.stderr
 
 
-def test_creates_that_are_executed_twice_are_reported_although_the_list_lags(connector: Connector) -> None:
+def test_creates_that_the_service_executes_twice_are_reported_although_the_list_lags(connector: Connector) -> None:
     connector.sandbox.switch(repeat=1, list_lag_ms=500)
     result = connector.import_file(connector.write_addresses(5), "--quiet-period", "1s")
     assert result.exit_code == 1, result.stderr

@@ -1,4 +1,4 @@
-"""`connector forget IDENTITY`: the next run creates an erased subscriber again."""
+"""After `connector forget IDENTITY`, the next run creates the subscriber again if the service has erased it."""
 
 from pathlib import Path
 

@@ -98,7 +98,7 @@ def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector) -
     add_people(connector, 6)
     second_result = connector.sync()  # the run reads far fewer rows than the previous run
     assert second_result.rows == {"read": 2, "exists": 1, "created": 1}
-    assert "the cursor stands at 6 now" in second_result.report["messages"]
+    assert "the cursor is now 6" in second_result.report["messages"]
 
 
 def test_a_guard_surveys_standard_input_before_the_load(connector: Connector) -> None:
@@ -139,7 +139,7 @@ def test_a_refused_create_that_took_effect_is_not_counted_as_rejected(connector:
 
 
 def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_path: Path) -> None:
-    """If the values were recorded, all rows would count as changed when the correct source is read."""
+    """If the stopped run recorded the wrong values, the next run would count the correct rows as changed."""
     write_people(connector, 3)
     write_job(connector, "guard: {max_creates: 1}")
     create_with_other_ledger(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")

@@ -1,4 +1,4 @@
-"""Guesses of `init` about columns by headers and cells, and the drafted job."""
+"""`init` guesses the field of each column from its header and its cells, and drafts a job."""
 
 from datetime import date
 from pathlib import Path
@@ -24,7 +24,7 @@ def guess_columns(**columns: list[str]) -> dict[str, GuessedField]:
 
 
 def guess_field_of_column(header: str, cells: list[str]) -> GuessedField | None:
-    """Return the guess about a column beside a column of addresses."""
+    """Guess the fields of a table with a column of addresses and this column. Return the guess about this column."""
     guessed_fields = guess_columns(email=(EMAILS * len(cells))[: len(cells)], **{header: cells})
     return next((guessed_field for name, guessed_field in guessed_fields.items() if name != "email"), None)
 

@@ -1,4 +1,4 @@
-"""Slow loads hold no source: rows wait on disk, the connection of the source is closed, and other programs write."""
+"""A slow load closes the connection of its source and keeps the rows on disk, so other programs can write."""
 
 import os
 import sqlite3
@@ -30,7 +30,7 @@ _CONNECTION_COUNT_QUERY = (
 
 @contextmanager
 def open_impatient_database(database_kind: str) -> Iterator[Database]:
-    """Open a database with rows, which soon closes the connection of a client that holds a result without reading."""
+    """Open a database with rows. The database soon closes the connection of a client that does not read its result."""
     with DATABASE_OPENER_BY_KIND[database_kind]() as database:
         if database_kind == "postgresql":
             name = database.url.rpartition("/")[2].partition("?")[0]
@@ -98,7 +98,7 @@ def test_a_campaign_closes_its_source_before_the_first_email(connector: Connecto
         result.expect(0, read=PEOPLE_COUNT, sent=PEOPLE_COUNT)
 
 
-def test_a_reconciliation_holds_no_source_while_it_reads_the_list(connector: Connector) -> None:
+def test_a_reconciliation_closes_its_source_before_it_reads_the_list(connector: Connector) -> None:
     with open_impatient_database("sqlite") as database:
         write_job(connector, database)
         connector.sandbox.switch(latency_ms=700)

@@ -10,8 +10,7 @@ from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import create_with_other_ledger, unsubscribe
 
 LARGE_OTHER_PERSON_COUNT = 1_500
-"""The number of subscribers of another base for which look-ups by filter need fewer requests than a sweep of the list
-in pages of 50."""
+"""A number of subscribers in another base, for which a sweep in pages of 50 needs more requests than filters."""
 THREE_PEOPLE = ("email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,no")
 SUPPRESS_INACTIVE = "suppress: {inactive: true}"
 

@@ -15,7 +15,7 @@ DATE = "2026-11-20"
 def write_job(
     connector: Connector, *, rows: str = "table: people", start: str = "2000-01-01T00:00:00", **job_values: str
 ) -> Path:
-    """Write a job with a cursor on updated_at. `start` may contain additional keys: `2026-01-01, lookback: 1d`."""
+    """Write a job with a cursor on updated_at. `start` may add other keys, for example `2026-01-01, lookback: 1d`."""
     cursor = f"{{column: updated_at, start: {start}}}"
     return connector.write_job(source=f"sql: {{url: 'sqlite:///crm.db', {rows}, cursor: {cursor}}}", **job_values)
 
@@ -32,7 +32,7 @@ def list_people_updated_at(*hours_of_day: int) -> list[tuple[object, object]]:
 
 
 def has_cursor_at(result: CommandResult, hour: int) -> bool:
-    return f"the cursor stands at {DATE}T{hour:02}:00:00 now" in result.report["messages"]
+    return f"the cursor is now {DATE}T{hour:02}:00:00" in result.report["messages"]
 
 
 def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Connector) -> None:
@@ -46,7 +46,7 @@ def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Co
     add_people(connector, *list_people_updated_at(10), ("late", f"{DATE} 06:00:00"), ("same", f"{DATE} 09:00:00"))
     second_result = connector.sync()
     assert (second_result.rows, has_cursor_at(second_result, 10)) == ({"read": 3, "created": 2, "exists": 1}, True)
-    assert second_result.find_messages("on (")[0].endswith(f"{DATE}T09:00:00 on (the cursor stood at {DATE}T09:00:00)")
+    assert second_result.find_messages("on (")[0].endswith(f"{DATE}T09:00:00 on (the cursor was {DATE}T09:00:00)")
     third_result = connector.sync()
     assert third_result.rows == {"read": 1, "exists": 1}
     assert f"the cursor stays at {DATE}T10:00:00: no newer row was read" in third_result.report["messages"]
@@ -63,7 +63,7 @@ def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Conne
     assert f"the cursor stays at {DATE}T09:00:00: no newer row was read" in result.report["messages"]
 
 
-def test_an_import_of_a_file_by_the_job_does_not_move_the_cursor(connector: Connector) -> None:
+def test_an_import_of_a_file_with_the_option_job_does_not_move_the_cursor(connector: Connector) -> None:
     add_people(connector, *list_people_updated_at(9))
     write_job(connector)
     path = connector.write_csv("more.csv", "email,updated_at", f"more@example.com,{DATE} 23:00:00")
@@ -86,7 +86,7 @@ def test_each_run_reads_the_rows_without_a_cursor_value_again(connector: Connect
     )
 
 
-def test_a_value_that_cannot_be_compared_is_refused(connector: Connector) -> None:
+def test_a_cursor_value_that_cannot_be_compared_is_refused(connector: Connector) -> None:
     """The tests in tests/sources/sql have more such values, for each database."""
     add_people(connector, *list_people_updated_at(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
     write_job(connector)
@@ -100,7 +100,7 @@ def test_a_value_that_cannot_be_compared_is_refused(connector: Connector) -> Non
 
 
 RUNS_THAT_KEEP_THE_CURSOR: list[tuple[Sequence[str], str, int, str]] = [
-    # (options, target of redirects of the service, exit code, reason why the cursor stays)
+    # (options, URL to which the service redirects requests, exit code, reason why the cursor stays)
     (("--limit", "30"), "", 0, "--limit left out rows of the source"),
     (("--full",), "http://127.0.0.1:9", 3, "the run did not finish, and the next run reads all rows again"),
     (("--time-limit", "1ms"), "", 3, "the run did not finish, and the next run reads all rows again"),
@@ -134,7 +134,7 @@ def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector) ->
     connector.ledger.run("update source_cursor set value = '2999-01-01T00:00:00'")
     correct_future_row(connector, "2026-11-20 09:00:00")
     result = connector.sync().expect(1)
-    assert "the cursor stands in the future (2999-01-01T00:00:00), so changes" in result.stderr
+    assert "the cursor is in the future (2999-01-01T00:00:00), so changes" in result.stderr
     full_result = connector.sync("job.yaml", "--full").expect(0, read=2, exists=2)
     assert has_cursor_at(full_result, 9)
     assert full_result.find_messages("on (--full)") != []

@@ -22,7 +22,7 @@ def map_is_active(job: Path) -> None:
 
 @pytest.mark.parametrize(
     ("program", "expected_row_counts"),
-    [("hubspot", {"created": 2}), ("shopify", {"invalid": 1, "created": 1})],  # a cell of is_active is empty
+    [("hubspot", {"created": 2}), ("shopify", {"invalid": 1, "created": 1})],  # one row has an empty is_active
 )
 def test_a_job_drafted_from_an_export_of_another_program_imports_its_rows(
     connector: Connector, program: str, expected_row_counts: dict[str, int]

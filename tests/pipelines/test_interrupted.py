@@ -116,7 +116,7 @@ def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: C
 
 
 def test_a_run_whose_source_never_answers_ends_after_a_signal(connector: Connector) -> None:
-    """The database counts to 100,000,000,000 before its first chunk."""
+    """The query counts to 100,000,000,000 before it returns the first row."""
     numbers_sql = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 100000000000)"
     query = f"{numbers_sql} SELECT 'p' || x || '@example.com' AS email FROM n WHERE x <= 30"
     connector.crm.run("CREATE TABLE unused (number)")  # creates the file
@@ -192,9 +192,7 @@ def test_two_signals_while_postgresql_waits_for_a_lock_leave_the_table_unchanged
     with open_postgres() as database:
         first_result = connector.run_json("export", database.url)
         assert first_result.exit_code == 0
-        connector.sandbox.switch(
-            latency_ms=1500
-        )  # leaves time to lock the table after the export has checked the table
+        connector.sandbox.switch(latency_ms=1500)  # time to lock the table after the export has checked it
         list_request_count = count_requests(connector.sandbox, "list")
         with (
             database.begin() as other_connection,

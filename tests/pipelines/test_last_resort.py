@@ -1,4 +1,4 @@
-"""Faults of the program: no fault ends as a partial run, and no message holds personal data."""
+"""A run with a fault of the program does not end as partial, and its messages have no personal data."""
 
 import os
 import sys

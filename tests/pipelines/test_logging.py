@@ -37,8 +37,8 @@ def test_vv_logs_events_and_the_field_names_of_each_request(connector: Connector
         assert secret not in result.stderr
 
 
-def test_vv_logs_a_refusal_without_the_words_of_the_service(connector: Connector) -> None:
-    """The words of the service may quote the row."""
+def test_vv_logs_a_refusal_without_the_message_of_the_service(connector: Connector) -> None:
+    """The message of the service may contain values of the row."""
     connector.sandbox.switch(required="Phone")
     result = connector.import_file(connector.write_people("email", "ann@x.org"), "-vv")
     (service_message,) = {row["_message"] for row in read_rejects(result)}

@@ -28,7 +28,7 @@ def check_refusal(result: CommandResult, spell_known_id: SpellId, spell_row_id: 
 
 
 def test_ids_in_another_spelling_than_on_the_list_are_refused(connector: Connector) -> None:
-    """The list has needless decimals, as some programs write them."""
+    """The list shows ids with needless decimals, for example `42.0`, as some programs write them."""
     spell_known_id, spell_row_id = "{}.0".format, "{}".format
     for number in PEOPLE_NUMBERS:
         create_in_service(connector.sandbox, None, ClientUserId=spell_known_id(number), LastName="Lee", IsActive=True)

@@ -93,7 +93,7 @@ def is_unbreakable(line: str) -> bool:
 
 
 EXISTING_FILE = __file__
-"""A path of a job file or a rejects file that exists."""
+"""The path of any existing file. It stands for a job file or a rejects file."""
 
 RUN = {"run_id": "R", "job": "crm", "command": "sync", "status": "partial", "started_at": "2026-11-23T08:00:00+00:00"}
 RUN_OF_JOB = RUN | {"settings": {"job_file": EXISTING_FILE}}
@@ -126,7 +126,7 @@ READ_MESSAGES_STEP = "Read the messages of the run: connector status R"
         (RUN_OF_JOB | REPORT_PART_WITH_INVALID_ROW | {"rows": {"rejected": 1}}, [INVALID_ROW_STEP, REJECTED_ROW_STEP]),
         (RUN_OF_JOB | {"command": "validate", "rows": {"invalid": 1}}, []),
         (RUN | {"status": "ok", "rows": {"created": 1}}, []),
-        (RUN | {"rows": {"created": 1}}, [READ_MESSAGES_STEP]),  # for example, the receipts could not be written
+        (RUN | {"rows": {"created": 1}}, [READ_MESSAGES_STEP]),  # partial without rows to correct
     ],
 )
 def test_the_next_steps_after_a_run_follow_from_its_report(run: dict[str, Any], expected_steps: list[str]) -> None:

@@ -29,8 +29,8 @@ class ScheduledRun:
     alert_reasons: Sequence[str]
     problem_count: int
     environ: Mapping[str, str | None] = field(default_factory=dict)
-    hours_since_previous_run: float = 24.0  # hours since the previous run
-    webhook_statuses: Sequence[int] = ()  # statuses that the receiver of alerts answers
+    hours_since_previous_run: float = 24.0
+    webhook_statuses: Sequence[int] = ()  # HTTP statuses with which the webhook answers the alerts
     deactivated_email: str = ""  # the subscriber whom somebody deactivates in the service before the run
 
 
@@ -50,7 +50,7 @@ SCHEDULED_RUNS = [
     ScheduledRun("one invalid row is corrected", ["ann,yes", INVALID_ROW], 1, ["reminder"], 1),
     ScheduledRun("the database is down", [], 3, ["another_cause"], 1, {"CRM_URL": UNREACHABLE_URL}),
     ScheduledRun("the database is still down", [], 3, ["reminder"], 1, {"CRM_URL": UNREACHABLE_URL}),
-    ScheduledRun("the database is back", ["ann,yes", INVALID_ROW], 1, ["recovery"], 1),
+    ScheduledRun("the database works again", ["ann,yes", INVALID_ROW], 1, ["recovery"], 1),
     ScheduledRun("the last invalid row is corrected", ["ann,yes"], 0, ["recovery"], 0),
     ScheduledRun("an opt-out", ["ann,no"], 1, ["failure"], 1),
     ScheduledRun("the same opt-out", ["ann,no"], 1, ["reminder"], 1),
@@ -68,7 +68,12 @@ SCHEDULED_RUNS = [
     ),
     ScheduledRun("a setting is missing", ["ann,no"], 2, ["another_cause"], 1, {"CRM_URL": None}),
     ScheduledRun(
-        "the opt-out is deactivated in the service", ["ann,no"], 0, ["recovery"], 0, deactivated_email="ann@example.com"
+        "the subscriber of the opt-out is deactivated in the service",
+        ["ann,no"],
+        0,
+        ["recovery"],
+        0,
+        deactivated_email="ann@example.com",
     ),
     ScheduledRun("still no problem", ["ann,no"], 0, [], 0),
 ]
@@ -116,8 +121,8 @@ def write_source(connector: Connector, rows: Sequence[str]) -> None:
 
 
 def pop_verified_alerts(webhook: WebhookReceiver, run_started_at: datetime) -> list[dict[str, Any]]:
-    """Check the signatures of the received alerts and their times (within an hour of `run_started_at`). Return the
-    alerts."""
+    """Return the received alerts. Check that each signature is valid, and that each alert was sent in the hour after
+    `run_started_at`."""
     posts = webhook.pop_posts()
     for headers, body in posts:
         sent_at = datetime.fromtimestamp(int(headers["webhook-timestamp"]), UTC)
@@ -128,5 +133,5 @@ def pop_verified_alerts(webhook: WebhookReceiver, run_started_at: datetime) -> l
 
 
 def count_open_problems(connector: Connector) -> int:
-    """Return the number of open problems, as `status` has them."""
+    """Return the number of open problems that `status` reports."""
     return sum(group["problems"] for group in connector.run_json("status").report["problems"])

@@ -11,7 +11,7 @@ from tests.pipelines.virtual_time import skip_waits
 
 
 def write_job(connector: Connector, receiver: WebhookReceiver, *job_lines: str, **notify_keys: Any) -> str:
-    """Write a load of three subscribers that notifies the webhook. Return the line of the job about the webhook."""
+    """Write a job that loads three subscribers and sends alerts to the webhook. Return its `notify` line."""
     connector.write_addresses(3)
     notify_line = f"notify: {json.dumps({'webhook': {'url': receiver.url}} | notify_keys)}"
     connector.write_job(notify_line, *job_lines)

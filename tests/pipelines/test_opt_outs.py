@@ -1,5 +1,5 @@
 """Opt-outs: inactive rows whose subscribers are active in the service. The service has no update, so each run counts
-the opt-outs and is partial until a person deactivates the subscribers there (architecture 4.17)."""
+the opt-outs and is partial until a person deactivates the subscribers in the service (architecture 4.17)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def sync_lines(connector: Connector, *lines: str, job_lines: Sequence[str] = ())
 
 
 def set_activity(connector: Connector, email: str, *, is_active: bool, **fields: object) -> None:
-    """Change the subscriber in the service."""
+    """Set `IsActive` and other fields of the subscriber in the service."""
     connector.sandbox.switch(duplicates="upsert")
     create_in_service(connector.sandbox, email, {"Id": 7}, IsActive=is_active, **fields)
 
@@ -84,7 +84,7 @@ def test_an_inactive_row_of_an_existing_subscriber_is_an_opt_out_in_the_first_ru
         assert list_opt_outs(sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")) == ["ann@x.org"]
 
 
-def test_one_listing_compares_many_opt_outs(connector: Connector) -> None:
+def test_many_opt_outs_are_compared_by_one_reading_of_the_list(connector: Connector) -> None:
     people = [f"p{index}@x.org,Pat" for index in range(120)]
     sync_lines(connector, *(f"{person},yes" for person in people))
     for _ in range(2):
@@ -160,10 +160,8 @@ def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector) -> Non
     sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,yes", "cem@x.org,Cem,yes")
     write_files(connector, "bob@x.org,Bob,no", "cem@x.org,Cem,yes")
     plan_result = plan(connector, "job.yaml", "--rows", connector.folder / "rows.csv")
-    assert (plan_result.exit_code, plan_result.report["opt_outs"]) == (
-        1,
-        2,
-    )  # the ledger has the opt-out of ann, and the row has the opt-out of bob
+    # The ledger has recorded the opt-out of ann, and the plan finds the opt-out of bob in his row.
+    assert (plan_result.exit_code, plan_result.report["opt_outs"]) == (1, 2)
     assert [row["_code"] for row in read_rows(connector.folder / "rows.csv")] == ["opted_out", ""]
     assert plan(connector, "job.yaml").report["opt_outs"] == 2
 

@@ -1,4 +1,4 @@
-"""The request rate of real runs: during a pause of the service, and at the limit that the last load has found."""
+"""Runs send no request during a pause of the service, and begin at the rate limit that the last load has found."""
 
 import pytest
 

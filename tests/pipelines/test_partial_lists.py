@@ -16,8 +16,7 @@ from tests.pipelines.reconciled import create_in_service
 
 FIRST_ID = 100_001  # the first id of the sandbox
 OTHER_PEOPLE_COUNT = 1_500
-"""The number of subscribers in another base. On pages of 50, their sweep needs more requests than look-ups by
-filters."""
+"""A number of subscribers in another base, for which a sweep in pages of 50 needs more requests than filters."""
 
 NEWS_BASE_OPTION = "--base-name News"
 MIXED_ROWS = [
@@ -67,7 +66,7 @@ def find_create_counts_per_email(connector: Connector) -> set[int]:
     return set(connector.count_creates_by_email().values())
 
 
-# People who exist
+# Subscribers that exist
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Case:
     switches: Mapping[str, Any]
     other_person_count: int = 0
     base_option: str = "--base-id 7"
-    first_base_option: str = "--base-id 7"  # the base as the first import names it
+    first_base_option: str = "--base-id 7"  # the option that names the base in the first import
     options: Sequence[str] = field(default_factory=tuple)
     message: str = ""
 
@@ -138,7 +137,8 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
 def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_class(
     connector: Connector, switches: Mapping[str, str], is_active: bool, other_base_id: int
 ) -> None:
-    """The first import must find existing subscribers. The second must find its own creates, whose answers are lost."""
+    """The first import must find existing subscribers. The second import must find the subscribers that
+    it created, because the answers to its creates are lost."""
     people = build_rows("male", is_active, 2)
     fill_base(connector, people)
     connector.sandbox.switch(**switches, max_limit=5, filters="icase")  # filters take fewer requests than a sweep
@@ -169,7 +169,8 @@ def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
 
 
 def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Connector) -> None:
-    """No request without the base's Id shows a subscriber, and only the answer to the first create has the Id."""
+    """The list shows the subscribers of the base only to a request with the id of the base. The run learns this id from
+    the answer to the first create."""
     add_other_people(connector, 30)
     emails = [f"person{index}@example.com" for index in range(5)]
     existing_ids = [create_in_service(connector.sandbox, email, IsActive=False) for email in emails]
@@ -247,7 +248,7 @@ def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
         ({"hidden_bases": "7", "drop_after": 1.0}, 30, build_rows(count=1)),
         ({"drop_before": 0.5, "seed": 2}, 0, MIXED_ROWS[:4]),
     ],
-    ids=["a cached answer", "a cached answer of a filter", "a hidden class", "a hidden base", "an empty account"],
+    ids=["a cached answer", "a cached answer to a filter", "a hidden class", "a hidden base", "an empty account"],
 )
 def test_each_lost_create_is_found_or_sent_again_but_never_twice(
     connector: Connector, switches: Mapping[str, Any], other_person_count: int, rows: Sequence[str]
@@ -345,12 +346,12 @@ def people_path(connector: Connector) -> Path:
     return path
 
 
-def test_no_subscriber_beyond_a_window_is_created_again(connector: Connector, people_path: Path) -> None:
+def test_no_subscriber_beyond_a_result_window_is_created_again(connector: Connector, people_path: Path) -> None:
     sandbox, expected_rows = connector.sandbox, {"read": EXISTING_PEOPLE_COUNT, "exists": EXISTING_PEOPLE_COUNT}
-    sandbox.switch(result_window=1000)  # the list ends before its last ids: a filter looks each row up
+    sandbox.switch(result_window=1000)  # the list lacks the largest ids, so a filter looks each row up
     result = import_with_new_ledger(connector, people_path)
     assert (result.exit_code, result.rows) == (0, expected_rows), result.stderr
-    sandbox.switch(result_window=1013, order="email")  # ids are missing in the middle of the list
+    sandbox.switch(result_window=1013, order="email")  # the ids that are cut off lie between listed ids
     result = import_with_new_ledger(connector, people_path)
     assert (result.exit_code, result.rows) == (0, expected_rows), result.stderr
     result = connector.run_json("reconcile", "job.yaml")
@@ -375,7 +376,7 @@ def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated
 
 
 def make_runs_an_hour_old(connector: Connector) -> None:
-    """Change the times of the runs in the ledger, because the list must show the subscribers of old runs."""
+    """Set the times of all runs in the ledger back by one hour. The list must show all subscribers of such old runs."""
     connector.ledger.run("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
 
 
@@ -398,7 +399,8 @@ def test_an_export_that_lacks_confirmed_subscribers_is_incomplete_if_the_filter_
 ) -> None:
     connector.sandbox.switch(hide="inactive", filters="ignored")
     rows = [*build_rows(count=20), *build_rows("", False, 3, "inactive")]
-    import_people(connector, rows).expect_rows(read=23, created=23)  # `partial` if the last create is hidden
+    # The run may be `partial`, because the list may hide the last created subscriber.
+    import_people(connector, rows).expect_rows(read=23, created=23)
     make_runs_an_hour_old(connector)
     result = connector.run_json("export", "out.csv")
     assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off_possible")

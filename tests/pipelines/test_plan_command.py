@@ -68,7 +68,7 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(con
     rows = [f"person+{index}@x.org,Ann" for index in range(160)]
     connector.write_people("email,name", *rows[:150])
     assert connector.sync().rows == {"read": 150, "created": 150}
-    # By now, the list must show all subscribers.
+    # The run was a minute ago, so the list must show all its subscribers.
     connector.ledger.run("UPDATE run SET started_at = started_at - 60, finished_at = finished_at - 60")
     connector.sandbox.switch(result_window=100, blind_filters="plus")
     connector.write_people("email,name", *rows)

@@ -97,7 +97,9 @@ def test_an_import_with_the_option_yes_asks_no_question(connector: Connector, pe
 
 
 @pytest.mark.parametrize("option", ["--json", "--quiet"])
-def test_an_import_with_json_or_quiet_asks_on_a_terminal(connector: Connector, people_path: Path, option: str) -> None:
+def test_an_import_with_json_or_quiet_asks_its_question_on_a_terminal(
+    connector: Connector, people_path: Path, option: str
+) -> None:
     _, output = import_on_terminal(connector, people_path, "n", option)
     assert (QUESTION in output, "Nothing was sent." in output) == (True, True), output
     assert connector.list_created_subscribers() == {}
@@ -118,7 +120,7 @@ def test_plan_and_validate_report_the_counts_and_values_of_the_preview(connector
     assert validation_samples == [{name: sample.get(name) for name in names} for sample in plan_samples]
 
 
-def test_the_preview_breaks_no_value_on_a_narrow_terminal(connector: Connector) -> None:
+def test_the_preview_splits_no_value_on_a_narrow_terminal(connector: Connector) -> None:
     emails = [f"a.rather.long.address{index}@example.com" for index in range(5)]
     people_path = connector.write_people("email", *emails)
     output = connector.run("validate", people_path, "--active", environ={"COLUMNS": "80"}).stdout

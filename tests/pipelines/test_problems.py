@@ -30,7 +30,7 @@ def read_problem_counts(result: CommandResult) -> tuple[int, int, int]:
 
 
 def read_problem_group_counts(connector: Connector) -> dict[tuple[str, str, str], int]:
-    """Return the numbers of open problems by job, kind and field, as `status` has them."""
+    """Return the numbers of open problems that `status` reports, by job, kind and field."""
     status = connector.run_json("status").report
     return {(problem["job"], problem["kind"], problem["field"]): problem["problems"] for problem in status["problems"]}
 
@@ -64,7 +64,7 @@ def test_a_known_problem_does_not_fail_a_run_with_the_key_fail_on(connector: Con
     assert [result.report["status"] for result in results] == ["partial", "ok", "partial", "ok"]
 
 
-def test_a_deleted_row_is_no_problem_after_a_run_over_the_whole_source(connector: Connector) -> None:
+def test_the_problem_of_a_deleted_row_ends_after_a_run_that_reads_the_whole_source(connector: Connector) -> None:
     sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
     limited_result = sync_lines(connector, VALID_ROW, options=("--limit", "1"))
     assert read_problem_counts(limited_result) == (0, 0, 2)

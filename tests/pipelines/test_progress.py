@@ -1,4 +1,4 @@
-"""Progress of a run on a terminal: share, rate, remaining time, and the reason of a wait."""
+"""The progress line of a terminal shows the share of rows, the rate, the remaining time and the reason of a wait."""
 
 import asyncio
 import re

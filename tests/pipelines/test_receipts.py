@@ -22,7 +22,7 @@ from tests.pipelines.reconciled import erase_oldest
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 KILL_POINT_STEP = 1 if KILL_COUNT >= 50 else 17
-"""The distance between two tried kill points. With a KILL_COUNT of 50 or more, every point is tried."""
+"""The test tries every 17th kill point, or every kill point if KILL_COUNT is at least 50."""
 
 ReceiptRow = dict[str, Any]
 
@@ -87,7 +87,7 @@ def read_outcomes_by_identity(rows: list[ReceiptRow], run: CommandResult) -> dic
     return {row["identity"]: (row["outcome"], row["evidence"]) for row in rows if row["run_id"] == run_id}
 
 
-# The test of killed runs has duckdb, postgresql and parquet.
+# The test of killed runs writes receipts to duckdb, postgresql and parquet.
 @pytest.mark.parametrize("destination", ["sqlite", "csv.gz", "delta"], indirect=True)
 def test_each_destination_of_exports_stores_the_receipts_of_runs(
     connector: Connector, destination: Destination
@@ -146,7 +146,7 @@ def test_a_create_that_took_effect_despite_a_429_has_the_receipt_of_a_create(con
 
 
 def read_receipt(destination: Destination, result: CommandResult, identity: str) -> tuple[str, str, str | None]:
-    """Return outcome, evidence and message of a run's receipt."""
+    """Return the outcome, the evidence and the message of the receipt that a run wrote for this identity."""
     run_id = result.report["run_id"]
     (row,) = (row for row in destination.read() if (row["run_id"], row["identity"]) == (run_id, identity))
     return row["outcome"], row["evidence"], row["message"]
@@ -238,7 +238,7 @@ def test_the_next_run_writes_the_receipts_of_a_killed_run(connector: Connector, 
         if round_number:  # an earlier run has made the destination
             assert read_receipt_outcomes(destination).items() <= read_ledger_outcomes(connector).items(), kill_point
         while (result := connector.sync()).report["status"] == "aborted":
-            # The random faults may affect all of the first three creates.
+            # A run ends early if the random faults affect all of its first three creates.
             assert "first creates got no usable answer" in result.stderr
         assert result.report["status"] == "partial", result.stdout
         check_receipts(connector, destination, kill_point)

@@ -226,7 +226,7 @@ def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connect
     assert reconcile(connector).report["differences"] == NO_DIFFERENCES
 
 
-def test_a_reconciliation_beside_a_load_reports_the_load(connector: Connector) -> None:
+def test_a_reconciliation_during_a_load_reports_the_load(connector: Connector) -> None:
     write_job(connector)
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(300)})
     connector.sandbox.switch(latency_ms=100)
@@ -299,7 +299,7 @@ def test_each_base_is_compared_separately(connector: Connector) -> None:
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")
     write_job_with_bases(connector, *rows)
     result = reconcile(connector)
-    # 6 requests read the list and erase a subscriber. MAX_REQUESTS is the largest number of requests for evidence.
+    # At most 6 requests read the list and find the subscriber to erase, and at most MAX_REQUESTS are for evidence.
     assert count_requests(connector.sandbox, "list") <= list_request_count + 6 + MAX_REQUESTS
     assert {f"{line['difference']} {line['base']} {line['identity']}" for line in read_lines(connector.folder)} == {
         "missing Base 7 (id 7) cem@x.org", "extra Base 7 (id 7) bob@x.org", "duplicated Base 9 (id 9) ann@x.org",

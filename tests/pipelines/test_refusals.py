@@ -112,7 +112,7 @@ def test_a_token_revoked_during_a_run_rejects_no_row(connector: Connector) -> No
 
 
 def test_the_rejects_file_has_the_order_of_the_source(connector: Connector) -> None:
-    """The rows of a long file are sent in the order of their digests, which is faster for the ledger."""
+    """The rows of a long file are sent in the order of their digests, because the ledger then works faster."""
     connector.sandbox.switch(required="FirstName")
     rows = [f"a{index}@x.org,{'' if index % 20 == 7 else 'Ann'}" for index in range(2500)]
     result = connector.import_file(connector.write_people("email,first_name", *rows))
@@ -125,7 +125,8 @@ def test_a_later_run_finds_the_subscriber_of_a_refused_create_that_took_effect(c
     sandbox.switch(executed_status=1, executed_statuses=["422"], list_lag_ms=2000)
     assert connector.import_file(path).rows == {"read": 5, "rejected": 5}
     sandbox.switch(executed_status=0)
-    early_result = connector.import_file(path, "--quiet-period", "2s")  # a later run must look again
+    # This look-up comes within the quiet period and proves nothing, so a later run must look the rows up again.
+    early_result = connector.import_file(path, "--quiet-period", "2s")
     assert early_result.rows == {"read": 5, "rejected": 5}, early_result.stderr
     wait_until_listed(sandbox, 5)
     connector.import_file(path).expect(0, read=5, exists=5)

@@ -178,7 +178,7 @@ def write_people(folder: Path) -> None:
 
 
 def correct_rows(path: Path, change_row: Callable[[int, dict[str, str]], None]) -> list[dict[str, str]]:
-    """Rewrite a CSV row by row, and return the rows before the change."""
+    """Call `change_row` with the index and the cells of each row of a CSV file. Return the rows before the changes."""
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     with path.open("w", encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""Messages about cells: `validate` and `import` omit no value without a message."""
+"""`validate` and `import` report each kind of value that they omit or change."""
 
 import pytest
 
@@ -19,7 +19,7 @@ CASES: list[tuple[tuple[str, ...], tuple[str, ...], str, int]] = [
     (("birthday,email", "1990-05-12,bob@x.org", "--05-12,ann@x.org"), ("--limit", "1"), "birthday without", 0),
     (WHOLE_NAMES, (), "the column Name seems to have whole names, which are sent unsplit as first_name", 1),
     (WHOLE_NAMES, ("--map", "first_name=Name"), "whole names", 0),
-    (("email,Vorname,Name", "ann@x.org,Ann,Lee"), (), "the column Name seems to have names, which are not sent", 1),
+    (("email,Vorname,Name", "ann@x.org,Ann,Lee"), (), "the column Name seems to have names, and is not sent", 1),
     (
         ("email,first_name,last_name", "ann@x.org,NULL,None", "bob@x.org,Bob,Null", "NULL,x,y"),
         (),

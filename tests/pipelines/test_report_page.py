@@ -1,4 +1,4 @@
-"""Reports as pages: complete, escaped, and without external resources."""
+"""The HTML pages of reports show all values, escape texts, and load no external resource."""
 
 import json
 import re
@@ -121,7 +121,7 @@ def test_the_health_page_shows_each_job_and_the_report_of_each_run(connector: Co
     (connector.folder / "list.yaml").write_text("job: list\nexport: {to: list.csv}\n")
     assert connector.run("export", "list.yaml").exit_code == 0
     connector.run("status", "--html", "health.html")
-    assert "1 of 2 jobs ended well the last time" in read_page_text(connector.folder / "health.html")
+    assert "The last run of 1 of 2 jobs ended well" in read_page_text(connector.folder / "health.html")
     page = (connector.folder / "health.html").read_text(encoding="utf-8")
     assert f'<a href="#{run_id}">' in page
     article = page.partition(f'<article id="{run_id}"')[2].partition("</article>")[0]

@@ -1,5 +1,6 @@
-"""`connector retry` finishes the entries of earlier runs from their bodies in the ledger. A person decides about held,
-rejected and suppressed entries."""
+"""`connector retry` finishes creates of earlier runs with the request bodies in the ledger, without their source.
+
+A person decides about held, rejected and suppressed entries."""
 
 import signal
 import time
@@ -153,7 +154,7 @@ def test_a_dropped_create_is_held_if_a_run_ended_before_it_sent_the_changed_row(
     produce_three_held_creates(connector, path)
     retry(connector, "--held", "drop")
     with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
-        # This is the state after the end of a run that had read changed rows.
+        # A run that reads changed rows leaves this state if it ends before it sends them.
         (base,) = list_bases(connection, connector.sandbox.base_url)
         dropped_entries = ledger.find_unfinished_entries(base, State.DROPPED)
         ledger.mark_unresolved(base, [entry.identity for entry in dropped_entries], State.DROPPED)

@@ -1,4 +1,4 @@
-"""Round trips: each field of service-api.md 2.1 comes back unchanged."""
+"""Each field of service-api.md 2.1 keeps its value in an import, an export and a second import."""
 
 import json
 from typing import Any

@@ -37,7 +37,7 @@ def read_unit() -> tuple[dict[str, str], str]:
 
 
 def read_workflow() -> tuple[dict[str, str], str]:
-    """Return the environment and the steps of the workflow's job, without the installation."""
+    """Return the environment of the workflow's job, and the commands of all its steps except the step Install."""
     job = yaml.safe_load((CONFIGS_FOLDER / "github-actions.yml").read_text())["jobs"]["sync"]
     secrets = {
         "CONNECTOR_BASE_URL": "https://api.example.com", "CONNECTOR_TOKEN": "sandbox",

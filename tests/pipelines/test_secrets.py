@@ -45,7 +45,7 @@ def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProc
     output_folder.mkdir()
 
     def run(connector: Connector, command: str, **environ: str) -> int:
-        # `status` writes no page of a run.
+        # `status` without a run writes no page.
         report_path = tmp_path / ("run.json" if command.startswith("status") else "run.html")
         log_options = ["-vv", "--log-format", "json", "--report", report_path.name]
         report_path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
-"""`sync --shard I/N`: runs at the same time, each with a range of the identities, over one ledger in PostgreSQL.
+"""Parallel runs of `sync --shard I/N` share one ledger in PostgreSQL. Each run has its own range of the identities.
 
-`CONNECTOR_TEST_ENGINE_PEOPLE=100000 pytest tests/pipelines/test_shards.py -k killed` is the long run: four processes,
-of which one is killed every ten seconds.
+`CONNECTOR_TEST_ENGINE_PEOPLE=100000 pytest tests/pipelines/test_shards.py -k killed` runs a long test: four
+processes load the rows, and the test kills one process every ten seconds.
 """
 
 import os
@@ -68,7 +68,7 @@ def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connect
     assert kill_count > 0
 
 
-def test_a_run_beyond_its_lease_repeats_no_create_of_another_run(postgres_connector: Connector) -> None:
+def test_a_run_whose_lease_has_ended_repeats_no_create_of_another_run(postgres_connector: Connector) -> None:
     """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 8 s ends."""
     write_files(postgres_connector, person_count=120, load="max_rate: 20")
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
@@ -103,7 +103,7 @@ def test_each_shard_has_its_own_cursor(postgres_connector: Connector) -> None:
     results = sync_shards(postgres_connector, 2)
     assert sum_rows(results)["created"] == 24 - first_result.rows["created"]
     assert has_each_person_once(postgres_connector, 24)
-    assert results[0].rows.get("exists", 0) <= 1  # the row at which the cursor stands is read again
+    assert results[0].rows.get("exists", 0) <= 1  # a run reads the row of the cursor value again
     assert postgres_connector.sync().rows == {"read": 24, "exists": 24}
 
 

@@ -1,4 +1,4 @@
-"""The Singer programs, each in a process."""
+"""The programs `tap-subscribers` and `target-subscribers`, each in its own process."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Imports of commands: no command imports a library that it does not use."""
+"""No command imports a library that the command does not use."""
 
 import json
 import sys

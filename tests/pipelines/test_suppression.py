@@ -86,7 +86,7 @@ def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allow
         return connector.sync("job.yaml", *options)
 
     assert sync(200).rows == {"read": 200, "suppressed": 200}
-    for _ in range(2):  # the next list is not compared with a refused list
+    for _ in range(2):  # the second run does not compare with the list that the first run refused
         refused_result = sync(100)
         assert refused_result.is_refused
         assert "gone.csv names 100 subscribers, 50.0% fewer than in the last run (200)" in refused_result.stderr
@@ -153,6 +153,6 @@ def test_a_suppression_list_accepts_an_address_in_the_spelling_of_another_progra
     ],
 )  # fmt: skip
 def test_a_suppression_list_with_an_entry_other_than_an_address_is_refused(tmp_path: Path, cell: str) -> None:
-    with pytest.raises(ContentError, match="has something else than an email address") as error_info:
+    with pytest.raises(ContentError, match="has a value that is not an email address") as error_info:
         read_suppression_list(tmp_path, cell)
     assert cell not in str(error_info.value)

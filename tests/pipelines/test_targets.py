@@ -125,7 +125,7 @@ def test_standard_output_gets_the_rows_and_stderr_the_report(filled_connector: C
 
 @pytest.mark.parametrize("name", ["run.json", "run.html"])
 def test_a_report_replaces_only_a_report(filled_connector: Connector, name: str) -> None:
-    """Each report replaces the previous report. Some reports are of a run, and others of a command without a run."""
+    """Each command replaces the report of the previous command, even if one of the commands is not a run."""
     filled_connector.write_addresses(2)
     (filled_connector.folder / name).touch()
     filled_connector.write_job(base="id: 7")

@@ -32,7 +32,7 @@ def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connecto
     import_result = connector.run("import", people_path, *NEWS_IMPORT_OPTIONS, "-vv")
     assert (import_result.exit_code, has_no_hidden_characters(import_result)) == (1, True)
     assert "\\x1b[31mnote\\x9b2J\\u202egpj\\u2067" in import_result.stderr
-    assert "K\\udcfcnden [red] " in import_result.stdout, "the library rich must not read a name as markup"
+    assert "K\\udcfcnden [red] " in import_result.stdout, "`rich` must not read the name of a base as markup"
     run_id = next(iter((connector.folder / "state" / "runs").glob("*.json"))).stem
     commands: tuple[tuple[str | Path, ...], ...] = (
         ("status",),

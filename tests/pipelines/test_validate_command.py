@@ -7,7 +7,6 @@ from tests.pipelines.conftest import CommandResult, Connector, read_rows
 from tests.pipelines.test_rejects import INVALID_ROWS, write_people
 
 ENVIRON_WITHOUT_SERVICE: dict[str, str | None] = {"CONNECTOR_BASE_URL": None, "CONNECTOR_TOKEN": None}
-"""An environment without a service."""
 
 PEOPLE = (
     "Email,First Name,Gender,is_active,Zip,Plan",

@@ -1,4 +1,4 @@
-"""Campaigns send no email to an unsubscribed recipient: by a column of the source, or by the service's list."""
+"""A campaign sends no email to a recipient whom a column of the source or the service's list shows as unsubscribed."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_each_consent_column_that_is_not_ignored_suppresses_rows(mailer: Connect
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
 
 
-def test_one_unsubscribed_row_suppresses_its_recipient(mailer: Connector) -> None:
+def test_one_unsubscribed_row_suppresses_all_rows_of_its_recipient(mailer: Connector) -> None:
     mailer.write_people("email,first,order,unsubscribed", "ann@example.net,Ann,1,",
         "bob@example.net,Bob,1,", "ANN@example.net,Ann,2,ja", "cleo@example.net,Cleo,1,ja", "cleo@example.net,Cleo,2,",
         "BOB@example.net,Bob,3,", "dan@example.net,Dan,3,", "Dan@Example.net,,,ja",

@@ -1,4 +1,4 @@
-"""`connector mail`: a campaign sends each row one email, in any number of runs."""
+"""`connector mail`: a campaign sends one email for each row, however many runs the campaign needs."""
 
 import json
 import os
@@ -71,7 +71,7 @@ def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
     assert bob.outbox_entry["tracking"] == dict.fromkeys(bob.outbox_entry["tracking"], False)
     assert sorted(email.message["X-Order"] for email in emails_by_recipient.values()) == ["17", "18", "19"]
     assert [email.attached_files for email in emails_by_recipient.values()] == [{"terms.txt": b"terms"}] * 3
-    # The account is the canonical form of the base URL.
+    # Another spelling of the base URL is still the same account.
     respelt_url = mailer.sandbox.base_url.replace("http:", "HTTP:") + "//"
     mailer.run_json("mail", "mail.yaml", environ={"CONNECTOR_BASE_URL": respelt_url}).expect(0, read=3, already_sent=3)
     write_job(mailer.folder, {"campaign": "another"})
@@ -86,7 +86,7 @@ def test_no_email_is_sent_with_an_empty_or_shrunken_suppression_list(mailer: Con
     def write_suppression_list(suppressed_count: int) -> None:
         mailer.write_csv("gone.csv", "email", *addresses[:suppressed_count])
 
-    # The refused run stores no emails, so the next run finds no unknown emails.
+    # The refused run records no emails in the ledger, so the next run finds no unknown emails.
     write_suppression_list(0)
     assert mailer.run_json("mail", "mail.yaml").is_refused
     write_suppression_list(40)
@@ -123,7 +123,7 @@ def test_a_row_whose_subject_is_empty_gets_no_email(mailer: Connector) -> None:
     write_job(mailer.folder, {"subject": "{{ first }}"})
     result = mailer.run_json("mail", "mail.yaml").expect(1, read=2, sent=1, invalid=1)
     assert "Email.Subject" in str(result.report["causes"])
-    assert read_rejects(result)[0]["_message"].startswith("Email.Subject is empty for this row; fill first")
+    assert read_rejects(result)[0]["_message"].startswith("Email.Subject is empty for this row: fill the column first")
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
@@ -223,7 +223,7 @@ def test_only_a_run_of_the_same_campaign_is_locked_out(mailer: Connector) -> Non
     assert sorted(Counter(list_recipients(mailer.sandbox)).values()) == [2, 2, 2]
 
 
-def test_a_signal_ends_the_run_after_the_last_answer(mailer: Connector) -> None:
+def test_after_a_signal_the_run_waits_for_the_answers_to_open_requests(mailer: Connector) -> None:
     write_many_people(mailer, 400)
     write_job(mailer.folder, load={"max_rate": 100})
     with mailer.start("mail", "mail.yaml", "--output", "json") as process:
@@ -280,7 +280,7 @@ def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None
             target_count = mailer.sandbox.stats()["emails"] + 7 * index
             wait_for(lambda: mailer.sandbox.stats()["emails"] > target_count or process.poll() is not None)  # noqa: B023
             time.sleep(0.003 * index)
-            process.kill()  # the process may have just ended
+            process.kill()  # has no effect if the process has just ended
             process.communicate()
     result = mailer.run_json("mail", "mail.yaml")
     counts_by_recipient = Counter(list_recipients(mailer.sandbox))
@@ -324,7 +324,7 @@ def test_a_campaign_is_refused_while_an_older_copy_of_the_ledger_is_in_use(maile
         assert "an older copy of the ledger is in use" in refused_result.stderr
     assert len(list_recipients(mailer.sandbox)) == 3
     assert mailer.run_json("mail", "mail.yaml", "--reopen", "--limit", "1").exit_code == 0
-    assert mailer.run_json("mail", "mail.yaml").exit_code == 0  # the campaign stays open
+    assert mailer.run_json("mail", "mail.yaml").exit_code == 0  # later runs do not need --reopen
 
 
 @pytest.mark.parametrize(

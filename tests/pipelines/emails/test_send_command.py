@@ -20,7 +20,7 @@ ARGUMENTS = ("--to", "ann@example.net", "--from", "Shop <hello@example.com>", "-
 
 @pytest.fixture
 def mailer(connector: Connector, tmp_path: Path) -> Connector:
-    """A connector with a body in hi.txt."""
+    """A connector whose folder has the text of an email in hi.txt."""
     (tmp_path / "hi.txt").write_text("Hello Ann\n", encoding="utf-8")
     return connector
 
@@ -130,7 +130,9 @@ def test_an_email_that_cannot_be_recorded_is_not_sent(mailer: Connector) -> None
     assert result.report["email"]["state"] == "unsent"
 
 
-def test_an_email_that_was_not_sent_is_unsent(mailer: Connector, sandbox: SandboxProcess) -> None:
+def test_an_email_is_reported_as_unsent_if_the_service_cannot_be_reached(
+    mailer: Connector, sandbox: SandboxProcess
+) -> None:
     result = mailer.run_json(
         "send", *ARGUMENTS, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, clock=skip_waits()
     )

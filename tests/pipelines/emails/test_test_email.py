@@ -1,4 +1,4 @@
-"""`connector mail --test ADDRESS`: one rendered email to an address of the sender, outside the campaign."""
+"""`connector mail --test ADDRESS` sends the email of the first valid row to ADDRESS. The campaign does not count it."""
 
 from pathlib import Path
 
