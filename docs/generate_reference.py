@@ -156,7 +156,7 @@ def describe_default(key: JobKey) -> tuple[str, str]:
 
 _DEFAULT_SENTENCE_REGEX = re.compile(r" Without this key(?:,|:) (.*)\.$")
 # Matches the description of a key that excludes other keys, such as `file` and `sql`. Such a key has no default.
-_ALTERNATIVE_KEYS_REGEX = re.compile(r"\bSet (?:either|one of|file or sql)\b")
+_ALTERNATIVE_KEYS_REGEX = re.compile(r"\bSet (?:either|one of)\b")
 
 
 def _describe_tables() -> Iterator[str]:

@@ -16,7 +16,7 @@ from connector.units import parse_size
 
 _REPLY_TO_DESCRIPTION = "Addresses for replies: one address, or a list. Without this key, replies go to the sender."
 _INLINE_DESCRIPTION = (
-    "Files that the HTML body shows. Each has the keys path and id. Without this key, no inline files."
+    "Files that the HTML body shows. Each item has the keys `path` and `id`. Without this key, no inline files."
 )
 _SEND_AT_DESCRIPTION = (
     "Earliest time to send: a time with an offset, such as 2026-12-24T09:00+01:00, or a Unix timestamp in seconds. "
@@ -77,9 +77,9 @@ class EmailText(JobModel):
     """A body: the text of a file, or the text itself."""
 
     path: FilePath | None = Field(
-        default=None, description="File that holds the body as UTF-8 text. Set either path or content."
+        default=None, description="File that holds the body as UTF-8 text. Set either `path` or `content`."
     )
-    content: str | None = Field(default=None, description="The body itself. Set either path or content.")
+    content: str | None = Field(default=None, description="The body itself. Set either `path` or `content`.")
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
@@ -109,30 +109,33 @@ AttachedFileKey = Annotated[AttachedFile, accept_short_form("path")]
 
 
 class Tracking(JobModel):
-    """The kinds of tracking (service-api.md 2.2). With null, the service decides."""
+    """The kinds of tracking (service-api.md 2.2). With `null`, the service decides."""
 
     track_links: bool | None = Field(
-        default=False, description="Track clicks on links of the HTML body. With null, the service decides."
+        default=False, description="Track clicks on links of the HTML body. With `null`, the service decides."
     )
     track_plain_text_links: bool | None = Field(
-        default=False, description="Track clicks on links of the plain-text body. With null, the service decides."
+        default=False, description="Track clicks on links of the plain-text body. With `null`, the service decides."
     )
     track_open: bool | None = Field(
-        default=False, description="Track whether the email is opened. With null, the service decides."
+        default=False, description="Track whether the email is opened. With `null`, the service decides."
     )
     track_unsubscribe: bool | None = Field(
-        default=False, description="Track unsubscribes. With null, the service decides."
+        default=False, description="Track unsubscribes. With `null`, the service decides."
     )
 
 
 class SendSettings(JobModel):
-    """The settings of sending (service-api.md 2.2). With null, the service decides."""
+    """The settings of sending (service-api.md 2.2). With `null`, the service decides."""
 
     inline_images: bool | None = Field(
         default=False,
-        description="Let the service copy external images into the email. With null, the service decides.",
+        description="Let the service copy external images into the email. With `null`, the service decides.",
     )
-    use_dkim: bool | None = Field(default=True, description="Sign the email with DKIM. With null, the service decides.")
+    use_dkim: bool | None = Field(
+        default=True,
+        description="Sign the email with DKIM. With `null`, the service decides.",
+    )
     use_dkim_selector: str | None = Field(
         default=None,
         description="DKIM selector of the key that signs the email. Without this key, the service chooses the "
@@ -184,11 +187,12 @@ class MessageFile(JobModel):
     )
     attach: tuple[AttachedFileKey, ...] = Field(
         default=(),
-        description="Files to attach. Each is a path, or the keys path, type and id. Without this key, no files.",
+        description="Files to attach. Each item is a path, or has the keys `path`, `type` and `id`. Without this key, "
+        "no files.",
     )
     inline: tuple[AttachedFileKey, ...] = Field(default=(), description=_INLINE_DESCRIPTION)
     headers: dict[str, str] = Field(
-        default_factory=dict, description="Additional headers, as pairs name: value. Without this key, no headers."
+        default_factory=dict, description="Additional headers, as pairs `name: value`. Without this key, no headers."
     )
     at: SendTime | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
     tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING_DESCRIPTION)
@@ -210,30 +214,31 @@ class Mail(JobModel):
 
     campaign: Name = Field(description="Name of the campaign. A recipient gets one email of a campaign at most.")
     to: Annotated[RecipientColumns, accept_short_form("email")] = Field(
-        description="Column of the recipient's address, or the keys email and name."
+        description="Column of the recipient's address, or the keys `email` and `name`."
     )
     from_: Person = Field(alias="from", description="Sender, as hello@example.com or News <hello@example.com>.")
     reply_to: People = Field(default=(), description=_REPLY_TO_DESCRIPTION)
     subject: str = Field(description="Subject line, a template such as Hello {{ first_name }}.")
     html: EmailTextKey | None = Field(
         default=None,
-        description="HTML body, a template: the path of a file, or {content: text}. "
+        description="Template of the HTML body: the path of a file, or `{content: text}`. "
         "Without this key, the email has only a plain-text body.",
     )
     text: EmailTextKey | None = Field(
         default=None,
-        description="Plain-text body, a template: the path of a file, or {content: text}. Without this key, the HTML "
-        "body is converted to text.",
+        description="Template of the plain-text body: the path of a file, or `{content: text}`. Without this key, the "
+        "HTML body is converted to text.",
     )
     attach: tuple[AttachedFileKey, ...] = Field(
         default=(),
-        description="Files to attach to every email. Each is a path, or the keys path, type and id. "
+        description="Files to attach to every email. Each item is a path, or has the keys `path`, `type` and `id`. "
         "Without this key, no files.",
     )
     inline: tuple[AttachedFileKey, ...] = Field(default=(), description=_INLINE_DESCRIPTION)
     headers: dict[str, str] = Field(
         default_factory=dict,
-        description="Additional headers, as pairs name: value. The values are templates. Without this key, no headers.",
+        description="Additional headers, as pairs `name: value`. The values are templates. Without this key, no "
+        "headers.",
     )
     at: SendTime | None = Field(default=None, description=_SEND_AT_DESCRIPTION)
     tracking: Tracking = Field(default_factory=Tracking, description=_TRACKING_DESCRIPTION)
@@ -241,7 +246,7 @@ class Mail(JobModel):
     max_attached: Size = Field(default=MAX_ATTACHMENT_BYTES, description=_ATTACHMENT_LIMIT_DESCRIPTION)
     retry_limited: bool = Field(
         default=False,
-        description="Send an email again after the service refused it with 429 (too many requests). Set true only if "
+        description="Send an email again after the service refused it with 429 (too many requests). Set `true` only if "
         "the service never sends an email that it refused.",
     )
 
@@ -280,7 +285,9 @@ class NotificationSettings(JobModel):
 
     on: Literal["change", "problem", "always"] = Field(
         default="change",
-        description="When to send an alert. change: at a first failure, another cause, new problems, recovery, and "
-        "once a day as a reminder; problem: after each run that is not ok; always: after each run.",
+        description="When to send an alert. `change`: at a first failure, another cause, new problems, recovery, and "
+        "once a day as a reminder; `problem`: after each run that is not ok; `always`: after each run.",
     )
-    webhook: Webhook = Field(description="Receiver of each alert, as JSON by POST: a text and the report.")
+    webhook: Webhook = Field(
+        description="Receiver of the alerts. Each alert is a POST request whose JSON has a text and the report.",
+    )

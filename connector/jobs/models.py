@@ -91,7 +91,8 @@ class JobService(JobModel):
         default=None,
         min_length=1,
         repr=False,
-        description="URL of a proxy, or env to use the proxy of HTTPS_PROXY. Without this key, no proxy.",
+        description="URL of a proxy, or `env` to use the proxy in the variable `HTTPS_PROXY`. Without this key, no "
+        "proxy.",
     )
 
     @field_validator("authorization")
@@ -117,9 +118,9 @@ class JobSubscriber(JobModel):
     )
     by_headers: bool | None = Field(
         default=None,
-        description="true: a field that is not in `fields` gets the column with a matching header; false: the field "
-        "stays empty. With true, an entry without a value, such as `phone:`, leaves the field empty. Without this key: "
-        "true if the job has no `fields`, else false.",
+        description="`true`: a field that is not in `fields` gets the column with a matching header; `false`: the "
+        "field stays empty. With true, an entry without a value, such as `phone:`, leaves the field empty. Without "
+        "this key: true if the job has no `fields`, else false.",
     )
     required: tuple[FieldName, ...] = Field(
         default=(),
@@ -128,8 +129,8 @@ class JobSubscriber(JobModel):
     )
     zip: ZipPolicy = Field(
         default="omit",
-        description="What to do with a zip code that is not a number. omit: send the row without the zip code; reject: "
-        f"the row is invalid; {format_choices(CUSTOM_FIELDS_FOR_ZIPS)}: send the zip code in this field.",
+        description="What to do with a zip code that is not a number. `omit`: send the row without the zip code; "
+        f"`reject`: the row is invalid; {format_choices(CUSTOM_FIELDS_FOR_ZIPS)}: send the zip code in this field.",
     )
 
     @property
@@ -180,8 +181,8 @@ class Load(JobModel):
     )
     look: Literal["auto", "none"] = Field(
         default="auto",
-        description="Whether to look up each subscriber before its create. auto: look up the subscriber; none: skip "
-        "the look-up.",
+        description="Whether to look up each subscriber before its create. `auto`: look up the subscriber; `none`: "
+        "skip the look-up.",
     )
     allow_truncated: bool = Field(
         default=False,
@@ -240,8 +241,8 @@ class Filters(JobModel):
     )
     is_active: bool | None = Field(
         default=None,
-        description="true: export only active subscribers; false: export only inactive subscribers. Without this key, "
-        "all subscribers.",
+        description="`true`: export only active subscribers; `false`: export only inactive subscribers. Without this "
+        "key, all subscribers.",
     )
     first_name: FilterText = Field(
         default=None,
@@ -264,15 +265,15 @@ class Export(JobModel):
     to: Annotated[str, AfterValidator(_resolve_destination)] = Field(
         repr=False,
         description="Destination of the list: a file, an object such as s3://bucket/people.parquet, a database URL, a "
-        "Delta table such as delta://lake/subscribers, or - for standard output.",
+        "Delta table such as delta://lake/subscribers, or `-` for standard output.",
     )
     table: Name = Field(default="subscribers", description="For a database: name of the table.")
     schema_: SchemaName = None
     mode: Literal["replace", "upsert", "append", "history"] = Field(
         default="replace",
-        description="How to write rows to a destination that has rows. replace: overwrite all rows; upsert: update "
-        "rows by id, and mark subscribers that left the list; append: add the new rows to the old rows; history: keep "
-        "each version of a row. A file allows only replace.",
+        description="How to write rows to a destination that has rows. `replace`: overwrite all rows; `upsert`: "
+        "update rows by id, and mark subscribers that left the list; `append`: add the new rows to the old rows; "
+        "`history`: keep each version of a row. A file allows only replace.",
     )
     max_shrink: Share = Field(
         default=0.5, description="Largest share by which the list may shrink since the last certified export."
@@ -283,8 +284,8 @@ class Export(JobModel):
     )
     allow_incomplete: bool = Field(
         default=False,
-        description="Write the list even if the connector cannot prove that the list is complete. In mode replace, the "
-        "destination must be new or empty.",
+        description="Write the list even if the connector cannot prove that the list is complete. In mode `replace`, "
+        "the destination must be new or empty.",
     )
     ignore_total_count: bool = Field(
         default=False, description="Accept the list even if its TotalCount is missing or wrong."
@@ -298,8 +299,8 @@ class Export(JobModel):
     )
     csv_dialect: CsvDialect = Field(
         default="standard",
-        description="Dialect of CSV. standard: plain UTF-8, tags as JSON; excel: with a byte order mark, so that Excel "
-        "shows all letters, and tags as a|b.",
+        description="Dialect of CSV. `standard`: plain UTF-8, tags as JSON; `excel`: with a byte order mark, so that "
+        "Excel shows all letters, and tags as a|b.",
     )
     delimiter: CsvDelimiter | None = Field(
         default=None,
@@ -307,7 +308,7 @@ class Export(JobModel):
     )
     run_columns: bool = Field(
         default=True,
-        description="Write the columns _run_id and _exported_at to a file. A table always has both columns.",
+        description="Write the columns `_run_id` and `_exported_at` to a file. A table always has both columns.",
     )
     partition_by: list[Name] = Field(
         default_factory=list,
@@ -388,8 +389,8 @@ class Job(JobModel):
     )
     fail_on: Literal["any", "new"] = Field(
         default="any",
-        description="For a load: problems that give a run exit code 1. any: each row that needs a person; new: only "
-        "rows whose problem no earlier run of the job has reported.",
+        description="For a load: problems that give a run exit code 1. `any`: each row that needs a person; `new`: "
+        "only rows whose problem no earlier run of the job has reported.",
     )
     export: Export | None = Field(
         default=None,
@@ -406,8 +407,8 @@ class Job(JobModel):
     )
     ledger: Literal["may_be_new", "must_exist"] = Field(
         default="may_be_new",
-        description="Whether a run may create a missing ledger. may_be_new: create the ledger; must_exist: end the run "
-        "before the run sends anything, for example on a machine that lost its disk.",
+        description="Whether a run may create a missing ledger. `may_be_new`: create the ledger; `must_exist`: end "
+        "the run before the run sends anything, for example on a machine that lost its disk.",
     )
     time_limit_s: Duration | None = Field(
         default=None,

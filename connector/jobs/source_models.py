@@ -87,7 +87,7 @@ class FileSource(JobModel):
         "pattern for several files, such as inbox/*.csv."
     )
     format: Literal["auto", FileFormat] = Field(
-        default="auto", description=f"Format of the file: {format_choices(FILE_FORMATS)}. auto: detect the format."
+        default="auto", description=f"Format of the file: {format_choices(FILE_FORMATS)}. `auto`: detect the format."
     )
     encoding: str = Field(default="auto", description="Encoding of the file's text, such as utf-8 or cp1252.")
     delimiter: str = Field(
@@ -127,10 +127,10 @@ class SqlRows(JobModel):
         repr=False, description="SQLAlchemy URL of the database, such as postgresql://user@host/crm."
     )
     query: str | None = Field(
-        default=None, min_length=1, description="SELECT statement that returns the rows. Set either query or table."
+        default=None, min_length=1, description="SELECT statement that returns the rows. Set either `query` or `table`."
     )
     table: str | None = Field(
-        default=None, min_length=1, description="Table or view whose rows are read. Set either query or table."
+        default=None, min_length=1, description="Table or view whose rows are read. Set either `query` or `table`."
     )
 
     @model_validator(mode="after")
@@ -160,8 +160,8 @@ class SqlSource(SqlRows):
 class JobSource(JobModel):
     """The source of the rows: a file or a database."""
 
-    file: FileSource | None = Field(default=None, description="Read rows from a file. Set either file or sql.")
-    sql: SqlSource | None = Field(default=None, description="Read rows from a database. Set either file or sql.")
+    file: FileSource | None = Field(default=None, description="Read rows from a file. Set either `file` or `sql`.")
+    sql: SqlSource | None = Field(default=None, description="Read rows from a database. Set either `file` or `sql`.")
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
@@ -187,10 +187,10 @@ class SuppressionSettings(JobModel):
     service."""
 
     file: ListFile | None = Field(
-        default=None, description="Read the suppressed identities from a file. Set file or sql, not both."
+        default=None, description="Read the suppressed identities from a file. Set either `file` or `sql`."
     )
     sql: ListSql | None = Field(
-        default=None, description="Read the suppressed identities from a database. Set file or sql, not both."
+        default=None, description="Read the suppressed identities from a database. Set either `file` or `sql`."
     )
     field: Identity | None = Field(
         default=None,

@@ -63,7 +63,8 @@ class PhoneForm(JobModel):
     )
     otherwise: Literal["reject", "keep"] = Field(
         default="reject",
-        description="What to do with an invalid number. reject: the row is invalid; keep: send the number as it is.",
+        description="What to do with an invalid number. `reject`: the row is invalid; `keep`: send the number as it "
+        "is.",
     )
 
 
@@ -78,7 +79,7 @@ class FieldRule(JobModel):
     """The source of one field, and the steps that read its cells. `ColumnRule` describes the steps and their order."""
 
     column: ColumnName | None = Field(
-        default=None, description="Column that fills the field. Set one of column, template and value."
+        default=None, description="Column that fills the field. Set one of `column`, `template` and `value`."
     )
     template: str | None = Field(
         default=None,
@@ -87,7 +88,8 @@ class FieldRule(JobModel):
         "of column, template and value.",
     )
     value: Constant = Field(
-        default=None, description="Constant that fills the field in every row. Set one of column, template and value."
+        default=None,
+        description="Constant that fills the field in every row. Set one of `column`, `template` and `value`.",
     )
     trim: bool = Field(default=True, description="Remove white space at both ends of a cell.")
     case: Case | None = Field(
@@ -97,7 +99,7 @@ class FieldRule(JobModel):
     )
     values: dict[str, Cell] | None = Field(
         default=None,
-        description="Replacement of each cell, as pairs cell: value. A cell that is not listed is not changed. "
+        description="Replacement of each cell, as pairs `cell: value`. A cell that is not listed is not changed. "
         "Without this key, no replacement.",
     )
     format: Formats = Field(
@@ -181,15 +183,15 @@ class BaseKeys(JobModel):
 
     model_config = ConfigDict(title="Base")
 
-    id: int | None = Field(default=None, ge=1, description="Id of the base. Set one of id, name and column.")
-    name: Name | None = Field(default=None, description="Name of the base. Set one of id, name and column.")
+    id: int | None = Field(default=None, ge=1, description="Id of the base. Set one of `id`, `name` and `column`.")
+    name: Name | None = Field(default=None, description="Name of the base. Set one of `id`, `name` and `column`.")
     column: ColumnName | None = Field(
-        default=None, description="Column that holds the base of each row. Set one of id, name and column."
+        default=None, description="Column that holds the base of each row. Set one of `id`, `name` and `column`."
     )
     values: dict[str, BaseText] | None = Field(
         default=None,
-        description="Base for each cell of the column, as pairs cell: base. A whole number is an id, any other text a "
-        "name. Without this key, the cells are ids or names.",
+        description="Base for each cell of the column, as pairs `cell: base`. A whole number is an id, any other text "
+        "a name. Without this key, the cells are ids or names.",
     )
 
     @model_validator(mode="after")

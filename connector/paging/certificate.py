@@ -97,9 +97,9 @@ class FiltersReport(TypedDict, total=False):
     dropped: Annotated[int, "Number of received rows that do not match the filters."]
     controls: Annotated[
         dict[str, str],
-        "Result of the trial of each filter. exact: lists only matching subscribers; partial: also lists other "
-        "subscribers; ignored: does not filter; by_case: distinguishes capitals; broken: leaves out matching "
-        "subscribers; untold: not known.",
+        "Result of the trial of each filter. `exact`: lists only matching subscribers; `partial`: also lists other "
+        "subscribers; `ignored`: does not filter; `by_case`: distinguishes capitals; `broken`: leaves out matching "
+        "subscribers; `untold`: the trial was inconclusive.",
     ]
     sent: Annotated[str | None, "Filter that was sent. Null if the whole list was read."]
     missed: Annotated[int, "Number of subscribers that only the list without the filter shows."]
@@ -136,8 +136,8 @@ class Certificate:
     ] = field(default_factory=dict)
     hidden: Annotated[
         tuple[HiddenClass, ...],
-        "Hidden classes, as values by filter. The list shows such a class only to a request for the class. A complete "
-        "reading has read these classes separately.",
+        "Hidden classes: the hidden values of each filter. The list shows a hidden class only to a request for the "
+        "class. A complete reading has read these classes separately.",
         dict[str, list[Any]],
     ] = ()
     unlisted_ids: tuple[int, ...] = ()  # the reading lacks these subscribers, and a look-up by Id showed them

@@ -37,9 +37,9 @@ DRIFT_COLUMNS = {
     "_row": "The row's number in the source; empty for an opt-out whose row the run has not read.",
     "_file": "The name of the source.",
     "_outcome": "The outcome of the row.",
-    "_code": "changed; not_compared: the values could not be compared with the service, and a message of the report "
-    "gives the reason; opted_out: the row says inactive, and the service shows the subscriber as active; or "
-    "zip_omitted: created without the zip code, which is not a plain number.",
+    "_code": "`changed`: the values differ; `not_compared`: the values could not be compared with the service, and a "
+    "message of the report gives the reason; `opted_out`: the row says inactive, and the service shows the subscriber "
+    "as active; `zip_omitted`: the subscriber was created without the zip code, which is not a plain number.",
     "_run_id": "The id of the run.",
     "_at": "Time when the line was written.",
 }

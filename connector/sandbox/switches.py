@@ -82,7 +82,7 @@ class SandboxSettings(BaseModel):
     """A create that has the value of an existing subscriber in one of these fields overwrites the existing subscriber,
     and answers with the subscriber's Id."""
     merge_within: Literal["base", "account"] = "base"
-    """The bases in which merge_by searches. `base`: only the base of the create. `account`: all bases, and the
+    """The bases in which `merge_by` searches. `base`: only the base of the create. `account`: all bases, and the
     subscriber that is found moves to the base of the create."""
     provisional_ids: bool = False
     """The Id in the answer to a create is provisional: the list shows the subscriber with another Id."""
@@ -132,12 +132,12 @@ class SandboxSettings(BaseModel):
     order: Literal["id", "id_desc", "email", "shuffled"] = "id"
     """The order of the list. With `shuffled`, each request gets another order."""
     list_lag_ms: _Amount = 0.0
-    """Time until the list shows a new subscriber."""
+    """Milliseconds until the list shows a new subscriber."""
     replica_lags_ms: _CommaSeparated[_Amount] = ()
-    """A list request is read from a replica at random. Each number is a replica: the time until the replica shows a new
-    subscriber."""
+    """A list request is read from a replica at random. Each number stands for one replica: the milliseconds until the
+    replica shows a new subscriber."""
     min_limit: Annotated[int, Field(ge=0, le=1000)] = 1
-    """A smaller limit is raised to this number, but not above max_limit."""
+    """A smaller limit is raised to this number, but not above `max_limit`."""
     max_limit: Annotated[int, Field(ge=1, le=1000)] = 1000
     """A larger limit is reduced to this number."""
     past_end: Literal["empty", "repeat", "null", "400", "404"] = "empty"
@@ -221,13 +221,14 @@ class SandboxSettings(BaseModel):
     """The number of the first create that is refused, counted from the start or from the last change of this switch. 0
     means that no create is refused."""
     blocked_ms: _Amount = 0.0
-    """How long all creates are refused, from the create with the number blocked_from on. 0 means no end."""
+    """Milliseconds for which all creates are refused, from the create with the number `blocked_from` on. 0 means no
+    end."""
     blocked_creates: _Count = 0
-    """After this many refused creates, blocked_from refuses no more creates. 0 means no limit."""
+    """After this many refused creates, `blocked_from` refuses no more creates. 0 means no limit."""
     blocked_status: Annotated[int, Field(ge=200, le=499)] = 200
-    """The HTTP status of a create that blocked_from refuses. With 200, only the body shows the refusal."""
+    """The HTTP status of a create that `blocked_from` refuses. With 200, only the body shows the refusal."""
     blocked_words: str = "The service is under maintenance"
-    """The message of a create that blocked_from refuses. The message may contain any characters."""
+    """The message of a create that `blocked_from` refuses. The message may contain any characters."""
     quota: _Count = 0
     """Maximum number of subscribers of the account. A create beyond this number is refused. 0 means no quota."""
     quota_status: Annotated[int, Field(ge=200, le=499)] = 402
@@ -242,7 +243,7 @@ class SandboxSettings(BaseModel):
     drop_before: _Probability = 0.0
     """Cut the connection before the request is executed."""
     late_ms: _Amount = 0.0
-    """If drop_before cuts the connection of a request, execute the request this many milliseconds after the cut.
+    """If `drop_before` cuts the connection of a request, execute the request this many milliseconds after the cut.
     With 0, the request is never executed."""
     error_before: _Probability = 0.0
     """Answer with a server error, and do not execute the request."""
@@ -261,13 +262,13 @@ class SandboxSettings(BaseModel):
     created_429: _Probability = 0.0
     """Execute the request, then answer 429 as if the request were refused."""
     executed_status: _Probability = 0.0
-    """Execute the request, then answer with one of executed_statuses as if the request were refused."""
+    """Execute the request, then answer with one of `executed_statuses` as if the request were refused."""
     executed_statuses: Annotated[_CommaSeparated[ExecutedStatus], Field(min_length=1)] = ("401", "403", "404", "405")
-    """The HTTP statuses that executed_status draws from."""
+    """The HTTP statuses that `executed_status` draws from."""
     stray_refusal: _Probability = 0.0
-    """Answer with one of stray_statuses and do not execute the request, as if the request were refused."""
+    """Answer with one of `stray_statuses` and do not execute the request, as if the request were refused."""
     stray_statuses: Annotated[_CommaSeparated[StrayRefusalStatus], Field(min_length=1)] = ("403", "404")
-    """The HTTP statuses that stray_refusal draws from."""
+    """The HTTP statuses that `stray_refusal` draws from."""
     repeat: _Probability = 0.0
     """Execute a create twice, as if a proxy repeated the POST, and answer with the second subscriber."""
     discard: _Probability = 0.0
