@@ -19,7 +19,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def find_arrow_type(field_kind: FieldKind) -> pa.DataType:
-    """Return the type of a column of this kind. The service returns a zip as a string (service-api.md 2.1)."""
+    """Return the type of a column of this kind. A zip is a string, as in the service's answers (service-api.md 2.1)."""
     match field_kind:
         case FieldKind.NUMBER:
             return pa.int64()
@@ -45,7 +45,7 @@ def find_arrow_type(field_kind: FieldKind) -> pa.DataType:
 PAGE_SCHEMA: Final = pa.schema(
     [*(pa.field(field.name, find_arrow_type(field.kind)) for field in FIELDS), pa.field(INVALID_COLUMN, pa.string())]
 )
-"""The columns of a page: all fields, and `_invalid`."""
+"""The columns of a page: one for each field, and the column `_invalid`."""
 
 
 def build_text_scalar(text: str) -> pa.StringScalar:

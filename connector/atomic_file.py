@@ -87,7 +87,7 @@ def build_write_error(folder: Path, error: OSError) -> ConfigurationError | RunA
     message = f"Cannot write in {folder} ({error.strerror or error})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunAborted(f"{message}: free some disk space, and run again.")
-    return ConfigurationError(f"{message}: give the permission, or write to another folder.")
+    return ConfigurationError(f"{message}: allow this user to write there, or write to another folder.")
 
 
 class PartialFile(CloseableResource):
@@ -110,7 +110,7 @@ class PartialFile(CloseableResource):
     def publish(self, *, must_be_new: bool = False) -> None:
         """Replace the target by this file in one step. When this method returns, the change is on the disk.
 
-        Raises RunAborted if `must_be_new` and the target exists, and OSError.
+        Raises RunAborted if `must_be_new` and the target exists. Raises OSError if the file cannot be written.
         """
         self.file.flush()
         os.fsync(self.file.fileno())

@@ -25,12 +25,12 @@ _DRIVER_BY_SCHEME = {
 }
 _EXTRA_BY_DRIVER = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
-# The parts of a URL as SQLAlchemy divides them. The user may contain an @, but the password may not.
+# SQLAlchemy divides a URL into these parts. The user name may contain an @, but the password must not.
 _URL_PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
 _ESCAPE_ADVICE = "write each @ within a part of the URL as %40 and each / in a password as %2F"
 
 _SECRET_OPTION_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
-_MIN_MASKED_LENGTH = 4  # a shorter value (user=u) is not secret, and masking the value would change other words
+_MIN_MASKED_LENGTH = 4  # a shorter value (user=u) is not secret, and the same letters may be a part of other words
 
 
 def parse_url(text: str, url_name: str = "a SQL source's url") -> sa.URL:
@@ -57,10 +57,10 @@ def _refuse_invalid_utf8(text: str, url_name: str) -> None:
 
 
 def _refuse_stray_at_sign(text: str, url_name: str) -> None:
-    """Raise ConfigurationError for an @ after the @ that ends the password.
+    """Raise ConfigurationError if a URL with a user or a host has an @ after the user and the password.
 
-    A second @ is probably a part of the password. Then SQLAlchemy would read the end of the password as the host, and
-    messages would show it. The URL of a file, without user and host, may contain an @.
+    Then the password probably contains an @. SQLAlchemy would end the password at its first @, and read the rest as the
+    host. Messages would show this rest of the password.
     """
     url_match = _URL_PARTS.match(text)
     if url_match is None or "@" not in url_match["rest"]:
@@ -112,7 +112,8 @@ def explain(error: BaseException, url: sa.URL) -> str:
 
 
 def mask_secrets(message: str, url: sa.URL) -> str:
-    """Return a driver's message in which `***` replaces the URL's password, and its long or secret options."""
+    """Return a driver's message with `***` in place of the URL's password and of the values of its options. Short
+    values are not replaced, unless the name of the option says that the value is secret."""
     secrets = {
         option_value
         for option_name, option_values in url.normalized_query.items()

@@ -52,7 +52,8 @@ _DRIVERS_WITH_QUOTED_VALUES = frozenset(["duckdb", "_duckdb", "pg8000", "psycopg
 """Drivers that write values in quotes, and not in parentheses."""
 
 _SUBSTITUTE_MESSAGE = (
-    "a rule of the database, such as a trigger, refused a row. Its message may quote the row and is not shown"
+    "a rule of the database, such as a trigger, refused a row. The message of the rule is not shown here, because it "
+    "may contain values of the row"
 )
 
 
@@ -68,15 +69,15 @@ class _DriverMessage:
 
     @property
     def code(self) -> str:
-        """The code as it is shown in a message, or an empty text."""
+        """The number or the SQLSTATE of the error as a text for messages, or "" if the driver has neither."""
         if self.error_number is not None:
             return f" (error {self.error_number})"
         return f" (SQLSTATE {self.sqlstate})" if self.sqlstate else ""
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the first line of a driver's message, masked if it may contain values of rows. Add the code if the text
-    does not contain the code."""
+    """Return the first line of a driver's message. Values are masked if the line may contain values of rows. The code
+    of the error follows, unless the line has the code already."""
     error = getattr(error, "orig", None) or error
     message = _read_message(error)
     if message.is_written_by_user:

@@ -40,7 +40,7 @@ class FieldContent(StrEnum):
 
     @property
     def is_digits(self) -> bool:
-        """Whether the texts are usually digits."""
+        """Whether the cells of such a field usually contain only digits."""
         return self in (FieldContent.DIGITS, FieldContent.ID)
 
 
@@ -145,11 +145,11 @@ def fold_base_name(name: str) -> str:
 
 
 _MIN_LENGTH_OF_NAME_CUT_BETWEEN_WORDS = 20
-"""If a listed name has at least this many characters, the service may have cut off its end between two words.
-`Kunden` is shorter, so `Kunden` and `Kunden 2025` are different bases."""
+"""If a listed name has at least this many characters, it may be a longer name that the service has cut off between two
+words. `Kunden` is shorter, so `Kunden` and `Kunden 2025` are different bases."""
 _MIN_LENGTH_OF_NAME_CUT_INSIDE_WORD = 10
-"""If a listed name has at least this many characters, the service may have cut off its end inside a word.
-`News` is shorter, so `News` and `Newsletter` are different bases."""
+"""If a listed name has at least this many characters, it may be a longer name that the service has cut off inside a
+word. `News` is shorter, so `News` and `Newsletter` are different bases."""
 _PLAIN_LETTERS_BY_SPECIAL_LETTER = str.maketrans(
     {"ø": "o", "ł": "l", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"}
 )

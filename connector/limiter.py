@@ -159,7 +159,7 @@ class RequestLimiter:
             self._breaker.record_failure(sent_at, now)
         else:
             self._breaker.record_inconclusive_attempt(sent_at)
-        # A refused probe only shows that the service still refuses all requests.
+        # A refused probe says nothing about the rate. The service still refuses all requests.
         if not (is_probe and may_be_temporary):
             self._rate.record_refusal(sent_at, now, answer.retry_after_s)
         if self._breaker.record_rate_limited_request(now):

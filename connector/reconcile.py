@@ -27,7 +27,7 @@ from connector.subscribers.identity import Digests, digest_identity, split_diges
 Integers = npt.NDArray[np.int64]
 
 ListedBase = tuple[int | None, str | None]
-"""The id and the name of a base as the list has them. An id or a name of another type is None."""
+"""The id and the name of a base as the list has them. If a value is not an integer or not a string, it is None here."""
 
 _DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB", "threads": 1, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
@@ -36,7 +36,7 @@ _DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 joins ten million subscribers within 128 MB; version 1.4 cannot join a million within 256 MB (both measured)."""
 
 _ROWS_PER_INSERT = 20_000  # listed subscribers of one INSERT; an INSERT of a few rows takes a whole millisecond
-_ROWS_PER_FETCH = 10_000  # differences that are fetched at once
+_ROWS_PER_FETCH = 10_000  # number of differences that the code fetches at once
 
 _ARROW_TYPES = {
     "INTEGER": pa.int32(), "TINYINT": pa.int8(), "BIGINT": pa.int64(), "BLOB": pa.binary(), "VARCHAR": pa.string()
@@ -79,7 +79,7 @@ _JOIN_STATEMENTS = (
         AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.id = joined.subscriber_id)
     """,
 )
-"""If a subscriber is listed several times, the smallest id is compared."""
+"""The statements that join the three tables. `people` has each listed subscriber once, with the smallest of its ids."""
 
 
 class Comparison(CloseableResource):
@@ -182,7 +182,7 @@ class Comparison(CloseableResource):
             self._execute_statement(statement)
 
     def fetch_rows(self, statement: str) -> Iterator[Any]:
-        """Yield the rows of a query. The caller reads all rows before the next statement."""
+        """Yield the rows of a query. The caller must read all rows before it runs another statement."""
         with _translate_errors():
             self._database.execute(statement)
             while rows := self._database.fetchmany(_ROWS_PER_FETCH):

@@ -75,7 +75,8 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChunk:
-    """The rows of one chunk that the run will load. The index of `subscribers` is the position in the chunk.
+    """The rows of one chunk that the run will load. The index of the DataFrame `subscribers` has the rows' positions in
+    the chunk.
 
     `identities` (S16) and `fingerprints` (S8) are in the order of `subscribers`. In one run, an identity occurs at most
     once in a base. `omitted_zips` has the texts of zip codes that are not sent (zip: omit), by position in the chunk.

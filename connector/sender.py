@@ -33,7 +33,7 @@ Result = TypeVar("Result")
 
 COMMIT_SIZE = 64  # intents that share a commit (architecture 4.1), so that they wait for the disk only once
 _LARGEST_COMMIT_SIZE = 256  # for a fast service: with 256 intents, a create costs 14 µs; with 64 intents, 22 to 32 µs
-_FAST_COMMIT_S = 0.1  # seconds: if the items of a commit leave within this time, the next commit may have twice as many
+_FAST_COMMIT_S = 0.1  # if the items of a commit leave within this time, the next commit may have twice as many items
 
 FetchItems = Callable[[int], Awaitable[list[Item]]]
 """A function that returns the next items, at most the given number, or an empty list at the end."""
@@ -44,7 +44,7 @@ class GiveUpReason(Enum):
 
     STOPPED = "the run was stopped before the request was sent"
     STALE = "the existence check expired before the request was sent"
-    CUT_OFF = "the run was cut off while this request was in flight"
+    INTERRUPTED = "the run was interrupted while this request was in flight"
 
 
 class Delivery(Protocol[SentItem, AnswerT, Result]):
@@ -65,7 +65,7 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
         """Commit the intents of these items. Return once they are durable."""
 
     def attempt(self, item: SentItem) -> Awaitable[AnswerT | NotSent]:
-        """Make one attempt. Raises only the cancellation of its task."""
+        """Make one attempt. Raises only CancelledError."""
 
     async def classify(self, item: SentItem, answer: AnswerT | NotSent) -> Result | None:
         """Return the result that follows from the answer, or None if the request had no effect and the item must be
@@ -75,8 +75,8 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
         """Report the result, and keep the result in memory until the next commit."""
 
     def give_up(self, item: SentItem, reason: GiveUpReason) -> None:
-        """Report that the item has no answer, and keep this result in memory until the next commit. The service may
-        have executed the item only if the reason is CUT_OFF."""
+        """Report that the item has no answer, and keep this result in memory until the next commit. Only if the reason
+        is INTERRUPTED, the service may have executed the request."""
 
     async def commit_results(self) -> None:
         """Commit the results that `finish` and `give_up` have kept in memory."""
@@ -102,7 +102,7 @@ class Sender(Generic[Item, AnswerT, Result]):
         must stop.
 
         At the end, every request that left has a result. If the task is cancelled, give up the requests in flight, and
-        raise.
+        raise CancelledError.
         """
         while not self._delivery.has_accepted_item and not self._stop.is_stopping:
             canaries = await fetch_items(1)
@@ -135,7 +135,7 @@ class Sender(Generic[Item, AnswerT, Result]):
 
     async def _send_together(self, fetch_items: FetchItems[Item]) -> None:
         queue = SendQueue[Item](self._max_in_flight_count)
-        # If a task fails, its group cancels the tasks that have not begun, and these tasks never run.
+        # The items of tasks that have not begun. If a task fails, the group cancels these tasks, and they never run.
         unstarted_items: dict[int, Item] = {}
         try:
             async with asyncio.TaskGroup() as group:
@@ -202,8 +202,8 @@ class Sender(Generic[Item, AnswerT, Result]):
             finally:
                 limiter.release_slot()
             result = await delivery.classify(item, answer)
-        except BaseException:  # the service may have executed a request that is cut off
-            delivery.give_up(item, GiveUpReason.CUT_OFF)
+        except BaseException:  # the service may have executed the request, although no answer was received
+            delivery.give_up(item, GiveUpReason.INTERRUPTED)
             raise
         if result is not None:
             delivery.finish(item, result)
@@ -241,7 +241,7 @@ class Sender(Generic[Item, AnswerT, Result]):
 
 
 class SendQueue(Generic[Item]):
-    """Items whose intents are durable and that are not sent yet. An item that had no effect comes back to the head.
+    """Items that have durable intents and are not sent yet. An item whose request had no effect returns to the head.
 
     At most `max_in_flight_count` popped items are in flight at a time.
     """

@@ -27,8 +27,8 @@ _RESERVED_DESCRIPTOR_COUNT = 32
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of this process, at most to the hard limit. If the limit cannot be raised, it does not
-    change."""
+    """Raise the number of files and connections that this process may open (the soft limit), at most to the hard limit.
+    If the system refuses, the number does not change."""
     soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     new_soft_limit = (
         _WANTED_DESCRIPTOR_LIMIT if hard_limit == resource.RLIM_INFINITY else min(_WANTED_DESCRIPTOR_LIMIT, hard_limit)
@@ -61,9 +61,9 @@ def limit_connection_count(requested_count: int) -> int:
     return min(requested_count, available_count)
 
 
-_LEDGER_FILE_NAME = "ledger.db"  # in the state folder, if CONNECTOR_LEDGER is not set
+_LEDGER_FILE_NAME = "ledger.db"  # the file in the state folder, used if CONNECTOR_LEDGER is not set
 _LOOKUP_CONNECTION_COUNT = 64  # connections for look-ups, in addition to those for creates and emails
-_TIMEOUT_S = 30.0  # service-api.md gives no time limit; this is twice the longest time that a person waits for a page
+_TIMEOUT_S = 30.0  # twice the time that a person waits for a page, because service-api.md gives no time limit
 RETENTION_S = 90 * 86_400.0  # seconds for which rejects files, drift files and reports are stored
 _MAX_TOKEN_BYTES = 16384  # a JSON Web Token with all its claims has less than 8 kB
 
@@ -265,7 +265,7 @@ def read_state_location(environ: Mapping[str, str], *, writes_state: bool = True
         try:
             os.scandir(folder).close()
         except OSError as error:
-            # A missing folder is not an error, because no run has stored a file.
+            # If the folder is missing, no run has stored anything yet. The caller reads an empty state.
             is_folder_usable = isinstance(error, FileNotFoundError)
     if not is_folder_usable:
         raise ConfigurationError(

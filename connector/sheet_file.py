@@ -81,7 +81,7 @@ class SheetFile:
     end of this object, stops the writing."""
 
     def __init__(self, file: BinaryIO, header: Sequence[str]) -> None:
-        """Write the names of the columns. Raises CellError, and OSError."""
+        """Write the names of the columns. Raises CellError for a name that a workbook cannot contain, and OSError."""
         self._header = header
         self._column_letters = [format_column_letters(index) for index in range(len(header))]
         self._archive = zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=4)
@@ -101,10 +101,13 @@ class SheetFile:
         self.write_row(header)
 
     def write_row(self, cells: Iterable[Cell]) -> None:
-        """Write a row with a cell for each column of the header. Raises CellError, and OSError."""
+        """Write a row with a cell for each column of the header. Raises CellError for a value that a workbook cannot
+        contain, and OSError."""
         self.rows += 1
         if self.rows > MAX_ROWS:
-            raise CellError(f"a sheet has at most {MAX_ROWS:,} rows, with the header, and there are more rows")
+            raise CellError(
+                f"a sheet can have at most {MAX_ROWS:,} rows, including the header, and there are more rows"
+            )
         row = "".join(
             _write_cell(f"{letters}{self.rows}", cell, name)
             for letters, cell, name in zip(self._column_letters, cells, self._header, strict=True)
@@ -187,7 +190,7 @@ def _write_text(cell_reference: str, text: str, column_name: str) -> str:
         raise CellError(f"{column_name} has the character {forbidden_match[0]!a}, which a workbook cannot contain")
     if 2 * len(text) > MAX_TEXT_UNITS and (unit_count := len(text.encode("utf-16-le")) // 2) > MAX_TEXT_UNITS:
         raise CellError(
-            f"{column_name} has {unit_count:,} characters, and a cell of a workbook holds {MAX_TEXT_UNITS:,}"
+            f"{column_name} has {unit_count:,} characters, and a cell can have at most {MAX_TEXT_UNITS:,} characters"
         )
     if _SPECIAL_CHARACTER.search(text):
         text = escape(_ESCAPE_BEGINNING.sub("_x005F_", text)).replace("\r", "_x000D_")

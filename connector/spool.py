@@ -112,7 +112,7 @@ def encode_values(row: Sequence[object]) -> bytes:
     """Return JSON values as bytes. Equal values have equal bytes."""
     try:
         return orjson.dumps(row)
-    except orjson.JSONEncodeError:  # `json` can write a lone surrogate and a number beyond 64 bits
+    except orjson.JSONEncodeError:  # only the module `json` can write a lone surrogate, or a number beyond 64 bits
         return json.dumps(row).encode()
 
 

@@ -66,7 +66,7 @@ class Conflicts:
         # identity is used.
         self._blocked_identities: Digests = self._recorded_subscribers
         # The used row of each recorded subscriber, sorted by subscriber; set by `choose_used_rows`.
-        # If the subscriber's identity is blocked, the subscriber has a used row only if a valid row says inactive.
+        # A subscriber with a blocked identity has no used row, unless a valid row says inactive.
         self._used_rows: _RecordedRows
         self.messages: list[str] = []
 
@@ -195,7 +195,7 @@ class Conflicts:
         return f"{choose_form(len(rows), 'row', 'rows')} {numbers_text}{further_rows_text}"
 
 
-_READING_GRACE_S = 2.0  # seconds that a stopped run waits until the thread has read its chunk
+_READING_GRACE_S = 2.0  # maximum seconds that a stopped run waits for the chunk that the thread is reading
 
 
 class _ChunkReader:
@@ -274,8 +274,8 @@ class SpooledRows(CloseableResource):
         self.is_read = True
 
     def read(self, row_limit: int | None = None) -> Iterator[PreparedChunk]:
-        """Yield the chunks, with at most `row_limit` records. In each chunk, rows that are not used are marked as
-        duplicates."""
+        """Yield the chunks, with at most `row_limit` records in total. In each chunk, rows that are not used are marked
+        as duplicates."""
         remaining_row_count = row_limit
         for prepared_chunk in map(self._conflicts.resolve, self._spool.read()):
             if remaining_row_count is not None:

@@ -1,8 +1,8 @@
 """Finds, reads and writes objects of a store, such as Amazon S3, by their URLs and fsspec.
 
-The library of the store finds the address and the credentials in the environment, in a profile, or on the instance. A
-URL with credentials is refused and never shown. For errors of the libraries, this module raises FileNotFoundError or
-StoreError. fsspec is imported only when a URL is used.
+The library of the store finds the address and the credentials in the environment, in a profile, or in the metadata of
+the cloud machine. A URL with credentials is refused and never shown. For errors of the libraries, this module raises
+FileNotFoundError or StoreError. fsspec is imported only when a URL is used.
 """
 
 import io
@@ -44,11 +44,11 @@ _LIBRARY_ERRORS = (
     ("google.auth.exceptions", "GoogleAuthError"),
     ("azure.core.exceptions", "AzureError"),
 )
-"""Error classes of the libraries that are not OSErrors, each with its module. A module that is not imported cannot
-raise its error."""
+"""The module and the name of each error class of a library that is not a subclass of OSError. A class of a module that
+is not imported is ignored, because no code of that module can have raised an error."""
 
 _SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY$|CONNECTION_STRING|CREDENTIAL", re.IGNORECASE)
-_MIN_MASKED_LENGTH = 8  # a shorter secret in the environment is not masked, because this would change other words
+_MIN_MASKED_LENGTH = 8  # a shorter secret is not masked, because the same letters may be a part of other words
 
 
 class StoreError(OSError):
@@ -79,7 +79,7 @@ def is_pattern(url: str) -> bool:
 def parse_store_url(text: str) -> str:
     """Return the URL of an object or a pattern with its scheme in lower case.
 
-    Raises ConfigurationError for another scheme, a URL with credentials or options, and a URL without an object. The
+    Raises ConfigurationError for an unknown scheme, a URL with credentials or options, and a URL without an object. The
     message contains no credentials.
     """
     shown_url = _CREDENTIALS.sub("***@", _URL_OPTIONS.split(text, maxsplit=1)[0])
@@ -194,7 +194,7 @@ def find_objects(pattern: str) -> Sequence[str]:
     urls = [f"{scheme}://{name}" for name in visible_names if not name.endswith("/")]
     if unusable_url := next((url for url in urls if _URL_OPTIONS.search(url)), None):
         raise StoreError(
-            f"the name of {unusable_url!r} reads like the option of a URL; rename it, or narrow the pattern",
+            f"the name of {unusable_url!r} looks like the option of a URL; rename the object, or narrow the pattern",
             is_transient=False,
         )
     return urls

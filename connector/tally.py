@@ -1,4 +1,4 @@
-"""The counts of a run, and the recorder that receives its rows: rows that need a person, changes and opt-outs."""
+"""The counts of a run, and the recorder that receives the rows for reports: problems, changes and opt-outs."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ class Problem:
     message: str
     http_status: int | None = None
     attempt_count: int = 0  # number of creates that were sent for the row
-    raw_record: str | None = None  # the text of a record that is not a row
+    raw_record: str | None = None  # the text of a malformed record; None for an ordinary row
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Change:
     row: Row
     identity: str = field(repr=False)  # the text of the identity in the source
     fields: tuple[tuple[str, object, object], ...] = field(default=(), repr=False)
-    """The different fields: name, the service's value, the source's value."""
+    """The name, the service's value and the source's value of each field that differs."""
     reason: str = ""  # the reason why the row was not compared; "" for a row that was compared
     is_reported_before: bool = False  # whether an earlier run has reported the same difference
 
@@ -52,7 +52,8 @@ class OptOut:
     identity: str = field(repr=False)
     outcome: Outcome | None = None  # the outcome of the row; None: this run has not read the row
     reason: str = ""
-    """The reason why this run does not know whether the subscriber is still active, or "" for an active subscriber."""
+    """The reason why this run does not know whether the subscriber is still active, or "" if the service shows the
+    subscriber as active."""
 
 
 class UnresolvedResult(Enum):
@@ -119,7 +120,7 @@ class Tally:
     unchecked_opt_out_counts: Counter[str] = field(default_factory=Counter)
     """The number of opt-outs that were not looked up, by the reason."""
     altered_fields: Counter[str] = field(default_factory=Counter)
-    """The number of creates that the service has altered, by field."""
+    """The number of creates in which the service has altered a value, by the name of the field."""
     duplicate_ids: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
     messages: list[str] = field(default_factory=list)
     row_messages: list[str] = field(default_factory=list)  # messages about rows; `reset_row_counts` removes them
@@ -203,8 +204,7 @@ class Tally:
             self.messages.append(message)
 
     def record_duplicates(self, ids: Collection[int]) -> None:
-        """Record the ids under which the list shows one subscriber of the run in one base. Several ids are
-        duplicates."""
+        """Record the ids that the list shows for one subscriber in one base. Several ids are duplicates."""
         if len(ids) > 1:
             self.duplicate_ids.add(tuple(sorted(ids)))
 

@@ -140,7 +140,7 @@ class Template:
             problem_text = str(error)
         except UnicodeEncodeError:
             problem_text = "makes a lone surrogate (half of a character)"
-        except jinja2.UndefinedError as error:  # the message of Jinja may contain a cell
+        except jinja2.UndefinedError as error:  # Jinja's message is not shown, because it may contain a cell
             problem_text = f"asks in {_describe_error_line(error)} for something that this row does not have"
         except Exception as error:  # noqa: BLE001 - any error of a template concerns only one row
             problem_text = f"fails in {_describe_error_line(error)} for this row ({type(error).__name__})"
@@ -251,8 +251,8 @@ class _Environment(ImmutableSandboxedEnvironment):
 def _finalize_value(_: nodes.EvalContext, value: Any) -> Any:
     """Return a text or a number unchanged, and "" for None. Raises TypeError for another value, such as a list.
 
-    The decorator keeps Jinja from calling this function when it compiles a template. At that time, Jinja has already
-    escaped a None to the text "None".
+    Without the decorator, Jinja would also call this function while it compiles a template. Then a None is already the
+    text "None".
     """
     if value is None:
         return ""

@@ -17,8 +17,8 @@ _FILE_DATABASE_URL = re.compile(
 
 
 def parse_duration(text: object) -> float:
-    """Return the seconds of a text such as `500ms`, `30s`, `10m`, `2h` or `90d`. A number is returned as seconds.
-    Raises ValueError."""
+    """Return the number of seconds that a text such as `500ms`, `30s`, `10m`, `2h` or `90d` means. Return a number
+    unchanged. Raises ValueError for other texts."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text)
     duration_match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
@@ -34,8 +34,8 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_share(text: object) -> float:
-    """Return a text such as `5%` as 0.05. Raises ValueError for more than 100 %, a number without a percent sign, and
-    other texts."""
+    """Return a share as a number: `5%` gives 0.05. Raises ValueError for more than 100 %, for a number without a
+    percent sign, and for other texts."""
     share_match = _SHARE.fullmatch(text.strip()) if isinstance(text, str) else None
     share = float(share_match["percent"]) / 100 if share_match is not None else -1.0
     if not 0 <= share <= 1:
@@ -49,8 +49,8 @@ def format_share(share: float) -> str:
 
 
 def parse_size(text: object) -> int:
-    """Return the number of bytes of a text such as `20MB`. Raises ValueError for another text, and for a size below one
-    byte."""
+    """Return the number of bytes that a text such as `20MB` means. Raises ValueError for a text that is not a size, and
+    for a size below one byte."""
     size_match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
     byte_count = int(float(size_match["number"]) * _BYTES_BY_UNIT[size_match["unit"]]) if size_match else 0
     if byte_count < 1:
@@ -59,14 +59,14 @@ def parse_size(text: object) -> int:
 
 
 def resolve_path(text: str, folder: Path) -> Path:
-    """Return `text` as a path. A relative path is relative to `folder`, and `~` is the user's home. Raises
-    ValueError."""
+    """Return `text` as a path. A relative path is relative to `folder`, and `~` is the user's home. Raises ValueError
+    if the text is empty, contains a NUL, or names the home of an unknown user."""
     if not text.strip() or "\0" in text:
         raise ValueError("must be a path")
     try:
         return folder / Path(text).expanduser()
     except RuntimeError:
-        raise ValueError("names the home of a user who is not known here; write the path out") from None
+        raise ValueError("names the home of a user who is not known here; write the full path") from None
 
 
 def resolve_url(url: str, folder: Path) -> str:
@@ -81,8 +81,8 @@ def resolve_url(url: str, folder: Path) -> str:
 
 
 def resolve_destination(text: str, folder: Path) -> str:
-    """Return the destination of an export: `-` (standard output) unchanged, a URL by `resolve_url`, or a path by
-    `resolve_path`."""
+    """Return the destination of an export. `-` (standard output) stays unchanged. `resolve_url` resolves a URL, and
+    `resolve_path` a path and the path of `delta://PATH`."""
     if text == "-":
         return text
     if text.startswith("delta://") and "://" not in text.removeprefix("delta://"):

@@ -140,8 +140,8 @@ class LedgerQueue:
                 _set_result(queued_call, thread_future.result)
                 self._start_next_call()
 
-        # The submitted function must not refer to itself: it contains the digests of a chunk of rows.
-        # Only the garbage collector frees a circular reference, and until then 200 MB of digests would pile up.
+        # The submitted function contains the digests of a chunk of rows, so it must not refer to itself. Only the
+        # garbage collector frees a circular reference. Until it runs, 200 MB of digests would pile up.
         thread_future = self._executor.submit(function)
         self._running = queued_call, thread_future
         thread_future.add_done_callback(lambda future: loop.call_soon_threadsafe(finish_running_call, future))
@@ -156,7 +156,7 @@ class LedgerWriter:
         self.run_key = run_key
         self._ledger_queue = ledger_queue
         self.has_receipts = has_receipts  # whether the run writes receipts
-        self.created_row_count = 0  # rows of the base that the run has created
+        self.created_row_count = 0  # rows of the base whose subscribers the run has created
         self._receipts: list[PendingReceipt] = []
         self._transitions: dict[CreateEvent, list[tuple[bytes, Transition]]] = defaultdict(list)
 
@@ -215,7 +215,7 @@ class LedgerWriter:
         self._transitions[transition.event].append((identity, transition))
 
     def count_created_row(self) -> None:
-        """Count a row of the base that the run has created."""
+        """Count one more row of the base whose subscriber the run has created."""
         self.created_row_count += 1
 
     def record_receipt(

@@ -109,7 +109,7 @@ def _copy_pages(source: Path, copy_path: Path, sqlite_mode: str, version_table: 
     """Copy a database in one read transaction, check the copy, and return the number of entries (if `version_table` is
     `meta`) or emails. The copy has no WAL.
 
-    Raises LedgerError if the source cannot be read, is damaged or lacks these tables.
+    Raises LedgerError if the source cannot be read, is damaged, or lacks `version_table` or the counted table.
     """
     try:
         with (
@@ -263,7 +263,7 @@ def _copy_tables(source_connection: Connection, target_connection: Connection, t
             last_key = target_connection.execute(select(func.max(key_column))).scalar_one()
             next_key_values = {"table": table.name, "column": key_column.name, "next": (last_key or 0) + 1}
             target_connection.execute(_SET_NEXT_KEY, next_key_values)
-    if tables is emails_metadata:  # `restored_at` explains why a restore has closed the campaigns
+    if tables is emails_metadata:  # messages about a closed campaign show the time of the restore (`restored_at`)
         restored_at_query = select(email_meta).where(email_meta.c.name == "restored_at")
         for row in source_connection.execute(restored_at_query).mappings():
             target_connection.execute(insert(email_meta).values(**row))

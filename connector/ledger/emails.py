@@ -3,15 +3,14 @@
 
 The rules:
 
-- The email log is separate from the ledger of subscribers, which a load locks. So a mail run can send emails during a
-  load.
+- A load locks the ledger of subscribers. The email log is not locked then, so a mail run can send emails during a load.
 - A mail run holds the lock of its campaign.
 - Each state transition of an email is a compare-and-set on the old state. The caller must open the transaction with
   `EmailLog.transaction`.
 - The intent to send an email is recorded only once. A second intent is possible if the first request is known not to
   have left, or if a person allows another attempt.
-- A campaign needs a person's decision if the ledger has the campaign only under another account. A restored ledger also
-  needs a decision, because emails of the campaign may be missing.
+- A campaign needs a person's decision if the ledger has the campaign only under another account, or if the ledger was
+  restored. A restored ledger may lack emails of the campaign.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +31,7 @@ StartKind = Literal["run", "open"]
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A campaign, which sends each recipient one email. `key` is the number of the campaign in this ledger."""
+    """A campaign sends each recipient at most one email. `key` is the number of the campaign in this ledger."""
 
     key: int
     account: str
@@ -125,8 +124,8 @@ class EmailLog:
         if is_closed and not is_reopening:
             raise ConfigurationError(
                 f"the campaign {name} is closed: the ledger was restored from a backup on {restored_at}, "
-                "and does not know which emails were sent after that backup was made. Remove their recipients from "
-                "the source, if there are any. Then run with --reopen"
+                "and has no record of emails that were sent after the backup was made. If such emails exist, remove "
+                "their recipients from the source. Then run with --reopen"
             )
         return Campaign(*campaign[:3]) if campaign else None
 

@@ -78,7 +78,7 @@ class Transition:
     subscriber_id: int | None = None
     status: int | None = None
     message: str = ""
-    altered_fields: tuple[str, ...] = ()  # fields whose values differ in the answer
+    altered_fields: tuple[str, ...] = ()  # fields whose values in the answer are not those of the create
     answered_base: tuple[int | None, str | None] | None = None
     has_expired_look_up: bool = False
     is_subscriber_older_than_create: bool = False
@@ -116,8 +116,8 @@ class UnfinishedEntry:
 
     @property
     def is_dropped_create(self) -> bool:
-        """Whether a person has dropped the create of this UNKNOWN entry. A run that had a newer row ended before it
-        sent this row. No other UNKNOWN entry has a message."""
+        """Whether a person has dropped the create of this UNKNOWN entry. Later, a run read a changed row of the entry,
+        moved the entry to UNKNOWN, and ended before it sent the row. Only such an UNKNOWN entry has a message."""
         return self.message is not None
 
     @property
@@ -399,7 +399,7 @@ class Ledger:
 
     def mark_unresolved(self, base: Base, identities: Sequence[bytes], old_state: State = State.REJECTED) -> None:
         """Move these entries from `old_state` (REJECTED or DROPPED) to UNKNOWN, so that a run looks up the subscribers
-        before it sends the creates again. Each entry needs a body. An entry that was DROPPED keeps its message."""
+        before it sends the creates again. Each entry must have a body. An entry that was DROPPED keeps its message."""
         self._change_state(_SET_ENTRIES_UNKNOWN, _build_rows(base, identities), old_state, Event.UNRESOLVED)
 
     # State transitions that a person has decided
@@ -449,7 +449,7 @@ class Ledger:
             for subscriber in listed_subscribers
             if self.shard.is_whole or self.shard.has_digest(subscriber[0])
         ]
-        # PostgreSQL refuses to change one entry twice in one statement.
+        # A list may show an identity twice, but PostgreSQL refuses to change one entry twice in one statement.
         id_by_identity = dict(reversed(shard_subscribers))
         rows = [(base.key, *identity_and_id) for identity_and_id in id_by_identity.items()]
         self.store.write(_INSERT_LISTED_ENTRIES, shared_values, rows)
@@ -479,8 +479,8 @@ class Ledger:
         self.store.change(_SET_REPORTED_FINGERPRINT, {"old_state": State.CONFIRMED, "at": float(reported_at)}, rows)
 
     def record_opt_outs(self, base: Base, job: str, identities: Sequence[bytes]) -> None:
-        """Record in CONFIRMED entries that a row of the job says inactive while the service shows the subscriber as
-        active."""
+        """Record an opt-out in CONFIRMED entries: a row of the job says inactive, and the service shows the subscriber
+        as active."""
         shared_values = {"old_state": State.CONFIRMED, "job": make_storable(job)}
         self.store.change(_SET_OPT_OUTS, shared_values, _build_rows(base, identities))
 
@@ -492,9 +492,9 @@ class Ledger:
     def record_checked_identities(
         self, base: Base, run_key: int, identities: Sequence[bytes], checked_at: float
     ) -> None:
-        """Record in REJECTED and DROPPED entries that this run has looked up the subscribers. If an earlier run sent
-        the create, this look-up came long after the answer to the create. Then the column `reported_at` gets
-        `checked_at`, the time of the look-up (Unix seconds)."""
+        """Record in REJECTED and DROPPED entries that this run has looked up the subscribers at `checked_at` (Unix
+        seconds). Store the time in the column `reported_at` only if an earlier run sent the create. A look-up in the
+        run that sent the create comes too soon after the answer."""
         shared_values = {"run": run_key, "at": checked_at}
         self.store.write(_SET_ENTRIES_CHECKED, shared_values, _build_rows(base, identities))
 

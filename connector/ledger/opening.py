@@ -137,7 +137,7 @@ def open_email_log(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
     """Open the email log of the ledger at a SQLAlchemy URL (SQLite or PostgreSQL). Create a missing log if
     `may_create`.
 
-    Use the connection from one thread at a time. Raises LedgerError if the log cannot be used. Without `may_create`,
+    Only one thread at a time may use the log. Raises LedgerError if the log cannot be used. Without `may_create`,
     also raises LedgerError if the log is missing or has never recorded a campaign. Raises ConfigurationError if the URL
     is invalid or its driver is missing.
     """
@@ -174,9 +174,9 @@ def _open_email_log(url: str, *, may_create: bool) -> Iterator[EmailLog | None]:
             ledger_name = format_ledger_location(location)
             connection, schema = stack.enter_context(open_session(location, _EMAIL_MARKER_TABLES))
             email_log = EmailLog(Store(connection, ledger_name), build_campaign_lock(connection, schema, ledger_name))
-        with email_log.transaction():  # if two processes create the tables, the second process finds them
+        with email_log.transaction():  # only one process at a time may look for the tables and create them
             if may_create and not email_log.store.is_file:
-                # In SQLite, the transaction alone blocks other processes.
+                # Only PostgreSQL needs this lock. In SQLite, the transaction blocks other processes.
                 connection.execute(LOCK_TRANSACTION, {"key": _CREATION_LOCK_KEY})
             has_tables = has_email_tables(connection, email_log.name)
             if may_create and not has_tables:
@@ -223,9 +223,9 @@ async def start_pace(
 
 @dataclass(frozen=True, slots=True)
 class OpenEntryCount:
-    """The number of entries of an account in one state other than CONFIRMED and DROPPED. The run `run_id` sent these
-    entries last (None: no run is known). An entry whose refusal is not final counts as UNKNOWN, because the next run
-    moves it to UNKNOWN."""
+    """The number of an account's entries with the same state and the same last run. `state` is never CONFIRMED or
+    DROPPED. `run_id` is the run that sent the entries last, or None if this run is not known. An entry whose refusal is
+    not final counts as UNKNOWN, because the next run moves the entry to UNKNOWN."""
 
     account: str
     run_id: str | None
@@ -235,8 +235,8 @@ class OpenEntryCount:
 
 
 def count_open_entries(url: str, *, may_be_new: bool = True) -> list[OpenEntryCount]:
-    """Count the entries that are neither CONFIRMED nor DROPPED. The function takes no lock, and also works
-    during a run or after a kill.
+    """Count the entries that are neither CONFIRMED nor DROPPED. The function takes no lock, so it also works while a
+    run holds the ledger.
 
     A missing ledger has no entries. Raises LedgerError if the ledger cannot be read, or if the ledger is missing and
     `may_be_new` is false. Raises ConfigurationError if the URL is invalid or its driver is missing.
@@ -276,8 +276,7 @@ def check_ledger_rights(url: str) -> None:
 
 
 def read_lag(url: str, account: str) -> float:
-    """Return the largest recorded lag of the account's list in seconds, or 0 if no lag is recorded. The function takes
-    no lock.
+    """Return the largest recorded lag of the account's list in seconds, or 0 if no lag is recorded. Take no lock.
 
     Raises LedgerError if the ledger cannot be read, and ConfigurationError if the URL is invalid.
     """
@@ -285,8 +284,8 @@ def read_lag(url: str, account: str) -> float:
 
 
 def read_ledger(url: str, read_function: Callable[[Ledger], T]) -> T | None:
-    """Return the result of `read_function` on the ledger at `url`, or None if there is no ledger. The function takes no
-    lock and writes nothing. A run may write the ledger meanwhile.
+    """Return the result of `read_function` on the ledger at `url`, or None if there is no ledger. `read_ledger` takes
+    no lock and writes nothing. A run may write the ledger meanwhile.
 
     If no process has the file open, SQLite reads it as immutable, because SQLite would otherwise create files in the
     folder of the ledger. If a process opens the file meanwhile, `read_function` is called again. Raises LedgerError if
@@ -323,8 +322,8 @@ def read_ledger(url: str, read_function: Callable[[Ledger], T]) -> T | None:
 
 
 def _describe_file_state(path: Path) -> tuple[int, int, int] | None:
-    """Return the inode, the size and the time of change of the file, to notice a change. Return None if a process has
-    the file open, or was killed before it closed the file."""
+    """Return the inode, the size and the modification time of the file. Return None if a process has the file open, or
+    if a process was killed while it had the file open."""
     ledger_path = path.resolve()
     if any(ledger_path.with_name(ledger_path.name + suffix).exists() for suffix in ("-wal", "-shm")):
         return None
@@ -334,7 +333,7 @@ def _describe_file_state(path: Path) -> tuple[int, int, int] | None:
 
 def _read_existing_ledger(connection: Connection, name: str, read_function: Callable[[Ledger], T]) -> T | None:
     if not schema.is_ledger(connection):
-        # A run is creating the tables now, or was killed while it created them.
+        # Without other tables, a run is creating the ledger now, or was killed before it had created the ledger.
         schema.refuse_foreign_tables(connection, name)
         return None
     schema.check_version(connection, name)

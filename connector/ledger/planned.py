@@ -50,7 +50,7 @@ class PlannedLedger(Ledger):
 
     def __init__(self, store: Store, url: str, account: str) -> None:
         super().__init__(store)
-        # A transaction may wait for a server, so `LedgerQueue` must run the transaction in its thread.
+        # The real ledger may be on a server. So `LedgerQueue` must run whole transactions in its thread.
         self.is_file = False
         self._url = url
         with self.transaction() as connection:
@@ -138,8 +138,8 @@ class PlannedLedger(Ledger):
         super().record_listed_subscribers(base, field, subscribers)
 
     def _find_real_bases(self, base: Base) -> list[Base]:
-        """Return the rows of the table `base` that the real ledger had for this base at the start of the plan. The
-        database in memory may have joined these rows into one row."""
+        """Return the bases of the real ledger that are this base, as the plan has read them at its start. In the ledger
+        in memory, several bases of the real ledger may have become one base."""
         folded_name = None if base.name is None else fold_base_name(base.name)
         return [
             real_base
@@ -153,8 +153,8 @@ class PlannedLedger(Ledger):
         ]
 
     def _copy_entries(self, base: Base, identities: Sequence[bytes]) -> None:
-        """Copy the entries of these identities that are not in memory. If another run is sending an entry, the copy is
-        UNKNOWN."""
+        """Copy entries from the real ledger, unless the ledger in memory has them. If another run is sending an entry,
+        the copy is UNKNOWN."""
         for real_base in self._find_real_bases(base):
             entry_keys = [(real_base.key, identity) for identity in identities]
             rows = [[*row] for row in self._read_real_ledger(_read_entries, entry_keys)]

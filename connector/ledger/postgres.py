@@ -67,14 +67,14 @@ _FIND_SCHEMA = text(
     "JOIN pg_class ON pg_class.oid = to_regclass(sought.name) JOIN pg_namespace ON pg_namespace.oid = relnamespace "
     "ORDER BY rank LIMIT 1), current_schema()), current_setting('server_encoding')"
 )
-"""Finds the schema of the first of these tables that exists in the search path. If no table exists, finds the schema in
-which the tables will be created."""
+"""Finds the schema of the first table of `tables` that exists in the search path. If no table exists, finds the schema
+in which the tables will be created."""
 
 _SET_SEARCH_PATH = text("SELECT set_config('search_path', quote_ident(:schema), false)")
 _SESSION_SETTINGS = (
     "SET SESSION synchronous_commit = on",  # each intent must be on the disk before its request leaves
     "SET SESSION idle_in_transaction_session_timeout = '60s'",  # a process that hangs cannot keep its lease forever
-    "SET SESSION lock_timeout = '30s'",  # a lock of another client on a table ends the run instead of blocking it
+    "SET SESSION lock_timeout = '30s'",  # if another client locks a table, the run ends instead of waiting longer
 )
 _DEFAULT_OPTIONS = {
     "connect_timeout": 10,  # by default, libpq waits as long as the kernel, which is two minutes or more
@@ -89,7 +89,7 @@ _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _RELEASE_LOCK = text("SELECT pg_advisory_unlock(:key)")
 _SESSION_END_WAIT_S = 1.0
 """The seconds for which an ended session may still keep its locks and its transaction. The server needs some time to
-see that a session was closed or its process was killed.
+notice that a session was closed or its process was killed.
 """
 
 _FIND_HOLDER = text(
@@ -102,9 +102,9 @@ _FIND_HOLDER = text(
 
 @contextmanager
 def open_session(url: URL, marker_tables: Sequence[str] = _LEDGER_MARKER_TABLES) -> Iterator[tuple[Connection, str]]:
-    """Yield a connection without a lock, and the only schema that the connection uses. This is the schema of the first
-    of the `marker_tables` that exists, or the schema in which the tables will be created. Raises LedgerError if the
-    server cannot be used, and ConfigurationError if no driver is installed."""
+    """Yield a connection without a lock, and the only schema that the connection uses. The schema is where the first
+    existing table of `marker_tables` is, or where the tables will be created. Raises LedgerError if the server cannot
+    be used, and ConfigurationError if no driver is installed."""
     ledger_name = format_ledger_location(url)
     with closing(_connect_to_server(url, ledger_name)) as connection:
         with translate_errors(ledger_name), connection.begin():
@@ -132,7 +132,7 @@ def _connect_to_server(url: URL, ledger_name: str) -> Connection:
         "application_name": _APPLICATION_PREFIX + describe_holder(),
         # Without this option, SQLAlchemy cannot read the version of a server whose encoding is SQL_ASCII.
         "client_encoding": "utf8",
-        # The driver prepares no statement. PostgreSQL would make the plan of a prepared statement for empty tables, and
+        # The driver prepares no statement. PostgreSQL would plan a prepared statement while the tables are empty, and
         # would still use this plan when the tables are large.
         "prepare_threshold": None,
     }
@@ -256,7 +256,7 @@ def hold_lease(
     finally:
         _tokens_of_ended_leases.add(token)
         store.lease = None
-        # If the server cannot be reached, the lease expires.
+        # An error is ignored here, because a lease that is not released expires.
         with suppress(LedgerError), store.transaction() as connection:
             connection.execute(_DELETE_LEASE, {"id": lease.lease_id if lease is not None else None})
 
@@ -308,7 +308,7 @@ def _describe_lease_holder(store: Store, shard: Shard) -> str:
             other_shard = Shard(row.shard_index, row.shard_count)
             if shard.overlaps(other_shard):
                 return str(row.holder) if other_shard.is_whole else f"a run of shard {other_shard} ({row.holder})"
-    return "another run"  # the holder has ended at this moment
+    return "another run"  # the holder has released its lease meanwhile
 
 
 def _identify_process(pid: int) -> str:

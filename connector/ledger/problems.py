@@ -139,7 +139,7 @@ _DELETE_PROBLEMS_OF_IDENTITIES = BatchStatement(
     "DELETE FROM problem WHERE account = :account AND is_identity AND digest IN (SELECT column1 FROM {item})", "bytea"
 )
 _DELETE_PROBLEMS_OF_JOB = text("DELETE FROM problem WHERE job = :job")
-# The statement covers all bases, because a problem does not have the key of its base in the ledger.
+# The entries of all bases are joined, because the table of problems does not have the key of a base.
 _JOIN_ENTRIES_SQL = (
     "SELECT 1 FROM base JOIN entry ON entry.base_key = base.base_key AND entry.identity = problem.digest "
     "WHERE base.account = problem.account AND state"

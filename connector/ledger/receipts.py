@@ -30,7 +30,7 @@ class ReceiptKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PendingReceipt:
-    """A subscriber of a run in the outbox. `evidence` and `message` are set for a changed row."""
+    """The data for a receipt that the run must write. `evidence` and `message` are set for a changed row."""
 
     identity: bytes
     kind: ReceiptKind
@@ -136,7 +136,7 @@ def _build_receipt(
     if state is None or (
         kind == ReceiptKind.SENT and not is_sent_by_run and not find_traits(State(state)).counts_as_rejected
     ):
-        return None  # the create was not sent, or a later run sent it again
+        return None  # the create was not sent, or a later run has sent the create again
     if kind == ReceiptKind.EXISTED:
         return Receipt(identity_text, "exists", subscriber_id, evidence or "lookup", None)
     if kind == ReceiptKind.CHANGED:
@@ -146,7 +146,7 @@ def _build_receipt(
         case State.CONFIRMED if (
             confirmation_number == CONFIRMATION_NUMBERS["found"] and kind != ReceiptKind.PROVED_CREATED
         ):
-            # Another program may have created the subscriber.
+            # Nothing proves that this run has created the subscriber. It may come from another program.
             return Receipt(identity_text, "exists", subscriber_id, "lookup", None)
         case State.CONFIRMED:
             created_evidence = "answer" if confirmation_number == CONFIRMATION_NUMBERS["created"] else "lookup"

@@ -18,7 +18,7 @@ from connector.states import State, find_traits, list_states_sql
 from connector.subscribers.identity import Suppression
 
 SUPPRESSION_SIZE_KEY_PREFIX = "list "
-"""The prefix of the keys under which the tables `meta` and `email_meta` have the sizes of suppression lists."""
+"""The prefix of names in the tables `meta` and `email_meta`. Their values are the sizes of suppression lists."""
 
 # Bases. A base may be known only by its name. As soon as the service shows the Id of the base, the ledger records it
 
@@ -30,7 +30,9 @@ def find_or_add_base(connection: Connection, account: str, base_id: int | None, 
     Raises ConfigurationError if several bases have the name, or if the Id is too large.
     """
     if base_id is not None and base_id > LARGEST_ID:
-        raise ConfigurationError(f"no base has the id {base_id}: the id is beyond 64 bits")
+        raise ConfigurationError(
+            f"no base has the id {base_id}, because it is beyond 64 bits: write the id that the service shows"
+        )
     stored_name = make_storable_or_none(name)
     parameters = {"account": make_storable(account), "id": base_id, "name": stored_name, **_fold_name(stored_name)}
     query = _FIND_BASES_BY_NAME if base_id is None else _FIND_BASE_BY_ID
@@ -116,7 +118,7 @@ def read_last_rate_limit(connection: Connection, account: str) -> tuple[FoundLim
 
 
 def record_rate_limit(connection: Connection, account: str, found_limit: FoundLimit, measured_at: float) -> None:
-    """Record the rate limit of the account that a run has found. `measured_at` is the end of the run (Unix seconds)."""
+    """Record the account's rate limit, which a run has found. `measured_at` is the end of the run (Unix seconds)."""
     parameters = {"account": make_storable(account), **asdict(found_limit), "at": measured_at}
     connection.execute(_SET_RATE_LIMIT, parameters)
 
@@ -186,15 +188,15 @@ def find_source_row_count(connection: Connection, account: str, job: str, comman
 
 
 def read_suppression_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> int | None:
-    """Return the number of entries of the job's suppression list in the last run, or None. `table` is the ledger's
-    `meta`, or `email_meta` for a job that sends emails."""
+    """Return the number of identities that the job's suppression list had in the last run, or None if no run has
+    recorded the number. `table` is the ledger's `meta`, or `email_meta` for a job that sends emails."""
     query = select(table.c.value).where(table.c.name == _format_suppression_size_key(account, suppression))
     size_text = connection.execute(query).scalar_one_or_none()
     return None if size_text is None else int(size_text)
 
 
 def record_suppression_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> None:
-    """Record the number of entries of the job's suppression list for `read_suppression_size`."""
+    """Record the number of identities on the job's suppression list for `read_suppression_size`."""
     statement_sql = f"INSERT INTO {table.name} (name, value) VALUES (:name, :size) ON CONFLICT (name) DO UPDATE SET "
     parameters = {"name": _format_suppression_size_key(account, suppression), "size": str(suppression.size)}
     connection.execute(text(statement_sql + "value = excluded.value"), parameters)
@@ -392,7 +394,7 @@ def find_details(connection: Connection, identities: Sequence[bytes]) -> list[En
 _FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELD_NUMBERS.items()}
 _CONFIRMATION_BY_NUMBER = {confirmation_number: name for name, confirmation_number in CONFIRMATION_NUMBERS.items()}
 
-# The statement looks up each base by the primary key of `entry`, because no index begins with the identity.
+# The statement searches every base, because each index of `entry` begins with the base and none with the identity.
 _FIND_DETAILS = text(
     "SELECT account, service_id, base.name, identity_field, state, how, subscriber_id, entry.status, message, "
     "attempts, reported_at, altered, opted_out, run_id, job, command, started_at, finished_at, run.status "

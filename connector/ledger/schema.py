@@ -50,8 +50,8 @@ CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "
 - `settled`: The look-up of an unknown create found the subscriber.
 - `found`: The subscriber was found in the service without a create by the connector.
 - `accepted`: The answer had another base or identity, and a person accepted the answer.
-- `shown`: The list has shown the subscriber. A few entries of each base, confirmed in any way, get this number. They
-  show whether the account is still the same (architecture 4.10)."""
+- `shown`: The list has shown the subscriber. Only a few entries of each base get this number, in place of the number
+  with which they were confirmed. Later runs look them up to check that the account is the same (architecture 4.10)."""
 
 IS_SHOWN_SQL = f"how = {CONFIRMATION_NUMBERS['shown']}"
 """SQL: the condition of the index of shown entries. A statement about shown entries must have this text word for word.
@@ -211,7 +211,7 @@ problem = Table(
     Column("kind", String(10), primary_key=True),  # the name of an outcome, `held` or `opted_out`
     Column("is_identity", Boolean, nullable=False),  # whether `digest` is the digest of an identity
     Column("field", Text, nullable=False),
-    Column("place", LargeBinary(IDENTITY_BYTES), nullable=False),  # a digest of the run, file and number of the row
+    Column("place", LargeBinary(IDENTITY_BYTES), nullable=False),  # digest of the run, the file and the row number
     Column("run_id", String(40), nullable=False),  # the last run that has seen the problem
     Column("first_seen", Float, nullable=False),  # Unix seconds
     Column("last_seen", Float, nullable=False),
@@ -238,8 +238,8 @@ emails_metadata = MetaData()
 email_meta = Table(
     "email_meta", emails_metadata, Column("name", String(40), primary_key=True), Column("value", Text, nullable=False)
 )
-"""The rows contain the version, the time at which a backup was restored (`restored_at`), the latest start and reopening
-of each campaign, and the sizes of suppression lists."""
+"""Values by their names: the version of these tables, the time at which a backup was restored (`restored_at`), the
+latest start and reopening of each campaign, and the sizes of suppression lists."""
 
 campaign = Table(
     "campaign",
@@ -311,15 +311,16 @@ def create_or_check_tables(connection: Connection, name: str, *, may_create: boo
 
 
 def _upgrade_entries(connection: Connection) -> None:
-    """Give the table of entries the columns and constraints of this version. Convert the entries that a person has
-    dropped.
+    """Give the table of entries the columns and constraints of this version. Give dropped creates, which old ledgers
+    have as REJECTED with status 0, the state DROPPED.
 
     SQLite cannot change a constraint, so in SQLite the function copies the table, in ten seconds for a million
     entries."""
     if connection.dialect.name == "sqlite":
         names = ", ".join(column["name"] for column in inspect(connection).get_columns(entry.name))
         connection.exec_driver_sql("DROP INDEX unfinished_entries")  # the new table has an index of this name
-        # Otherwise the view of a person on this table would follow the old table, and would be broken by its deletion.
+        # A user may have made a view of this table. Without this setting, the view would follow the renamed table, and
+        # break when the renamed table is deleted.
         connection.exec_driver_sql("PRAGMA legacy_alter_table = ON")
         connection.exec_driver_sql("ALTER TABLE entry RENAME TO old_entry")
         connection.exec_driver_sql("PRAGMA legacy_alter_table = OFF")
@@ -336,8 +337,7 @@ def _upgrade_entries(connection: Connection) -> None:
 
 
 def _create_indexes(connection: Connection) -> None:
-    """Create the indexes that an older ledger lacks. The first run that does so needs two seconds for a million
-    entries."""
+    """Create the indexes that an older ledger lacks. For a million entries, this takes two seconds."""
     for create_index in (_CREATE_ID_INDEX, _CREATE_SHOWN_INDEX, _CREATE_OPT_OUT_INDEX):
         connection.execute(create_index)
 

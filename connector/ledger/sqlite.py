@@ -34,7 +34,8 @@ from connector.ledger.store import (
     wait_for_lock,
 )
 
-# Short, because the process handles no signals during the wait, and no other process should write the ledger.
+# This time is short, because the process handles no signals while it waits for the file. A wait is rare: the lock keeps
+# other processes of the connector from writing the ledger.
 _BUSY_TIMEOUT_S = 2.0
 
 _PRAGMAS = (
@@ -137,7 +138,7 @@ def ensure_private_file(path: Path) -> None:
     except FileExistsError:
         status = path.stat()
         if status.st_uid == os.getuid() and stat.S_IMODE(status.st_mode) & 0o077:
-            # A person may have copied the file to this place.
+            # A person may have copied the file here, and the copy may be readable for other users.
             path.chmod(0o600)
     except OSError as error:
         raise build_error(str(path), error.strerror or "it cannot be created") from None
@@ -155,7 +156,7 @@ def build_engine(path: Path, pragmas: Sequence[str], busy_timeout_s: float) -> E
 
     @event.listens_for(engine, "connect")
     def set_pragmas(dbapi_connection: Any, _record: object) -> None:
-        dbapi_connection.isolation_level = None  # the driver begins no transactions, because `begin_immediately` does
+        dbapi_connection.isolation_level = None  # the driver begins no transactions; `begin_immediately` begins them
         for pragma in pragmas:
             dbapi_connection.execute(f"PRAGMA {pragma}")
 
@@ -201,7 +202,7 @@ def check_pages(connection: Connection) -> str:
     """Return `ok`, or the fault of the first damaged page."""
     try:
         return str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalars().all()[0].splitlines()[-1])
-    except DBAPIError as error:  # SQLite cannot go on after some kinds of damage
+    except DBAPIError as error:  # some kinds of damage end the check with an error
         return describe_error(error)
 
 
@@ -259,7 +260,7 @@ _EMAILS_BUSY_TIMEOUT_S = 30.0  # a backup of millions of emails may block the ot
 
 _EMAILS_PRAGMAS = (
     "journal_mode = DELETE",  # two connections that write at the same instant can corrupt a WAL
-    "synchronous = EXTRA",  # a commit removes the journal; with FULL, the removal may reach the disk later
+    "synchronous = EXTRA",  # a commit removes the journal; with FULL, the removal may reach the disk after the commit
     "secure_delete = ON",  # an address that is no longer needed is overwritten
     "temp_store = MEMORY",
     "foreign_keys = ON",

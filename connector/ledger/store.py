@@ -8,7 +8,7 @@ PostgreSQL differ:
   for 64 intents and 64 answers in a commit). The number of rows in a call is a power of two, so that few different
   statements are compiled. Compiling takes 2 µs for each row.
 - PostgreSQL gets each column as one array. A row then takes 1 µs in this process and 2.5 µs in the server. If each
-  value were a parameter, a row would take 10 µs and 6 µs (measured for look-ups among a million entries).
+  value were a parameter, a row would take 10 µs here and 6 µs there (measured for look-ups among a million entries).
 """
 
 import os
@@ -60,8 +60,8 @@ class Base:
     """A base of an account: `key` is the number of the base in this ledger, and `service_id` its Id in the service
     (None: not known yet).
 
-    `answered_id` and `answered_name` are the id and the name of another base, if the answer to a create had another
-    base (architecture 4.9)."""
+    If the answer to a create in this base named another base, `answered_id` and `answered_name` are the id and the name
+    of the other base (architecture 4.9)."""
 
     key: int
     account: str
@@ -72,7 +72,7 @@ class Base:
 
     @property
     def has_wrong_answer(self) -> bool:
-        """Whether the answer to a create in this base had another base."""
+        """Whether the answer to a create in this base named another base."""
         return self.answered_id is not None or self.answered_name is not None
 
 
@@ -283,8 +283,8 @@ def _build_database_calls(
 
 
 _RenderedSql = tuple[str, tuple[str, ...], tuple[str, ...]]
-"""The SQL, and two groups of names of shared values. The SQL has the values of the first group before the rows, and the
-values of the second group after the rows."""
+"""The SQL, the names of the shared values before the rows in the SQL, and the names of the shared values after the
+rows."""
 
 
 @lru_cache(maxsize=256)  # one cached text for each statement and each number of rows (a power of two)

@@ -46,7 +46,7 @@ _MAX_LOST_CREATES_IN_A_ROW = 100  # creates in a row without a readable answer; 
 _TRANSITION_BY_REASON = {
     GiveUpReason.STOPPED: Transition(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),
     GiveUpReason.STALE: Transition(Event.NOT_SENT, message=GiveUpReason.STALE.value, has_expired_look_up=True),
-    GiveUpReason.CUT_OFF: Transition(Event.LOST, message=GiveUpReason.CUT_OFF.value),
+    GiveUpReason.INTERRUPTED: Transition(Event.LOST, message=GiveUpReason.INTERRUPTED.value),
 }
 
 _NEXT_STEP_TEXT = "Nothing more was sent. Look at that subscriber, then decide about the held row by connector retry"

@@ -325,7 +325,7 @@ class CampaignSender:
 
     def give_up(self, email: CampaignEmail, reason: GiveUpReason) -> None:
         """Report the outcome of an email without an answer, and keep the outcome in memory until the next commit."""
-        if reason is GiveUpReason.CUT_OFF:
+        if reason is GiveUpReason.INTERRUPTED:
             self._unrecorded_outcomes.digests_of_unknown_emails.append(email.recipient_digest)
             message = "the run was ended before an answer came"
             self._report_email(email, SendResult(MailOutcome.UNKNOWN, None, message))

@@ -250,13 +250,13 @@ _MIN_COMPARED_SIZE = 10  # entries; two sizes are compared only if the earlier l
 
 
 class Suppression:
-    """The suppression list of `job`. Its entries are identities of `field` (email or client_user_id)."""
+    """The suppression list of `job`: a set of identities of `field` (email or client_user_id)."""
 
     __slots__ = ("_digests", "field", "job", "max_shrink", "name")
 
     def __init__(self, job: str, field: str, digests: Digests, *, name: str = "", max_shrink: float = 1.0) -> None:
-        """`digests` are the digests (S16) of the entries, in any order and with any duplicates. `name` is the path of
-        the list, and `max_shrink` the share by which the list may shrink between two runs."""
+        """`digests` are the digests (S16) of the identities, in any order and with any duplicates. `name` is the path
+        of the list, and `max_shrink` the share by which the list may shrink between two runs."""
         self.job, self.field, self.name, self.max_shrink = job, field, name, max_shrink
         self._digests: Digests = np.unique(digests)  # sorted, without duplicates
 
