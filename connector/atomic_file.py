@@ -173,7 +173,7 @@ def _lock_file(descriptor: int, target: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise LockedError(f"another run is writing {target}: run again when it has ended") from None
+        raise LockedError(f"another run is writing {target}: run again when the other run has ended") from None
     except OSError as error:
         if error.errno not in _NO_LOCK_ERRORS:
             raise

@@ -153,8 +153,8 @@ async def _cancel_task(task: asyncio.Future[Any], interval_s: float | None = _CA
 
 @contextmanager
 def stop_on_signals(clock: Clock) -> Iterator[Stop]:
-    """Yield a Stop with this clock. SIGINT and SIGTERM set the Stop. SIGHUP, the signal of a closed terminal, counts as
-    SIGTERM unless it is ignored, for example by `nohup`.
+    """Yield a Stop with this clock. SIGINT and SIGTERM request a stop. SIGHUP, the signal of a closed terminal, counts
+    as SIGTERM unless it is ignored, for example by `nohup`.
 
     A second signal other than SIGHUP cancels the task that entered this context. If the task has not ended five seconds
     later, the process is ended.

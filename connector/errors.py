@@ -71,5 +71,5 @@ _EXIT_CODES: tuple[tuple[type[ConnectorError], int], ...] = (
 
 def find_exit_code(error: ConnectorError) -> int:
     """Return the exit code of a command that ends with this error and without a report. 2: a person must change
-    something. 3: the cause may pass. 4: another run holds a lock."""
+    something. 3: the command can be run again. 4: another run holds a lock."""
     return next((exit_code for error_class, exit_code in _EXIT_CODES if isinstance(error, error_class)), 3)

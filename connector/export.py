@@ -117,7 +117,7 @@ async def _run_in_thread(function: Callable[[], T]) -> T:
             settle = partial(future.set_result, function())
         except BaseException as error:  # noqa: BLE001 - the future raises it
             settle = partial(future.set_exception, error)
-        with suppress(RuntimeError):  # the loop is closed
+        with suppress(RuntimeError):  # the event loop may be closed already
             loop.call_soon_threadsafe(settle_future, settle)
 
     Thread(target=run_function, name="connector writes a target", daemon=True).start()
@@ -152,7 +152,7 @@ def _explain_incomplete_list(
         )
     if certificate.reason is CertificateReason.TOTAL_COUNT and certificate.total_last is None:
         return (
-            f"The list has no TotalCount: {destination} was left as it was. If the list is whole, run again with "
+            f"The list has no TotalCount: {destination} was left as it was. If the list is complete, run again with "
             "--ignore-total-count."
         )
     if certificate.reason is CertificateReason.UNSTABLE_ORDER:
@@ -170,14 +170,14 @@ def _explain_incomplete_list(
 def _explain_shrunk_export(
     destination: Destination, row_count: int, last_row_count: int | None, max_shrink: float
 ) -> str:
-    """Return the reason why the list may not be written if the list has shrunk by more than `max_shrink` since the last
-    export. Otherwise return ""."""
+    """Return the message that refuses a list that has shrunk by more than `max_shrink` since the last export, or "" for
+    any other list."""
     if not last_row_count or last_row_count - row_count <= max_shrink * last_row_count * (1 + _ROUNDING_ERROR):
         return ""
     lost_share = 1 - row_count / last_row_count
     return (
-        f"The list has {row_count:,} rows, {lost_share:.0%} fewer than the {last_row_count:,} of the last export to "
-        f"{destination}, which was left as it was. If this loss is right, run again with --max-shrink "
+        f"The list has {row_count:,} rows, {lost_share:.0%} fewer than the {last_row_count:,} rows of the last export: "
+        f"{destination} was left as it was. If this loss is right, run again with --max-shrink "
         f"{min(100, math.ceil(100 * lost_share))}%."
     )
 
@@ -192,7 +192,7 @@ class _StagedSweep:
     exported_at: datetime
     row_count: int = 0
     invalid_row_count: int = 0
-    invalid_fields: tuple[str, ...] = ()  # the keys of `_invalid` in the first row that has any
+    invalid_fields: tuple[str, ...] = ()  # the keys of `_invalid` in the first row with an invalid value
 
     def start_sweep(self, sweep_number: int) -> None:
         self.writer.start()
@@ -369,7 +369,7 @@ def _list_bases(plan: ExportPlan) -> list[int]:
     try:
         return read_ledger(plan.settings.ledger_url, read_base_ids) or []
     except ConnectorError as error:  # an export needs no ledger
-        logger.warning("the ledger gives no evidence of whether the list hides a base: %s", error)
+        logger.warning("the ledger cannot be read, so it does not show whether the list hides a base: %s", error)
         return []
 
 
@@ -404,7 +404,7 @@ async def _find_unlisted_entries(plan: ExportPlan, started_at: float, listed_ids
     try:
         entries = await asyncio.to_thread(read_ledger, plan.settings.ledger_url, read_confirmed_entries) or []
     except ConnectorError as error:  # an export needs no ledger
-        logger.warning("the ledger gives no evidence of whether the list is cut off: %s", error)
+        logger.warning("the ledger cannot be read, so it does not show whether the list is cut off: %s", error)
         return []
     confirmed_ids = np.array([entry.subscriber_id for entry in entries], dtype=np.int64)
     unlisted_entry_ids: list[int] = confirmed_ids[~np.isin(confirmed_ids, listed_ids)].tolist()

@@ -115,7 +115,7 @@ IDENTITY_RULE_VERSION = 1
 """The version of the rules for identities. A ledger records the version with which it was written."""
 
 
-@lru_cache(maxsize=65536)  # a few domains make up most of every list
+@lru_cache(maxsize=65536)  # most addresses of a list have one of a few domains
 def _normalise_domain(domain: str) -> str:
     lower_domain = unicodedata.normalize("NFC", domain).lower()
     if lower_domain.isascii():
@@ -134,7 +134,7 @@ def normalise_email(email: str) -> str:
     return f"{local_part}@{_normalise_domain(domain)}" if at_sign else text
 
 
-@lru_cache(maxsize=4096)  # every listed subscriber has the name of its base
+@lru_cache(maxsize=4096)  # each listed subscriber repeats the name of its base
 def fold_base_name(name: str) -> str:
     """Return the normal form of a base's name: in NFKC, case-folded, trimmed, with single blanks, and without HTML
     entities. All spellings of a name have the same normal form (architecture 2)."""

@@ -177,7 +177,7 @@ class RequestLimiter:
 
 
 def _is_failure(answer: AmbiguousResult | NotSent) -> bool:
-    """Return whether the service could not be reached or has failed. An answer with any other status is about the
+    """Return whether the service could not be reached or has failed. A status below 500, except 408, is about the
     request, and shows that the service works."""
     if isinstance(answer, NotSent) or answer.status is None:
         return True

@@ -34,10 +34,10 @@ _RETRY_WAIT_S = 2.0
 async def send_alert(
     notification_settings: NotificationSettings | None, report: Report, state_dir: Path | None, stop: Stop
 ) -> list[str]:
-    """Send the alert for this report if the job asks for one, and the alerts of earlier runs that were not delivered.
+    """Send the alert for this report if the job asks for an alert. Also send undelivered alerts of earlier runs.
 
-    `state_dir` is None if the state folder cannot be used. Then earlier runs are not known. A signal ends the sending.
-    Return messages about a failure.
+    `state_dir` is None if the state folder cannot be used. Then alerts of earlier runs are not known. A signal ends the
+    sending. Return messages about alerts that were not delivered.
     """
     if notification_settings is None or report.is_planned:
         return []
@@ -62,7 +62,7 @@ async def report_failed_start(
     )
     ended_at = stop.clock.now()
     report = start_report(command, job_name, ended_at)
-    report.run_id = error.run_id or report.run_id  # the id of the record, if the run was recorded
+    report.run_id = error.run_id or report.run_id  # the id of the recorded run, if the run was recorded
     end_report(report, ERROR_STATUS_BY_EXIT_CODE[find_exit_code(error)], ended_at, str(error))
     path = job.path if isinstance(job, Job) else job
     if path is not None:

@@ -4,7 +4,7 @@ known."""
 from collections import deque
 from collections.abc import Callable
 
-_RATE_WINDOW_S = 10.0  # only the last seconds count, because the rate of a service changes
+_RATE_WINDOW_S = 10.0  # the rate is measured over this time only, because the rate of a service changes
 
 
 class Progress:

@@ -43,7 +43,7 @@ class GiveUpReason(Enum):
     """The reason why an item with a durable intent has no answer."""
 
     STOPPED = "the run was stopped before the request was sent"
-    STALE = "the existence check expired before the request was sent"
+    STALE = "the look-up of the subscriber expired before the request was sent"
     INTERRUPTED = "the run was interrupted while this request was in flight"
 
 
@@ -56,7 +56,7 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
 
     @property
     def max_intents_per_commit(self) -> int:
-        """The number of intents that may share the next commit."""
+        """The largest number of intents that may share the next commit."""
 
     def find_deadline(self, item: SentItem) -> float:
         """Return the time (monotonic) until which the item may be sent."""
@@ -83,8 +83,8 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
 
 
 class Sender(Generic[Item, AnswerT, Result]):
-    """Sends the items that a function returns. At most `max_in_flight_count` items plus one commit of intents are in
-    flight at a time."""
+    """Sends the items that a function returns. At most `max_in_flight_count + COMMIT_SIZE` items are in flight at a
+    time."""
 
     def __init__(
         self,

@@ -22,7 +22,7 @@ from connector.texts import escape_to_one_line, is_unicode
 # 2,048 descriptors are enough for 1,000 requests at once, the look-ups and the files.
 # With many more descriptors, the function `select` fails in some database drivers.
 _WANTED_DESCRIPTOR_LIMIT = 2048
-# File descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules.
+# Number of file descriptors for the ledger, its journal, reports, row files, temporary copies, the source and modules.
 _RESERVED_DESCRIPTOR_COUNT = 32
 
 
@@ -47,9 +47,8 @@ def limit_connection_count(requested_count: int) -> int:
     if soft_limit == resource.RLIM_INFINITY:
         return requested_count
     try:
-        open_count = (
-            sum(1 for _ in Path("/dev/fd").iterdir()) - 1
-        )  # the descriptor that lists the folder does not count
+        # The descriptor with which this code lists the folder does not count.
+        open_count = sum(1 for _ in Path("/dev/fd").iterdir()) - 1
     except OSError:
         open_count = 32  # an assumption, because the open descriptors cannot be counted
     available_count = soft_limit - open_count - _RESERVED_DESCRIPTOR_COUNT

@@ -26,7 +26,7 @@ _SIZE_BYTES = 8  # length of the field with the uncompressed size, which precede
 class _RecordFile(CloseableResource):
     """Records of bytes in a temporary file, by index from 0. The first record creates the file."""
 
-    _record_noun: ClassVar[str]  # what messages call the records
+    _record_noun: ClassVar[str]  # the noun for the records in messages
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None

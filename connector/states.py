@@ -142,7 +142,7 @@ CreateEvent = Literal[Event.ANSWERED, Event.MISANSWERED, Event.REFUSED, Event.NO
 """An event that ends one attempt to create a subscriber."""
 
 NoResendEvent = Literal[Event.HELD, Event.SUPPRESSED, Event.REFUSED]
-"""An event of an UNKNOWN entry if no look-up has found the subscriber, and the create is not sent again."""
+"""An event of an UNKNOWN entry whose subscriber was not found, if the create is not sent again."""
 
 ENTRY_STATE_MACHINE = StateMachine[State, Event](
     "an entry",
@@ -192,7 +192,7 @@ class EmailEvent(StrEnum):
     """The cause of a state transition of an email."""
 
     INTENDED = "intended"  # the email is about to be sent
-    ACCEPTED = "accepted"  # the service answered with the number of its task
+    ACCEPTED = "accepted"  # the service accepted the email, and answered with a request id
     REFUSED = "refused"  # the service answered with an error, and the email counts as not sent (architecture 2)
     NOT_SENT = "not sent"  # the request never left
     LOST = "lost"  # any other result: the service may have sent the email, or may send the email later

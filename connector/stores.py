@@ -28,8 +28,8 @@ _CREDENTIALS = re.compile(r"(?<=://)\S*@")  # up to the last @, because a secret
 _PATTERN_CHARACTER = re.compile(r"[*?\[]")
 
 _VERSION_KEYS = ("ETag", "etag", "generation", "VersionId", "LastModified", "last_modified", "updated", "created")
-"""The keys with which s3fs, gcsfs, adlfs and fsspec's memory store the version of an object. Only memory uses
-`created`."""
+"""The keys under which s3fs, gcsfs, adlfs and the memory store of fsspec have the version of an object. Only the memory
+store uses `created`."""
 
 _BYTES_PER_REQUEST = 8 << 20  # bytes that one request reads
 _S3_PUT_OPTIONS: Mapping[str, object] = {"chunksize": 16 << 20, "max_concurrency": 4}
@@ -190,7 +190,7 @@ def find_objects(pattern: str) -> Sequence[str]:
         details_by_name: Mapping[str, Any] = filesystem.glob(pattern, detail=True)
     names = sorted(name.lstrip("/") for name, details in details_by_name.items() if details["type"] == "file")
     visible_names = [name for name in names if includes_hidden or not name.rpartition("/")[2].startswith(".")]
-    # A name with a slash at its end is a folder.
+    # A name with a slash at its end is a folder and not an object.
     urls = [f"{scheme}://{name}" for name in visible_names if not name.endswith("/")]
     if unusable_url := next((url for url in urls if _URL_OPTIONS.search(url)), None):
         raise StoreError(

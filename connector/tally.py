@@ -134,12 +134,12 @@ class Tally:
         self.started_count -= row_count
 
     def count_rows(self, outcome: Outcome, row_count: int = 1) -> None:
-        """Add rows that have this outcome."""
+        """Count rows with this outcome."""
         self.started_count += row_count
         self.outcomes[outcome] += row_count
 
     def count_rows_at_positions(self, outcome: Outcome, chunk: Chunk, positions: npt.NDArray[np.int64]) -> None:
-        """Add the rows at these positions of a chunk, which have this outcome."""
+        """Count the rows at these positions of the chunk with this outcome."""
         self.count_rows(outcome, len(positions))
         if self.recorder.needs_all_rows and len(positions):
             self.recorder.write_row_numbers(outcome, chunk.name, chunk.row_numbers[positions].tolist())
@@ -187,8 +187,8 @@ class Tally:
     def report_created_row(
         self, read_source_row: Callable[[], Row], sent_values: Mapping[str, object], omitted_zip: OmittedZip | None
     ) -> None:
-        """Count a started row with the outcome CREATED and the sent values. Report the zip code that the create
-        omits."""
+        """Count a started row as CREATED, and keep the values of the first few creates. `omitted_zip` is the zip code
+        that the create omits."""
         self.count_row(Outcome.CREATED, read_source_row)
         if self.recorder.needs_all_rows:
             self.recorder.write_created_row(read_source_row(), sent_values)

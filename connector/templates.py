@@ -141,7 +141,7 @@ class Template:
         except UnicodeEncodeError:
             problem_text = "makes a lone surrogate (half of a character)"
         except jinja2.UndefinedError as error:  # Jinja's message is not shown, because it may contain a cell
-            problem_text = f"asks in {_describe_error_line(error)} for something that this row does not have"
+            problem_text = f"uses in {_describe_error_line(error)} a value that this row does not have"
         except Exception as error:  # noqa: BLE001 - any error of a template concerns only one row
             problem_text = f"fails in {_describe_error_line(error)} for this row ({type(error).__name__})"
         raise TemplateError(self.name, problem_text)

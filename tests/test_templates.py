@@ -94,8 +94,8 @@ SECRET_VALUE = "ann@example.com"
 
 def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
     templates_and_errors: list[tuple[str, str]] = [
-        ("\n{{ nosuch }}", "asks in line 2 for something that this row does not have"),
-        ("{{ empty[0] }}", "asks in line 1 for something that this row does not have"),
+        ("\n{{ nosuch }}", "uses in line 2 a value that this row does not have"),
+        ("{{ empty[0] }}", "uses in line 1 a value that this row does not have"),
         ("{{ secret + 2 }}", "fails in line 1 for this row (TypeError)"),
         ("{{ secret.__class__.__mro__ }}", "fails in line 1 for this row (SecurityError)"),
         ("{{ '{0.__class__.__mro__}'.format(secret) }}", "fails in line 1 for this row (SecurityError)"),

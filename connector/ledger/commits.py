@@ -168,7 +168,7 @@ class LedgerWriter:
     async def execute(self, function: LedgerFunction[T], commit_callback: CommitCallback[T] = lambda _: None) -> T:
         """Write the recorded state transitions and run one function, inside one transaction. Return the result of
         `LedgerQueue.execute`."""
-        # Replace both collections before the transaction begins, so that a transition recorded meanwhile is not lost.
+        # The new, empty collections receive what is recorded during the transaction.
         transitions, self._transitions = self._transitions, defaultdict(list)
         receipts, self._receipts = self._receipts, []
 
@@ -290,7 +290,9 @@ class LedgerWriter:
 def open_ledger_queue(ledger: Ledger) -> Iterator[LedgerQueue]:
     """Yield a queue with its own thread. At the end of the context, run the functions that are still in the queue."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as executor:
-        executor.submit(lambda: None).result()  # a thread that cannot start fails here, and not in a transaction
+        executor.submit(
+            lambda: None
+        ).result()  # if the thread cannot start, the error occurs here, and not in a transaction
         ledger_queue = LedgerQueue(ledger, executor)
         try:
             yield ledger_queue
@@ -310,7 +312,8 @@ def _set_result(queued_call: _QueuedCall, get_result: Callable[[], Any]) -> None
 
 
 async def _wait_despite_cancellation(result_future: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
-    """Wait until `result_future` is done, even if the caller is cancelled. Return the cancellation, or None."""
+    """Wait until `result_future` is done, even if the caller is cancelled. Then return the CancelledError, or None if
+    the caller was not cancelled."""
     cancellation = None
     while not result_future.done():
         try:

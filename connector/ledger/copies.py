@@ -172,7 +172,7 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
                 if table is email_meta:
                     copy_connection.execute("UPDATE campaign SET is_closed = 1")
                     copy_connection.execute(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
-        if row_counts[1] is None:  # the backup may lack campaigns that were sent
+        if row_counts[1] is None:  # without a file of emails in the backup, every campaign counts as closed
             with open_email_log(url) as email_log, email_log.transaction() as connection:
                 connection.exec_driver_sql(_MARK_RESTORED_SQL, (restored_at.isoformat(timespec="seconds"),))
         for partial_file in reversed(partial_files):
@@ -195,7 +195,7 @@ def copy_ledger(url: str, target_url: str, *, copied_at: datetime) -> tuple[int,
     entries and of emails. `copied_at` is a time with a time zone.
 
     All rows are copied in one transaction. Then the ledger at `url` is closed, so that no run can use it. If the
-    process is killed before the ledger at `url` is closed, a person can delete the copy and make it again. Raises
+    process is killed before the ledger at `url` is closed, a person can delete the copy and copy again. Raises
     ConfigurationError if `url` is not a file, if `target_url` is not in PostgreSQL, or if the target is not empty.
     Raises LockedError if a run holds one of the ledgers, and LedgerError if one of the ledgers cannot be used.
     """

@@ -89,8 +89,8 @@ class EmailLog:
 
         Enter this context outside a transaction. If the process dies, its lock is released.
 
-        Raises LockedError if another run holds the campaign for longer than `wait_s` seconds (or until `is_stopped`).
-        Raises LedgerError if no lock is possible or the ledger is damaged, and the ConfigurationError of
+        Raises LockedError if another run holds the campaign for longer than `wait_s` seconds (or until `is_stopped`
+        returns True). Raises LedgerError if no lock is possible or the ledger is damaged, and the ConfigurationError of
         `find_campaign`.
         """
         storable_names = _build_storable_names(account, name)

@@ -72,10 +72,10 @@ def open_ledger(
     """Open the ledger at a SQLAlchemy URL (SQLite or PostgreSQL) during the context. Only this process can write
     entries of the shard.
 
-    A missing ledger is created if `may_create`. Use the connection from one thread at a time. Raises LockedError if
-    another run holds the ledger for longer than `wait_s` seconds (or until `is_stopped`). Raises LedgerError if the
-    ledger cannot be used, or is missing and may not be created. Raises ConfigurationError if the URL is invalid or its
-    driver is missing.
+    A missing ledger is created if `may_create`. Only one thread at a time may use the ledger. Raises LockedError if
+    another run holds the ledger for longer than `wait_s` seconds (or until `is_stopped` returns True). Raises
+    LedgerError if the ledger cannot be used, or is missing and may not be created. Raises ConfigurationError if the URL
+    is invalid or its driver is missing.
     """
     location = parse_ledger_location(url)
     ledger_name = format_ledger_location(location)

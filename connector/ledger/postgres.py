@@ -77,7 +77,7 @@ _SESSION_SETTINGS = (
     "SET SESSION lock_timeout = '30s'",  # if another client locks a table, the run ends instead of waiting longer
 )
 _DEFAULT_OPTIONS = {
-    "connect_timeout": 10,  # by default, libpq waits as long as the kernel, which is two minutes or more
+    "connect_timeout": 10,  # seconds; by default, libpq waits for the time-out of the kernel, two minutes or more
     # With these options, a connection to a server that no longer answers fails after about a minute.
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -158,7 +158,8 @@ def _limit_to_schema(connection: Connection, name: str, marker_tables: Sequence[
 
 
 def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: bytes = b"") -> int:
-    """Return the number of an advisory lock in this schema. PostgreSQL has one set of numbers for each database.
+    """Return the number of an advisory lock. All schemas of a database share the numbers of locks, so the number is a
+    digest of the schema and the lock.
 
     `purpose` (at most 16 bytes) is the kind of the lock, and `lock_name` (at most 64 bytes) the name of the lock within
     this kind.
@@ -171,8 +172,8 @@ def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: by
 
 
 def build_campaign_lock(connection: Connection, schema: str, ledger_name: str) -> CampaignLock:
-    """Return a function that locks campaigns by advisory locks of the session that writes. So a lost session also loses
-    its locks."""
+    """Return a function that locks campaigns by advisory locks of the session that writes. PostgreSQL releases the
+    locks when the session ends."""
     keys_of_held_locks: set[int] = set()
 
     @contextmanager
@@ -189,7 +190,7 @@ def build_campaign_lock(connection: Connection, schema: str, ledger_name: str) -
             high_bits, low_bits = divmod(key % 2**64, 2**32)
             with connection.begin():
                 holder = connection.execute(_FIND_HOLDER, {"high": high_bits, "low": low_bits}).first()
-            if holder is None:  # the holder has ended at this moment
+            if holder is None:  # the holder has released the lock meanwhile
                 return "another run"
             process_name = holder.application_name.removeprefix(_APPLICATION_PREFIX) or "another session"
             return f"{process_name}, {describe_lock_time(holder.backend_start)} (PostgreSQL's process {holder.pid})"
@@ -202,8 +203,8 @@ def build_campaign_lock(connection: Connection, schema: str, ledger_name: str) -
         finally:
             keys_of_held_locks.remove(key)
             if not connection.invalidated:
-                # After a lost connection, SQLAlchemy would open a new session, which has no lock.
-                # If the session is lost at this moment, its lock is lost, too.
+                # After a lost connection, there is nothing to release: SQLAlchemy would open a new session without a
+                # lock. If the connection is lost during the release, the server releases the lock.
                 with suppress(SQLAlchemyError), connection.begin():
                     connection.execute(_RELEASE_LOCK, {"key": key})
 

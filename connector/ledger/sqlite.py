@@ -56,8 +56,8 @@ def open_file(path: Path, wait_s: float, is_stopped: Callable[[], bool]) -> Iter
     """Yield the only connection to the file, until the context ends. Create the file and its folder if they are
     missing.
 
-    Raises LockedError if another run holds the lock for longer than `wait_s` seconds (or until `is_stopped`), and
-    LedgerError if the file cannot be used.
+    Raises LockedError if another run holds the lock for longer than `wait_s` seconds (or until `is_stopped` returns
+    True), and LedgerError if the file cannot be used.
     """
     path = resolve_file(path)
     with hold_lock(find_lock_path(path), wait_s, is_stopped=is_stopped):
@@ -112,7 +112,7 @@ def resolve_file(path: Path, *, may_create: bool = True) -> Path:
         if may_create:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         real_path = path.resolve()
-        # If links lead in a circle, `resolve` returns a link. Before Python 3.13, it raises RuntimeError instead.
+        # If links lead in a circle, `resolve` returns a link. Before Python 3.13, `resolve` raises RuntimeError.
         is_symlink_loop = real_path.is_symlink()
         is_folder = real_path.is_dir()
         has_hard_links = real_path.is_file() and real_path.stat().st_nlink > 1
@@ -214,7 +214,7 @@ def hold_lock(
     path: Path, wait_s: float = 0.0, *, name: str | None = None, is_stopped: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
     """Hold the lock of the file `path` during the context. Wait for the lock up to `wait_s` seconds, or until
-    `is_stopped`.
+    `is_stopped` returns True.
 
     Raises LockedError with `name` (by default the path) and the holder, and LedgerError if no lock is possible.
     """

@@ -180,8 +180,8 @@ class Store:
         )
 
     def change(self, statement: BatchStatement, shared_values: Mapping[str, Any], rows: Rows) -> None:
-        """Execute the statement for every row, and expect one changed row of the database for each. Otherwise raise
-        StaleTransitionError, which rolls back the transaction."""
+        """Execute the statement for every row of `rows`. Raises StaleTransitionError, which rolls back the transaction,
+        if the number of changed rows in the database is not the number of `rows`."""
         changed_count = self.write(statement, shared_values, rows)
         if changed_count != len(rows):
             raise StaleTransitionError(
@@ -236,8 +236,8 @@ def wait_for_lock(
     wait_s: float,
     is_stopped: Callable[[], bool],
 ) -> None:
-    """Call `try_lock` until it succeeds, for `wait_s` seconds or until `is_stopped`. Raises LockedError with the
-    holder."""
+    """Call `try_lock` until it succeeds. Raises LockedError with the holder after `wait_s` seconds, or when
+    `is_stopped` returns True."""
     deadline = time.monotonic() + wait_s
     while not try_lock():
         if time.monotonic() >= deadline or is_stopped():
@@ -268,7 +268,7 @@ def _build_database_calls(
     while first_index < len(rows):
         row_count = min(max_rows, len(rows) - first_index)
         if is_sqlite:
-            row_count = 1 << (row_count.bit_length() - 1)  # the largest power of two that is not larger
+            row_count = 1 << (row_count.bit_length() - 1)  # the largest power of two up to this number
         rows_of_call = rows[first_index : first_index + row_count]
         first_index += row_count
         row_values: Iterable[Any]

@@ -337,5 +337,5 @@ def test_a_mapping_has_the_columns_of_its_templates() -> None:
 def test_a_template_that_fails_for_a_row_makes_only_that_row_faulty() -> None:
     mapped_rows = apply_template("{{ a[0] }}", a=["x1", "", "y2", None])
     assert [convert_to_python(cell) for cell in mapped_rows.frame["first_name"]] == ["x", None, "y", None]
-    message = "first_name: the template asks in line 1 for something that this row does not have"
+    message = "first_name: the template uses in line 1 a value that this row does not have"
     assert mapped_rows.faults == tuple(Fault(row, "first_name", "template", message) for row in (1, 3))
