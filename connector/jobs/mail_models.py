@@ -173,7 +173,7 @@ class MessageFile(JobModel):
     )
     reply_to: People = Field(default=(), description=_REPLY_TO_DESCRIPTION)
     subject: str | None = Field(
-        default=None, description="Subject line. Without this key, the option --subject sets it."
+        default=None, description="Subject line. Without this key, the option --subject sets the subject."
     )
     html: EmailTextKey | None = Field(
         default=None,

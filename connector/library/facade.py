@@ -159,11 +159,11 @@ class Connector:
     def sync(self, job: _JobOrPath, *, dry_run: bool = False, **options: Unpack[SyncOptions]) -> Report:
         """Load the rows of a job's source, and send the job's alert, like `connector sync`.
 
-        `job` is the path of a job file, or a `Job`. `full` reads all rows again, and `since` reads the rows from this
-        value of the cursor on. `limit` is a number of rows. `wait_s` and `time_limit_s` are seconds. `receipts`
-        replaces the destination of the job's receipts. With `dry_run`, nothing is sent, and the report shows what a run
-        would do. Relative paths start from the folder of the job file, or for a `Job` or `receipts` from the current
-        folder.
+        `job` is the path of a job file, or a `Job`. `full` reads all rows again. `since` is a value of the cursor: the
+        run reads only rows with this value or a larger value. `limit` is a number of rows. `wait_s` and `time_limit_s`
+        are seconds. `receipts` replaces the destination of the job's receipts. With `dry_run`, nothing is sent, and the
+        report shows what a run would do. Relative paths start from the folder of the job file, or for a `Job` or
+        `receipts` from the current folder.
 
         >>> from connector import Connector
         >>> report = Connector().sync("crm.yaml")

@@ -131,8 +131,8 @@ class Certificate:
     cut_off: Annotated[CutOff, "Whether the service may have cut off the list."] = CutOff.UNCHECKED
     evidence: Annotated[
         Mapping[str, str],
-        "Result of each kind of evidence about the size of the list (agrees, contradicts, unclear or nothing), with "
-        "figures.",
+        "Result of each kind of evidence about the size of the list (`agrees`, `contradicts`, `unclear` or "
+        "`nothing`), with figures.",
     ] = field(default_factory=dict)
     hidden: Annotated[
         tuple[HiddenClass, ...],

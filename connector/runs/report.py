@@ -181,7 +181,7 @@ class Report:
     problems: Annotated[dict[str, Any], "Problems of the job.", Problems] = field(
         default_factory=lambda: {"new": 0, "open": 0, "kinds": {}}
     )
-    echo: Annotated[dict[str, int], "Number of creates that the service answered with another value, by field."] = (
+    echo: Annotated[dict[str, int], "Number of creates whose answer has another value than was sent, by field."] = (
         field(default_factory=dict)
     )
     messages: Annotated[list[str], "Sentences: what happened, and what to do."] = field(default_factory=list)

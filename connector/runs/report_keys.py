@@ -11,8 +11,8 @@ class LoadRowCounts(TypedDict):
     duplicate: Annotated[
         int,
         "Another row of the same identity and base is used: the first row, or the first row that says inactive. A row "
-        "with other values is in the rejects file, which names the fields that differ. Its code is `differs`, or "
-        "`overruled` if the other row says, or may say, inactive.",
+        "with other values is in the rejects file, which names the fields that differ. The code of such a row is "
+        "`differs`, or `overruled` if the other row says, or may say, inactive.",
     ]
     suppressed: Annotated[int, "The subscriber is on the job's suppression list."]
     exists: Annotated[int, "The subscriber exists already."]
@@ -88,7 +88,7 @@ class Cause(TypedDict):
     code: Annotated[str, "Short code of the problem, for programs."]
     message: Annotated[str, "Description of the problem, without personal data."]
     rows: Annotated[int, "Number of rows with this cause."]
-    examples: Annotated[list[CauseExample], "Up to three of these rows."]
+    examples: Annotated[list[CauseExample], "Up to three of the rows with this cause."]
 
 
 class SettledCounts(TypedDict):

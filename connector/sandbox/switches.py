@@ -155,7 +155,7 @@ class SandboxSettings(BaseModel):
     by ClientUserId still shows `no_email`. The class `unconfirmed` has all subscribers that were stored by a create. No
     filter shows this class."""
     old_ids_below: _Count = 100_101
-    """hide=old_ids leaves out the subscribers whose Id is below this number."""
+    """`hide=old_ids` leaves out the subscribers whose Id is below this number."""
     lost_shard: _Probability = 0.0
     """Probability that an answer of the list leaves out one random shard. TotalCount does not count this shard
     either."""
@@ -196,9 +196,9 @@ class SandboxSettings(BaseModel):
     """Answer a list request with a server error."""
     # pace
     latency_ms: _Amount = 0.0
-    """Time that each API request takes."""
+    """Milliseconds that each API request takes."""
     jitter_ms: _Amount = 0.0
-    """The maximum of an additional random latency of each API request."""
+    """The maximum of an additional random latency of each API request, in milliseconds."""
     capacity: _Count = 0
     """Maximum number of requests that are served at once. Other requests wait in line. 0 means no maximum."""
     rate: _Amount = 0.0
@@ -208,7 +208,7 @@ class SandboxSettings(BaseModel):
     limiter: Literal["bucket", "fixed_window", "sliding_window"] = "bucket"
     """How the rate limit counts: tokens in a bucket, requests in fixed periods, or requests in a sliding period."""
     window_ms: Annotated[float, Field(ge=1)] = 1000.0
-    """The length of the period in which fixed_window and sliding_window count requests."""
+    """The milliseconds of the period in which the limiters `fixed_window` and `sliding_window` count requests."""
     limit_status: Annotated[int, Field(ge=200, le=599)] = 429
     """The HTTP status of a refused request. With 200, only the body shows the refusal."""
     retry_after: Literal["seconds", "date", "unix", "none"] = "seconds"
@@ -235,7 +235,7 @@ class SandboxSettings(BaseModel):
     """The HTTP status of a create beyond the quota. With 200, only the body shows the refusal."""
     # faults
     fault_operations: _CommaSeparated[Operation] = ("create", "send")
-    """The operations that can have the faults below."""
+    """The operations that can have the faults of the following switches."""
     refuse: _Probability = 0.0
     """Refuse the request as if the rate were exceeded."""
     refuse_retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 1

@@ -61,8 +61,8 @@ class CheckReport(TypedDict):
     ]
     checks: Annotated[
         list[CheckItem],
-        "Results of the checks, in their order. If the configuration is wrong, the list has only the result of the "
-        "check `configuration`.",
+        "Results of the checks, in the order in which they ran. If the configuration is wrong, the list has only the "
+        "result of the check `configuration`.",
     ]
 
 

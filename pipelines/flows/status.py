@@ -29,7 +29,7 @@ class OpenProblemCounts(TypedDict):
 
     account: Annotated[str, "Account of the job."]
     job: Annotated[str, "Name of the job."]
-    kind: Annotated[str, "invalid, rejected, held, unknown or opted_out."]
+    kind: Annotated[str, "Kind of the problems: `invalid`, `rejected`, `held`, `unknown` or `opted_out`."]
     field: Annotated[str, "Names of the faulty fields."]
     problems: Annotated[int, "Number of problems."]
     first_seen: Annotated[str, "Time when a run saw the first of the problems, in ISO 8601."]

@@ -30,7 +30,7 @@ KINDS_THAT_NEED_COMPLETE_LIST = ("missing", "extra", "vanished")
 _MAX_EXAMPLES = 5  # examples of each kind in the report
 
 DIFFERENCE_COLUMNS = {
-    "difference": "missing, extra, duplicated, drifted or vanished.",
+    "difference": "Kind of the difference: `missing`, `extra`, `duplicated`, `drifted` or `vanished`.",
     "base": "Name and id of the base. A name or id that is not known is left out.",
     "identity": "Email or client_user_id from the source, otherwise from the service. Empty if only the ledger has "
     "the subscriber (the ledger stores digests), or if the service lists the subscriber without an "

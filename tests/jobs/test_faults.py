@@ -78,7 +78,7 @@ CRM_FAULTS = [
     ("load:", "suppress: {file: {path: a, column: b}, sql: {url: 'sqlite:///a.db', table: t, column: b}}\nload:",
      "suppress: has both file and sql: remove one of them"),
     ("load:", "suppress: {file: {path: a, colunm: b, column: c}}\nload:", "did you mean column? Allowed here: "),
-    ("load:", "export: {to: a.csv}\nload:", "a job has either source and subscriber, or export"),
+    ("load:", "export: {to: a.csv}\nload:", "a job loads subscribers or exports the list"),
 ]  # fmt: skip
 FILE_FAULTS = [
     ("path: people.csv", "path: ''", "source.file.path: must be a path"),

@@ -61,8 +61,10 @@ The next table shows the effect of each rule of the rate controller. Each line h
 changed rule:
 
 - The goodput and the refused requests come from one simulated run of each of these cases: all cases at 5 and
-  50 requests/s with 20 ms, six cases at 500 requests/s, and 11 cases at 50 requests/s with 300 ms.
-- The goodput beside another client comes from the cases at 50 requests/s with 300 ms and pauses of 5 and 30 s.
+  50 requests/s with a round trip of 20 ms, six cases at 500 requests/s, and 11 cases at 50 requests/s with a round
+  trip of 300 ms.
+- The goodput beside another client comes from the cases at 50 requests/s with a round trip of 300 ms and pauses of
+  5 and 30 s.
 - The column about random refusals compares the controller with a client that knows the limit. Each case with random
   refusals (429) has eight simulated runs."""
 _SQUARE_WIDTH, _SQUARE_HEIGHT, _LEFT_MARGIN, _TOP_MARGIN = 36, 22, 150, 40
