@@ -25,7 +25,7 @@ def write_job_with_bases(
 
 
 def count_creates_by_base_and_email(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
-    """Return the number of creates of each address in each base (by id), by the truth log of the sandbox."""
+    """Return the number of creates in the truth log of the sandbox for each base id and address."""
     create_events = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
     return Counter((event["base_id"], normalise_email(event["subscriber"]["Email"])) for event in create_events)
 

@@ -73,7 +73,7 @@ class CommandResult:
 
 @dataclass
 class Connector:
-    """`connector …` with its settings in the environment and its state in the folder of the test."""
+    """Runs commands of `connector`. The settings are in the environment, and the state is in the folder of the test."""
 
     sandbox: SandboxProcess
     folder: Path
@@ -93,12 +93,12 @@ class Connector:
         stdin: str | bytes = "",
         **fork_options: Any,
     ) -> ForkedProcess:
-        """Start a command in a fork. None removes a setting from the environment. `fork_options` are options of
+        """Start a command in a fork. A value None in `environ` removes the setting. `fork_options` are options of
         `ForkedProcess`."""
         return ForkedProcess(list(map(str, arguments)), self.build_environ(environ), self.folder, stdin, **fork_options)
 
     def start_new_interpreter(self, *arguments: str | Path) -> subprocess.Popen[str]:
-        """Start a command in a new process, like a user does. Its output streams are pipes."""
+        """Start a command in a new process, like a user does. Stdout and stderr are pipes."""
         return subprocess.Popen(
             [sys.executable, "-W", "error", "-m", "pipelines", *map(str, arguments)],
             stdout=subprocess.PIPE,
@@ -131,7 +131,7 @@ class Connector:
         return self.run(*arguments, "--output", "json", **run_options)
 
     def sync(self, job: str | Path = "job.yaml", *options: str | Path, **run_options: Any) -> CommandResult:
-        """Sync a job to the end of the run."""
+        """Run `connector sync` for the job, and return the result."""
         return self.run_json("sync", job, *options, **run_options)
 
     @property
@@ -170,17 +170,17 @@ class Connector:
         wait_for(lambda: self.sandbox.stats()["subscribers"] >= subscriber_count)
 
     def write_job(self, *job_lines: str, file_name: str = "job.yaml", **job_values: str) -> Path:
-        """Write the job file of a load, as `build_job` does. Return its path."""
+        """Write a job file with the text that `build_job` returns. Return the path of the file."""
         path = self.folder / file_name
         path.write_text(build_job(*job_lines, **job_values), encoding="utf-8")
         return path
 
     def write_csv(self, name: str | Path, *lines: str) -> Path:
-        """Write a file into the folder of the test. Return its path."""
+        """Write a file with these lines into the folder of the test. Return the path of the file."""
         return write_csv(self.folder / name, *lines)
 
     def write_people(self, *lines: str) -> Path:
-        """Write people.csv. Return its path."""
+        """Write people.csv with these lines. Return the path of the file."""
         return self.write_csv("people.csv", *lines)
 
     def write_addresses(self, person_count: int, first_index: int = 0, name: str | Path = "people.csv") -> Path:
@@ -252,7 +252,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 
 def count_stored_emails(sandbox: SandboxProcess) -> Counter[str]:
-    """Return the number of creates of each address, by the truth log of the sandbox."""
+    """Return the number of creates in the truth log of the sandbox for each address."""
     return Counter(
         normalise_email(event["subscriber"]["Email"])
         for event in sandbox.truth()["events"]

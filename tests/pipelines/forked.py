@@ -53,8 +53,8 @@ class ForkedProcess:
         """Start the process.
 
         Without `has_reader`, stdout has no reader. `is_unprivileged`: file permissions apply even if root runs the
-        tests. `terminal`: the path of a terminal for all streams. `lease_s`: the length of a lease of the ledger.
-        `program`: the function that the process calls.
+        tests. `terminal`: the path of a terminal for all streams. `lease_s`: the seconds of a lease of the
+        ledger. `program`: the function that the process calls.
         """
         self._streams = TemporaryDirectory(prefix="connector-streams-")
         paths = [Path(self._streams.name) / name for name in ("stdin", "stdout", "stderr")]
@@ -145,7 +145,7 @@ sys.exit(int(server.recv(9)))
 
 @dataclass
 class _Stream:
-    """The descriptor of a stream, which can be sent to the fork."""
+    """The descriptor of a stream, in a form that can be sent to the fork."""
 
     descriptor: int
 
@@ -216,7 +216,7 @@ def _run_as_command(
 
 
 def run_without_waits() -> None:
-    """Run `connector`. Quiet periods and pauses end at once."""
+    """Run `connector`. Quiet periods and pauses take no time."""
     from pipelines.cli import run
 
     run(skip_waits())

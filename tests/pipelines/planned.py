@@ -15,7 +15,7 @@ def write_job(connector: Connector, *job_lines: str, **job_values: str) -> Path:
 
 
 def read_outcomes(path: Path) -> dict[str, str]:
-    """Return the planned outcome of each record by its number."""
+    """Return the planned outcome of each record, by the number of the record."""
     return {row["_row"]: row["_outcome"] for row in read_rows(path)}
 
 
@@ -29,12 +29,12 @@ def read_file_states(folder: Path) -> Mapping[str, tuple[bytes, int]]:
 
 
 def count_creates(sandbox: SandboxProcess) -> int:
-    """Return the number of create requests that the sandbox received."""
+    """Return how many create requests the sandbox has received."""
     return count_requests(sandbox, "create")
 
 
 def count_requests(sandbox: SandboxProcess, operation: str) -> int:
-    """Return the number of requests of an operation that the sandbox received."""
+    """Return how many requests for this operation the sandbox has received."""
     request_counts = sandbox.stats()["requests"].get(operation, {"received": 0})
     return int(request_counts["received"])
 

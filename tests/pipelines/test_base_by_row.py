@@ -110,7 +110,7 @@ def test_another_map_of_the_bases_has_its_own_cursor(connector: Connector) -> No
     assert "no cursor is recorded yet" in sync("news: 7, shop: 9")
 
 
-def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Connector) -> None:
+def test_max_rate_and_max_concurrency_limit_all_bases_together(connector: Connector) -> None:
     connector.sandbox.switch(latency_ms=40)
     rows = [f"person{index}@x.org,{index % 3 + 1}" for index in range(120)]
     load = "quiet_period: 200ms, max_rate: 60, max_concurrency: 3"
@@ -120,7 +120,7 @@ def test_max_rate_and_max_concurrency_hold_for_all_bases_together(connector: Con
     assert connector.sandbox.stats()["peak_in_flight"] <= 3
 
 
-def test_unknown_creates_of_all_bases_are_resolved_at_once(connector: Connector) -> None:
+def test_unknown_creates_of_all_bases_are_resolved_together(connector: Connector) -> None:
     sandbox = connector.sandbox
     sandbox.switch(latency_ms=100, list_lag_ms=300)
     rows = [f"person{index}@x.org,{base_id}" for index in range(15) for base_id in range(1, 9)]

@@ -47,7 +47,7 @@ def test_a_file_that_changes_during_its_reading_is_refused(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_file_that_is_replaced_or_deleted_is_read_to_its_end(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_replaced_or_deleted_during_its_reading_is_read_to_its_end(tmp_path: Path, name: str) -> None:
     file_path = write_file(tmp_path, name, BUILD_FILE_BY_NAME[name]())
     other_file_path = write_file(tmp_path, f"other.{name}", b"a")
     with open_file(file_path) as source:
@@ -68,7 +68,7 @@ def test_a_growing_file_among_several_files_is_refused(tmp_path: Path) -> None:
 
 @contextmanager
 def upload_slowly(file_path: Path) -> Iterator[None]:
-    """Write rows to the file, a part of a row at a time, until the block ends."""
+    """Write rows to the file, a part of a row at a time, until the `with` block ends."""
     stop_event = threading.Event()
 
     def write() -> None:

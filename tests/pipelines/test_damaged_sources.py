@@ -1,4 +1,4 @@
-"""Sources with damaged content end with exit code 2, because a person must correct the source. tests/sources has a test
+"""A run with a damaged source ends with exit code 2, because a person must correct the source. tests/sources has a test
 for each kind of damage."""
 
 import gzip
@@ -43,7 +43,7 @@ def test_a_file_with_an_unclosed_quote_is_refused_with_its_line(connector: Conne
 
 
 def test_a_query_that_cannot_convert_a_value_is_refused(connector: Connector, tmp_path: Path) -> None:
-    """tests/sources/sql/test_databases.py has the same claim for PostgreSQL."""
+    """tests/sources/sql/test_databases.py tests the same claim for PostgreSQL."""
     duckdb.connect(str(tmp_path / "people.duckdb")).close()
     query = "select 'p' || (case when n = 3 then 'x' else '1' end)::int || '@x.org' as email from range(1, 4) as s(n)"
     result = connector.sync(connector.write_job(source=f'sql: {{url: "duckdb:///people.duckdb", query: "{query}"}}'))

@@ -1,4 +1,4 @@
-"""Commands in processes that may open only a few files and connections (`ulimit -n`)."""
+"""Commands work, or refuse to start, in a process that may open only a few files and connections (`ulimit -n`)."""
 
 import subprocess
 import sys

@@ -35,7 +35,7 @@ def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(c
     connector.sync().expect(0, read=4, duplicate=2, exists=2)
 
 
-def test_an_inactive_row_beyond_the_limit_has_precedence(connector: Connector) -> None:
+def test_an_inactive_row_beyond_the_limit_has_precedence_over_an_active_row(connector: Connector) -> None:
     write_people(connector, *(f"p{index}@x.org,Pat,DE,yes" for index in range(8)), name="part0.csv")
     write_people(connector, "p8@x.org,Pat,DE,yes", name="part1.csv")
     write_people(connector, "p5@x.org,Pat,DE,no", "P8@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes", name="part2.csv")

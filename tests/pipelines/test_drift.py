@@ -157,7 +157,9 @@ def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
 ) -> None:
     if other_person_count:
         connector.sandbox.seed(other_person_count, base_id=7)
-        sync_lines(connector, "known@x.org,Kay,,")  # the ledger knows the base's id, and the list has two pages
+        sync_lines(
+            connector, "known@x.org,Kay,,"
+        )  # now the ledger knows the id of the base, and the list has two pages
     change_subscriber_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     change_subscriber_in_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
     plan_result = connector.run_json("plan", write_files(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))

@@ -85,7 +85,9 @@ def test_a_shard_waits_for_the_lease_of_a_dead_attempt_on_another_machine(postgr
     finish_process(start_engine(postgres_connector)).expect(1, read=25, created=10, exists=10, **UNUSED_ROW_COUNTS)
 
 
-def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_at_once(postgres_connector: Connector) -> None:
+def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_stops_them_immediately(
+    postgres_connector: Connector,
+) -> None:
     write_files(postgres_connector)
     postgres_connector.sandbox.switch(latency_ms=300)
     process = start_engine(postgres_connector)

@@ -1,4 +1,4 @@
-"""Every command under each bad condition: a message, the right exit code, no traceback, and an intact state."""
+"""Under each bad condition, each command shows a message, ends with the right exit code and leaves the state intact."""
 
 import os
 import shutil
@@ -65,7 +65,7 @@ COMMANDS_BY_CONDITION_AND_EXIT_CODE: dict[str, dict[int, str]] = {
     "wrong token": {2: "import, export, reconcile, retry, check, send, mail"},
     "no permission": {2: "import, export, reconcile, retry, check, mail, explain, forget, status, prune"},
     "full disk": {0: "export", 1: "reconcile", 3: "import, send, mail, forget, ledger backup"},
-    # The only email was sent before the signal.
+    # `send` has sent its only email before the signal.
     "Ctrl-C": {0: "send", 130: "import, export, reconcile, check, mail"},
     "closed pipe": {0: "forget", 3: "import, export, status"},
 }
@@ -84,7 +84,7 @@ def test_every_command_is_in_a_table_of_this_module() -> None:
 
 @pytest.fixture(scope="module")
 def state_of_killed_import(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with files, and the state that an import left when it was killed with a create under way."""
+    """A folder with files, and with the state of an import that was killed before a create was answered."""
     folder = tmp_path_factory.mktemp("killed")
     connector, sandbox = Connector(session_sandbox, folder), session_sandbox
     sandbox.reset()
@@ -114,7 +114,7 @@ def connector_after_kill(
 
 @contextmanager
 def fill_disk(state: Path) -> Iterator[None]:
-    """Move the state to its own full disk while the context lasts."""
+    """Inside the context, keep the state folder on a full disk."""
     saved_state = state.with_name("saved-state")
     state.rename(saved_state)
     state.mkdir()

@@ -77,6 +77,6 @@ def test_an_overwritten_subscriber_does_not_trigger_the_account_guard(connector:
     rows = [f"new{index}@example.com,3161234567{phone_digit},true" for index, phone_digit in enumerate("112")]
     people_path = connector.write_people("email,phone,is_active", *rows)
     assert connector.import_file(people_path).rows == {"read": 3, "created": 2, "unknown": 1}
-    for _ in range(3):  # each run chooses at random which of the two subscribers it looks up
+    for _ in range(3):  # each run chooses at random which of the two subscribers it looks up first
         result = connector.import_file(people_path)
         assert (result.exit_code, result.rows["unknown"]) == (1, 1), result.stderr

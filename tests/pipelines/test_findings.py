@@ -1,4 +1,4 @@
-"""Messages of a load about its subscribers: not on the list, lost from the list, created twice, or foreign."""
+"""A load reports subscribers that the list lacks, that the service has twice, or that another program has created."""
 
 import os
 import signal
@@ -107,7 +107,7 @@ def test_a_first_create_that_the_service_executes_twice_ends_the_run(connector: 
     assert f"1 subscriber of this run is in the service twice (ids {first_id} and {second_id})" in result.stderr
 
 
-def test_a_few_creates_that_are_executed_twice_are_reported_at_the_end(connector: Connector) -> None:
+def test_a_few_creates_that_the_service_executes_twice_are_reported_at_the_end(connector: Connector) -> None:
     path = connector.folder / "people.csv"
     assert connector.import_file(connector.write_addresses(5, name=path)).exit_code == 0
     connector.sandbox.switch(repeat=0.2, seed=3)
@@ -164,7 +164,7 @@ def test_a_load_reports_all_subscribers_that_another_program_created_meanwhile(c
     assert message.startswith("10 subscribers appeared in the base during this run")
 
 
-def test_a_load_without_another_program_reports_no_foreign_subscriber(connector: Connector) -> None:
+def test_a_load_reports_no_subscriber_as_foreign_if_no_other_program_creates_subscribers(connector: Connector) -> None:
     people_path = connector.write_addresses(30)
     assert connector.import_file(people_path).find_messages(FOREIGN_SUBSCRIBERS_TEXT) == []
     connector.write_addresses(60, name=people_path)

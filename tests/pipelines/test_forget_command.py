@@ -15,7 +15,7 @@ DIGEST = digest_identity("email", ANN)
 
 
 def add_entries(connector: Connector, *entries: tuple[tuple[int | None, str | None], State], account: str = "") -> None:
-    """Add an entry of Ann to the ledger for each base (id and name), in this state."""
+    """Add entries of Ann to the ledger. Each of `entries` is a base (id and name) and a state."""
     (connector.folder / "state").mkdir(exist_ok=True)
     with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
         run_key = start_run(connection, f"run {account}", "job", "import", 0.0)

@@ -41,7 +41,7 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector) -> No
     assert count_creates(connector.sandbox) == 0
     write_people(connector, 90, *INVALID_ROWS[:10])
     second_result = connector.sync().expect(1, read=100, invalid=10, created=90)
-    # The rejects have each row once, although the survey also reads the rows.
+    # The rejects file has each row once, although the survey also reads the rows.
     assert [row["_row"] for row in read_rejects(second_result)] == [str(index) for index in range(92, 102)]
 
 
@@ -154,7 +154,7 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
     ("count", "row_count", "is_exceeded"),
     [(9, 9, False), (10, 10, True), (9, 10, False), (98, 99, False), (99, 99, True), (5, 100, False), (6, 100, True)],
 )
-def test_a_guard_in_percent_stops_a_small_source_only_if_every_row_is_bad(
+def test_a_guard_in_percent_stops_a_small_source_only_if_every_row_has_the_fault(
     count: int, row_count: int, is_exceeded: bool
 ) -> None:
     assert exceeds_share(count, 0.05, row_count) == is_exceeded

@@ -75,7 +75,7 @@ def test_a_slow_load_holds_no_connection_and_no_lock(connector: Connector, datab
         with connector.start("sync", "job.yaml", "--output", "json") as process:
             wait_for(lambda: connector.sandbox.stats()["subscribers"] >= 5 or process.poll() is not None)
             assert count_readers(database) == 0
-            if database_kind == "sqlite":  # if the load held a lock, this update would fail at once
+            if database_kind == "sqlite":  # if the load held a lock, this update would fail
                 path = database.url.removeprefix("sqlite:///")
                 with closing(sqlite3.connect(path, timeout=0)) as other_connection, other_connection:
                     other_connection.execute("update customers set is_active = 1")

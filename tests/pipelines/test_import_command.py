@@ -50,7 +50,7 @@ def test_each_row_of_a_faulty_file_has_one_outcome_and_its_faults_in_the_rejects
         assert result.find_messages(expected_text)
 
 
-def test_a_wrong_token_ends_the_run_at_the_first_request_without_an_entry_in_the_ledger(connector: Connector) -> None:
+def test_a_wrong_token_ends_the_run_at_the_first_request_and_the_ledger_gets_no_entry(connector: Connector) -> None:
     path = connector.write_addresses(20)
     result = connector.run_json("import", path, "--base-id", "7", environ={"CONNECTOR_TOKEN": "not-the-token-at-all"})
     assert result.is_refused

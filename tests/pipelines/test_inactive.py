@@ -40,7 +40,7 @@ def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_b
 
 
 def test_inactive_subscribers_are_found_if_the_list_omits_fields_that_are_false(connector: Connector) -> None:
-    """tests/service/test_answers.py has the other forms of IsActive."""
+    """tests/service/test_answers.py tests the other forms of IsActive."""
     unsubscribe(connector, "ANN@x.org", "eve@x.org")
     connector.sandbox.switch(activity="omit_false", filters="icase")
     connector.write_people(*THREE_PEOPLE)

@@ -1,4 +1,4 @@
-"""`connector sync` of a database: all rows of a query, and new rows by a cursor."""
+"""`connector sync` reads all rows of a query. If the job has a cursor, a later run reads only the new rows."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -87,7 +87,7 @@ def test_each_run_reads_the_rows_without_a_cursor_value_again(connector: Connect
 
 
 def test_a_cursor_value_that_cannot_be_compared_is_refused(connector: Connector) -> None:
-    """The tests in tests/sources/sql have more such values, for each database."""
+    """The tests in tests/sources/sql try more values, in each kind of database."""
     add_people(connector, *list_people_updated_at(9), ("odd", "24.11.2026 10:00"), ("early", "13.11.2026 10:00"))
     write_job(connector)
     for command in ("check", "sync"):
@@ -126,11 +126,11 @@ def test_an_incomplete_run_does_not_move_the_cursor(
     assert connector.count_creates_by_email().total() == 4
 
 
-def test_a_full_run_moves_a_cursor_back_from_the_future(connector: Connector) -> None:
+def test_a_full_run_moves_back_a_cursor_that_is_in_the_future(connector: Connector) -> None:
     add_people(connector, *list_people_updated_at(8), ("future", "2999-01-01 00:00:00"))
     write_job(connector)
     connector.sync()
-    # An earlier version could move the cursor into the future.
+    # An earlier version of the connector could move the cursor into the future.
     connector.ledger.run("update source_cursor set value = '2999-01-01T00:00:00'")
     correct_future_row(connector, "2026-11-20 09:00:00")
     result = connector.sync().expect(1)
@@ -146,7 +146,7 @@ def correct_future_row(connector: Connector, updated_at: object) -> None:
 
 
 def test_a_value_beyond_tomorrow_makes_the_run_partial_and_moves_no_cursor(connector: Connector) -> None:
-    """tests/sources/sql/test_cursor.py has all kinds of values."""
+    """tests/sources/sql/test_cursor.py tries all kinds of values."""
     now_s = int(datetime.now(UTC).timestamp())
     add_people(connector, ("a", now_s), ("b", now_s), ("future", 2903299200))
     write_job(connector, start="0")
@@ -168,7 +168,7 @@ def test_the_cursor_moves_only_at_the_end_of_a_run(connector: Connector) -> None
         with connector.start("sync", "job.yaml", "--quiet") as process:
             connector.wait_for_subscribers(subscriber_count)
             process.kill()
-    # The last run may have moved the cursor before it was killed.
+    # The last killed run may have moved the cursor before it was killed.
     assert connector.sync().rows["read"] in (1, 60)
     add_people(connector, ("second", f"{DATE} 08:00:00"))
     assert connector.sync().rows == {"read": 2, "created": 1, "exists": 1}

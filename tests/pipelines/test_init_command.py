@@ -91,7 +91,7 @@ def test_a_draft_for_a_table_contains_no_url_and_proposes_a_cursor(connector: Co
     assert 'url: "${CRM_URL}", table: people' in "\n".join(lines)
     assert "crm.db" not in "\n".join(lines)
     line_index = next(index for index, line in enumerate(lines) if line.startswith("  # sql: "))
-    # The comment tells the user to replace the line above by the next line.
+    # Replace lines of the draft as the comment in the draft tells the user.
     lines[line_index - 3 : line_index + 1] = [lines[line_index].replace("# ", "")]
     (connector.folder / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     map_is_active(connector.folder / "job.yaml")

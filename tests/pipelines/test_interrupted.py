@@ -97,7 +97,7 @@ def test_a_run_that_ignores_the_end_of_its_terminal_continues(connector: Connect
     assert process.returncode == 0
 
 
-def test_a_second_signal_ends_the_run_at_once_and_repeats_no_create(connector: Connector) -> None:
+def test_a_second_signal_ends_the_run_immediately_and_causes_no_second_create(connector: Connector) -> None:
     path = connector.write_addresses(100)
     arguments = ("import", path, "--base-name", "News", "--quiet-period", "300ms", "--output", "json")
     connector.sandbox.switch(hang_after=1, list_lag_ms=3000)  # only the ledger has the create when the next run begins
@@ -162,7 +162,7 @@ def test_a_second_signal_ends_even_a_run_whose_ledger_does_not_answer() -> None:
 
 
 def send_two_signals(process: ForkedProcess) -> None:
-    """Send two signals at once: the process receives both before it acts on the first."""
+    """Send two signals so fast that the process receives both signals before it reacts to the first signal."""
     for signal_number in (signal.SIGSTOP, signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
         process.send_signal(signal_number)
 

@@ -1,4 +1,4 @@
-"""Creates that are answered with another base or identity (architecture 4.9): held until a person decides."""
+"""A create that is answered with another base or identity is held until a person decides (architecture 4.9)."""
 
 from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import read_rejects, read_states, retry

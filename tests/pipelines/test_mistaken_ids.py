@@ -1,4 +1,4 @@
-"""Ids that another program has changed to another spelling (architecture 4.7): no subscriber is created twice."""
+"""If another program has changed the spelling of ids, no subscriber is created twice (architecture 4.7)."""
 
 from collections.abc import Callable
 

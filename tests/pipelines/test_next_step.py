@@ -71,7 +71,7 @@ def list_steps(lines: list[str]) -> list[tuple[str, str]]:
     return [(sentence, command) for sentence, command in pairwise(lines) if sentence.startswith("Next: ")]
 
 
-def test_a_terminal_of_80_columns_breaks_no_word(connector: Connector) -> None:
+def test_no_word_is_split_on_a_terminal_of_80_columns(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422)
     connector.write_job(fields=FIELDS)
     connector.write_job("receipts: {to: out.txt}", file_name="wrong.yaml", fields=FIELDS)

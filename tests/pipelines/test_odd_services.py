@@ -10,7 +10,7 @@ LOAD_WITHOUT_TOTAL_COUNT = "quiet_period: 200ms, ignore_total_count: true"
 
 
 def fill_service(connector: Connector, person_count: int, *options: str) -> None:
-    """Fill the base News with another ledger."""
+    """Create people in the base News, with another ledger."""
     people_path = connector.write_addresses(person_count, name="before.csv")
     create_with_other_ledger(connector, people_path, "--base-name", "News", "--map", "first_name=first_name", *options)
 

@@ -157,7 +157,7 @@ def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
     connector: Connector, base_option: str, other_person_count: int
 ) -> None:
     add_other_people(connector, other_person_count)
-    fill_base(connector, build_rows(count=3, first_index=1), base_option)  # the first new row shows the base's id
+    fill_base(connector, build_rows(count=3, first_index=1), base_option)  # person 0 is new: its answer has the base id
     connector.sandbox.switch(hidden_bases="7" if base_option == "--base-id 7" else "51")
     result = import_people(connector, build_rows(count=5), base_option).expect(0, read=5, created=2, exists=3)
     messages = str(result.report["messages"])
@@ -183,7 +183,7 @@ def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Conne
     assert "does not show the last new subscriber" not in result.stderr
 
 
-# Loads that end, because the list cannot show who exists
+# Loads that end because the list cannot show which subscribers exist
 
 
 @pytest.mark.parametrize("hidden_count", [1, 40])

@@ -50,7 +50,7 @@ def test_a_row_is_a_problem_until_a_run_reads_the_row_without_a_fault(connector:
     assert read_problem_group_counts(connector) == {("crm", "invalid", "email"): 1}
 
 
-def test_a_known_problem_does_not_fail_a_run_with_the_key_fail_on(connector: Connector) -> None:
+def test_a_known_problem_does_not_make_a_run_partial_if_fail_on_is_new(connector: Connector) -> None:
     results = [
         sync_lines(connector, *rows, job_line="fail_on: new")
         for rows in (
@@ -106,7 +106,7 @@ def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connect
         assert read_problem_counts(result) == (1, 0, 1)
 
 
-def test_an_import_without_a_job_keeps_no_problems(connector: Connector) -> None:
+def test_an_import_without_a_job_records_no_problems(connector: Connector) -> None:
     path = connector.write_people("email", "ann@x.org", "bob")
     assert [read_problem_counts(connector.import_file(path)) for _ in range(2)] == [(1, 1, 1), (1, 1, 1)]
     assert read_problem_group_counts(connector) == {}
@@ -155,7 +155,7 @@ def test_one_identity_in_two_bases_is_two_problems(connector: Connector) -> None
     assert read_problem_counts(run("ann@x.org,Ann,,7", f"{cells_with_wrong_birthday},9")) == (1, 0, 1)
 
 
-def test_a_forgotten_subscriber_has_no_problem(connector: Connector) -> None:
+def test_forget_deletes_the_problem_of_the_subscriber(connector: Connector) -> None:
     connector.sandbox.switch(required="Phone", error_status=422)
     sync_lines(connector, VALID_ROW)
     connector.run("forget", "ann@x.org")

@@ -82,7 +82,7 @@ def sync_lines(connector: Connector, url: str, *lines: str) -> CommandResult:
 
 
 def read_outcomes_by_identity(rows: list[ReceiptRow], run: CommandResult) -> dict[str, tuple[str, str]]:
-    """Return outcome and evidence of the receipts of a run, by identity."""
+    """Return the outcome and the evidence of each receipt of a run, by identity."""
     run_id = run.report["run_id"]
     return {row["identity"]: (row["outcome"], row["evidence"]) for row in rows if row["run_id"] == run_id}
 

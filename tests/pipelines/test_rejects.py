@@ -1,4 +1,4 @@
-"""Rejects files: examples in the report, workbooks, and corrected rejects, which an import loads."""
+"""Rejects files: the examples in the report, rejects as a workbook, and the import of corrected rejects."""
 
 import csv
 import re

@@ -78,7 +78,7 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine_folder: Path, read
         assert result.returncode == 0, result.stdout + result.stderr
         assert len(count_stored_emails(sandbox)) > 20
         if read_schedule is not read_workflow:
-            assert result.stdout == "", "cron would send mail"
+            assert result.stdout == "", "cron would send this output by mail"
     assert (machine_folder / "var/lib/connector/ledger.db").exists()
 
 

@@ -73,7 +73,8 @@ def test_a_run_whose_lease_has_ended_repeats_no_create_of_another_run(postgres_c
     write_files(postgres_connector, person_count=120, load="max_rate: 20")
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
     paused_process = postgres_connector.start("sync", "job.yaml", "--output", "json", lease_s=8.0)
-    for retry_after_s, created_count in ((1, 10), (5, 20)):  # a run looks up only the first create that gets a 429
+    # Cause two pauses. The process is stopped (SIGSTOP) during the second pause, which is longer.
+    for retry_after_s, created_count in ((1, 10), (5, 20)):
         postgres_connector.wait_for_subscribers(created_count + 1)
         refused_count = postgres_connector.sandbox.stats()["faults"].get("refuse", 0)
         postgres_connector.sandbox.switch(refuse=1, refuse_retry_after_s=retry_after_s)

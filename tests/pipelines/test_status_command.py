@@ -181,7 +181,7 @@ def test_files_of_a_run_that_has_not_ended_are_kept_at_any_age(connector: Connec
     assert [path.exists() for path in run_files] == [True, False]
 
 
-def test_a_run_that_ends_during_status_is_not_reported_as_killed(
+def test_a_run_that_ends_while_status_reads_its_file_is_not_reported_as_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, original_flock = write_run_file(tmp_path), fcntl.flock

@@ -1,4 +1,4 @@
-"""Commands that read from a bucket or write to a bucket: no duplicates, and no credential in any file."""
+"""Commands that read from or write to a bucket create no duplicates and write no credential to a file."""
 
 import gzip
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Suppression lists: no run sends a subscriber of the list, and no run continues without the list."""
+"""No run creates a subscriber of the suppression list, and a run ends if it cannot read the list."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Terminals, pipes and locales: hidden characters, and characters that a stream lacks, become escapes."""
+"""On terminals and pipes, hidden characters and characters outside the encoding of the stream become escapes."""
 
 import json
 import os
@@ -124,7 +124,7 @@ def test_json_has_all_characters_in_a_locale_with_ascii(connector: Connector) ->
     ],
     ids=str,
 )
-def test_a_name_that_must_be_utf8_is_refused_in_another_encoding(
+def test_a_file_name_or_base_name_that_is_not_utf8_is_refused(
     connector: Connector, arguments: tuple[str, ...], environ: dict[str, str]
 ) -> None:
     connector.write_people("email", "ann@example.com")

@@ -24,7 +24,7 @@ def test_a_load_past_its_time_limit_is_continued_by_the_next_run(connector: Conn
 
 
 @pytest.mark.parametrize("command", ["export out.csv", "reconcile job.yaml --to out.csv", "mail mail.yaml"])
-def test_a_listing_past_the_time_limit_writes_no_file(connector: Connector, command: str) -> None:
+def test_a_command_that_reads_the_list_past_its_time_limit_writes_no_file(connector: Connector, command: str) -> None:
     connector.sandbox.switch(latency_ms=60_000)
     connector.write_people("email", "ann@x.org")
     connector.write_job()

@@ -1,4 +1,4 @@
-"""Usage errors: each names the next step. The command sends and writes nothing, and shows no value of a row."""
+"""Each usage error names the next step. The command sends and writes nothing, and shows no value of a row."""
 
 import json
 import shlex
@@ -205,7 +205,7 @@ def folder(session_sandbox: SandboxProcess, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case[0] for case in CASES])
-def test_a_usage_error_is_refused(
+def test_a_command_with_a_usage_error_changes_nothing_and_names_the_next_step(
     session_sandbox: SandboxProcess, folder: Path, case: tuple[str, str] | tuple[str, str, Mapping[str, str | None]]
 ) -> None:
     arguments, expected_text, *environs = case

@@ -1,4 +1,4 @@
-"""`connector validate`: the rows that an import would reject, without a service, a token or a ledger."""
+"""`connector validate` finds the invalid rows and the duplicates of a source. It needs no service, token or ledger."""
 
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def test_each_fault_is_counted_with_examples_of_original_values(connector: Conne
     assert [path.name for path in connector.folder.iterdir()] == ["people.csv"]
 
 
-def test_validate_rejects_the_same_rows_as_an_import(connector: Connector) -> None:
+def test_validate_writes_the_same_rejects_as_an_import(connector: Connector) -> None:
     path, rejects_path = connector.write_people(*PEOPLE), connector.folder / "rejects.csv"
     result = validate(connector, path, "--rejects", rejects_path, "--base-name", "News")
     assert result.report["rejects_file"] == str(rejects_path)
@@ -84,7 +84,7 @@ def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector) -> No
     assert validate(connector, "people.csv").rows == {"read": 4, "valid": 2, "invalid": 1, "duplicate": 1}
 
 
-def test_validate_takes_the_options_of_an_import(connector: Connector) -> None:
+def test_validate_accepts_the_options_of_an_import(connector: Connector) -> None:
     path = connector.write_people(*PEOPLE)
     result = validate(connector, path, "--map", "gender=", "--zip", "reject", "--limit", "3", "--inactive")
     assert list_faults(result) == [("email", "email", 1, [(3, "bob")]), ("address_zip", "zip", 1, [(4, "02134")])]

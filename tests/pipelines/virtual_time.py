@@ -30,5 +30,5 @@ class VirtualTime:
 
 
 def skip_waits() -> Clock:
-    """Return a clock on which each wait of a command ends at once: quiet periods, pauses and waits before a retry."""
+    """Return a clock on which each wait of a command takes no time: quiet periods, pauses and waits before a retry."""
     return VirtualTime(datetime.now(UTC)).clock

@@ -1,4 +1,4 @@
-"""The emails that the sandbox received, parsed with the email package of Python."""
+"""The emails that the sandbox has received, parsed with Python's package `email`."""
 
 import email
 import email.policy
@@ -40,7 +40,7 @@ class ReceivedEmail:
 
 
 def read_outbox(sandbox: SandboxProcess) -> list[ReceivedEmail]:
-    """Return all sent emails in their order."""
+    """Return all sent emails, in the order of the outbox."""
     emails = []
     for outbox_entry in sandbox.outbox():
         message = email.message_from_bytes(outbox_entry["eml"].encode(), policy=email.policy.default)
@@ -50,7 +50,7 @@ def read_outbox(sandbox: SandboxProcess) -> list[ReceivedEmail]:
 
 
 def list_recipients(sandbox: SandboxProcess) -> list[str]:
-    """Return the first address of each sent email in their order."""
+    """Return the first recipient of each sent email, in the order of the outbox."""
     return [received_email.message["To"].addresses[0].addr_spec for received_email in read_outbox(sandbox)]
 
 

@@ -159,7 +159,7 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     mailer.run_json("mail", "mail.yaml", "--rejected").expect(0, read=3, sent=1, already_sent=2)
 
 
-def test_an_email_with_a_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector) -> None:
+def test_an_email_that_is_answered_with_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector) -> None:
     write_many_people(mailer, 60)
     mailer.sandbox.switch(refuse=0.2, retry_after="none")
     result = mailer.run_json("mail", "mail.yaml")
@@ -270,7 +270,7 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
 
 
 def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None:
-    """The sandbox loses 2 % of the answers after it sent the email."""
+    """The sandbox sends each email, and loses the answer to 2 % of the requests."""
     recipient_count = 5000 if KILL_COUNT >= 50 else 1000
     addresses = write_many_people(mailer, recipient_count)
     write_job(mailer.folder, {"html": None, "text": {"content": "Hello {{ first }}"}})

@@ -37,7 +37,7 @@ def test_the_report_of_send_has_the_ids_of_the_sent_email(mailer: Connector) -> 
 
 
 def test_send_transmits_every_field_of_the_interface(mailer: Connector) -> None:
-    """The fields of service-api.md 2.2, from a message file."""
+    """The message file has every field of service-api.md 2.2."""
     (mailer.folder / "logo.png").write_bytes(PNG_BYTES)
     (mailer.folder / "übersicht.pdf").write_bytes(b"%PDF-1.7 \x00\xff" * 999)
     (mailer.folder / "hi.html").write_text('<p>Hallo <b>Änne</b> <img src="cid:stamp"></p>', "utf-8")

@@ -17,7 +17,7 @@ def mailer(connector: Connector, tmp_path: Path) -> Connector:
     return connector
 
 
-def test_the_test_email_is_sent_at_once_and_is_not_recorded(mailer: Connector) -> None:
+def test_the_test_email_is_sent_immediately_and_is_not_recorded(mailer: Connector) -> None:
     mailer.run_json("mail", "mail.yaml", "--test", "Me <me@example.com>").expect(0, read=1, sent=1)
     (sent_email,) = read_outbox(mailer.sandbox)
     assert sent_email.message["To"].addresses[0].addr_spec == "me@example.com"
