@@ -26,7 +26,9 @@ from connector.sources.header_row import build_column_names
 from connector.sources.inputs import Input
 
 _CHUNK_BYTES = 1 << 23  # the target size of a chunk; a chunk of wide rows has fewer rows
-_BUFFER_BYTES = 1 << 20  # bytes that are read ahead in each column, because a row group may be as large as the file
+# Number of bytes of each column that are read at a time. Without this limit, the reader would load whole row groups. A
+# row group may be as large as the file.
+_BUFFER_BYTES = 1 << 20
 
 
 class ParquetSource(CloseableResource):
@@ -195,7 +197,7 @@ class ArrowSource(CloseableResource):
         reader, self._reader = self._reader or self._open_reader(), None
         first_row_number, batches, row_count = 1, list[pa.RecordBatch](), 0
         try:
-            for batch in reader:  # a batch may have one row, or all rows
+            for batch in reader:  # a batch may have any number of rows
                 batches.append(batch)
                 row_count += batch.num_rows
                 while row_count >= CHUNK_ROWS:

@@ -47,17 +47,19 @@ from connector.sources.inputs import Input
 from connector.texts import choose_form, count
 
 _HEAD_BYTES = 1 << 18
-# With fewer rows, the fixed cost of pandera dominates. More rows need more memory and are not faster.
+# Pandera has a fixed cost for each chunk, which dominates in smaller chunks. Larger chunks need more memory and are not
+# faster.
 _TARGET_CHUNK_ROWS = 30_000
 _MAX_CHUNK_ROWS = 50_000
 _MIN_BLOCK_BYTES, _MAX_BLOCK_BYTES = 1 << 16, 1 << 23
 _MAX_RECORD_BYTES = 1 << 20  # a thousand times the record of a subscriber
 _MAX_SHOWN_BYTES = 1 << 16  # the rejects file shows only the beginning of a longer record
-# Bytes that are decoded at a time, because Python copies all later bytes at each invalid byte.
+# Number of bytes that are decoded at a time. Larger pieces are slow if they have invalid bytes, because Python copies
+# all later bytes of the piece at each invalid byte.
 _DECODED_PIECE_BYTES = 1 << 16
 # With these faults, a record may include later lines of the file.
 _CODES_OF_MULTILINE_FAULTS = ("stray_quote", "unclosed_quote", "oversized")
-_MAX_HELD_BYTES = 1 << 24  # a longer record has a quote that is never closed
+_MAX_HELD_BYTES = 1 << 24  # largest record in memory; a longer record has a quote that is never closed
 
 
 _FailureByIndex = dict[int, tuple[str, str]]
@@ -88,7 +90,7 @@ class CsvDialect:
 
     @property
     def cell_count(self) -> int:
-        """The number of cells of a row. The empty cell after an extra delimiter counts."""
+        """The number of cells of a row, with the empty cell after a trailing delimiter."""
         return self.width + self.has_trailing_delimiters
 
 
@@ -212,8 +214,8 @@ class CsvSource(CloseableResource):
     def _read_header(
         self, first_bytes: bytes, delimiter: str, title_count: int, line_count_above_header: int, *, is_whole_file: bool
     ) -> tuple[tuple[str, ...], int, int]:
-        """Return the names of the columns, the offset at which the first row begins, and the number of the header in a
-        spreadsheet program. A spreadsheet program counts titles and blank lines, and does not show a `sep=` line."""
+        """Return the names of the columns, the offset at which the first row begins, and the row number that a
+        spreadsheet program shows for the header. This number counts titles and blank lines, but not a `sep=` line."""
         records = find_records(first_bytes, delimiter, is_last=is_whole_file)
         filled_indices = np.flatnonzero(~find_blank_records(first_bytes, records, delimiter))
         if len(filled_indices) <= title_count:
@@ -365,10 +367,10 @@ def find_file_problem(block: bytes, records: Records, dialect: CsvDialect) -> tu
 
 def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_column_indices: Sequence[int]) -> ParsedBlock:
     """Parse the records of a block. A record with an undecodable byte fails only if the byte is in one of the columns
-    `used_column_indices`. Raises SourceError if pyarrow finds another number of records."""
+    `used_column_indices`. Raises SourceError if pyarrow does not find the same number of records as `records`."""
     lengths = records.stops - records.starts
     blank_mask = find_blank_records(block, records, dialect.delimiter)
-    # Spreadsheets write thousands of lines that have only delimiters.
+    # Spreadsheets may write thousands of lines that have only delimiters. Such a line counts as blank.
     delimiters_only_record = dialect.delimiter.encode() * (dialect.cell_count - 1)
     for index in np.flatnonzero(lengths == dialect.cell_count - 1).tolist():
         blank_mask[index] |= block[records.starts[index] : records.stops[index]] == delimiters_only_record

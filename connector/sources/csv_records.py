@@ -23,10 +23,10 @@ class Records:
 
     starts: Positions  # positions at which the records start
     stops: Positions  # positions at which the texts of the records end, before their line ends
-    next_starts: Positions  # positions at which the next records start
+    next_starts: Positions  # for each record, the position at which the record after it starts
     stray_quotes: Positions  # closing quotes with a text between the quote and the end of the cell: `"Jo"x`
     indented_quotes: Positions  # quotes that follow spaces at the beginning of a cell: `a, "b"`
-    # Quotes inside unquoted cells, if a delimiter is between this quote and the next quote: `Ann"Lee, Jr"`.
+    # Quotes inside unquoted cells that have a delimiter between them and the next quote: `Ann"Lee, Jr"`.
     ambiguous_quotes: Positions
     is_unclosed: bool  # the last quote of the file is not closed
 

@@ -1,11 +1,12 @@
-"""Values of cursors, and the statement that reads the rows whose cursor is at least a value. These functions have no
-side effects.
+"""Reads the values of the cursor column, and builds the statement of a run. The statement selects the rows whose value
+in the cursor column is at least a bound. These functions have no side effects.
 
 The job's `start` decides the kind of all values: each value of the database is read as this kind. Cursors are saved as
 text.
 
-The statement is a query, or the SELECT of a table. Its `:cursor` is bound with the SQL type of the kind, so that
-PostgreSQL compares a timestamp and not a text. A `:cursor` in a text or comment of the query is not a parameter.
+The statement is the job's query, or a SELECT from the job's table. Its `:cursor` is bound with the SQL type of the
+kind, so that PostgreSQL compares a timestamp and not a text. A `:cursor` in a text or comment of the query is not a
+parameter.
 """
 
 import math
@@ -24,7 +25,7 @@ import sqlalchemy as sa
 CursorValue = datetime | date | int
 
 CURSOR = "cursor"
-"""The name of the cursor's value in a query: `:cursor`."""
+"""The name of the parameter of a query that gets the bound: `:cursor`."""
 
 MYSQL_DATABASES = ("mysql", "mariadb")
 """SQLAlchemy's names of databases with the dialect of MySQL."""
@@ -52,8 +53,8 @@ class ColumnType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CursorBound:
-    """A lower bound of the cursor: rows whose `column` is at least `value` are read. If `value` is None, only the
-    columns are read, and no rows.
+    """A lower bound: rows whose value in `column` is at least `value` are read. If `value` is None, no rows are read,
+    and only the columns are known.
 
     `cursor_columns.convert_bound` has converted the `value`."""
 
@@ -111,13 +112,13 @@ def parse_cursor(text: str, kind: CursorKind) -> CursorValue:
 
 
 def format_cursor(value: CursorValue) -> str:
-    """Return the value as a text for `parse_cursor`."""
+    """Return the value as a text that `parse_cursor` can read."""
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
 def read_cursor_value(value: object, kind: CursorKind) -> CursorValue | None:
-    """Return a database's value as this kind. Round down a value that is more precise than the kind. Return None for
-    NULL and for a value of another kind."""
+    """Return a value of the database as a value of this kind. Round down a value that is more precise than the kind.
+    Return None for NULL and for a value of another kind."""
     try:
         decoded_value = bytes(value).decode() if isinstance(value, bytes | bytearray | memoryview) else value
         if decoded_value is None:
@@ -130,9 +131,9 @@ def read_cursor_value(value: object, kind: CursorKind) -> CursorValue | None:
             else:
                 return None
             return whole_number if abs(whole_number) <= _LARGEST_INTEGER else None
-        if isinstance(decoded_value, datetime):  # pandas has a subclass of datetime with nanoseconds
+        if isinstance(decoded_value, datetime):
             timestamp = decoded_value
-            if type(decoded_value) is not datetime:
+            if type(decoded_value) is not datetime:  # pandas has a subclass with nanoseconds, which are dropped here
                 timestamp = datetime.fromisoformat(decoded_value.isoformat(timespec="microseconds"))
         elif isinstance(decoded_value, date):
             timestamp = datetime.combine(decoded_value, time.min)
@@ -202,7 +203,7 @@ def _find_end_of_tomorrow(now: datetime) -> datetime:
 _DATE_NUMBER_FORMATS = ("%Y%m%d", "%Y%m%d%H%M%S")
 _YEAR_2000_S = 946_684_800
 _UNITS_PER_S = (1, 10**3, 10**6, 10**9)
-_SAMPLE_SIZE = 100  # the first values of a chunk decide whether the column has Unix times
+_SAMPLE_SIZE = 100  # number of values at the beginning of a chunk that show whether the column has Unix times
 
 
 @dataclass(slots=True)
@@ -315,8 +316,8 @@ def replace_cursor(query: str, backend_name: str, replacement: str) -> str:
 
 
 def build_select(table: str, cursor_bound: CursorBound | None, backend_name: str) -> sa.Select[tuple[object]]:
-    """Return the SELECT of a table (`name` or `schema.name`). With a bound, the SELECT returns the rows whose cursor is
-    NULL or is at least the value of the bound. If the value of the bound is None, the SELECT returns no rows."""
+    """Return the SELECT of a table (`name` or `schema.name`). With a bound, the SELECT returns the rows whose value in
+    the cursor column is NULL or at least the bound. If the bound has no value, the SELECT returns no rows."""
     schema, _, table_name = table.rpartition(".")
     select_statement: sa.Select[tuple[object]] = sa.select(sa.text("*")).select_from(
         sa.table(table_name, schema=schema or None)
@@ -339,7 +340,7 @@ def _build_bind(cursor_bound: CursorBound, backend_name: str) -> sa.BindParamete
     )
 
 
-# A text or comment that is never closed is not skipped.
+# A text or comment that is never closed does not match.
 _TEXT_OR_COMMENT_PATTERN = (
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|\$(?P<tag>\w*)\$.*?\$(?P=tag)\$"
 )
@@ -348,7 +349,8 @@ _COLON_NAME_PATTERN = r"(?<![:\w\\]):(?P<name>\w+)(?!\w)(?:(?P<cast>::)|(?!:))"
 
 
 def _compile_sql_pattern(token_pattern: str, backend_name: str) -> re.Pattern[str]:
-    """Return the pattern of a text, a comment or a token in the SQL of this database."""
+    """Return a pattern for the SQL of this database. The pattern matches a text, a comment, or `token_pattern` outside
+    texts and comments."""
     is_mysql = backend_name in MYSQL_DATABASES
     text_or_comment_pattern = _MYSQL_TEXT_OR_COMMENT_PATTERN if is_mysql else _TEXT_OR_COMMENT_PATTERN
     return re.compile(f"{text_or_comment_pattern}|{token_pattern}", re.DOTALL)

@@ -1,13 +1,13 @@
 # ruff: noqa: S608 - names are quoted, and values are parameters
-"""Decides which columns a cursor can be compared with, and converts a bound for the column. These functions have no
-side effects.
+"""Decides whether a cursor can be compared with the values of a column, and converts a bound for the column. These
+functions have no side effects.
 
 A time without a zone is read as UTC, both in a bound and in a column. The type of the column decides whether its values
 can be compared with the job's `start`.
 
 In SQLite and MySQL, the type is not enough: SQLite has no types for columns, MySQL has zero dates, and both may compare
-times as texts. A comparison of texts leaves out values that cannot be compared. So a first statement counts these
-values (`build_check_sql`).
+times as texts. Then the statement of a run would silently leave out some values, such as a date in another form. So a
+first statement counts these values (`build_check_sql`).
 """
 
 import re
@@ -49,7 +49,7 @@ _TYPE_BY_MYSQL_NUMBER = {  # by the number of the type in the protocol, which al
 
 
 def read_type(backend_name: str, type_code: object) -> ColumnType | None:
-    """Return the type of a driver's type code, or None if the database or the code is unknown."""
+    """Return the type of a column from the driver's type code, or None if the database or the code is unknown."""
     if not isinstance(type_code, int):
         return None
     if backend_name in MYSQL_DATABASES:
@@ -117,7 +117,7 @@ def convert_bound(
         if column_type is ColumnType.ZONED_TIMESTAMP:
             return timestamp
         if column_type not in (ColumnType.DATE, ColumnType.TIMESTAMP):
-            # The query may compare a column that it does not select.
+            # The type is not known, because the query may compare a column that it does not select.
             return value
     return timestamp.replace(tzinfo=None)
 
@@ -166,8 +166,8 @@ def build_check_sql(
     columns: Sequence[str],
     column: str,
 ) -> str | None:
-    """Return the statement that counts the values that cannot be compared. `rows_sql` is a SELECT with the `columns`,
-    and `column` has the values.
+    """Return the statement that counts the values of `column` that cannot be compared with a cursor. `rows_sql` is a
+    SELECT whose result has the `columns`.
 
     The row of the result has the number of the values that cannot be compared, and one of these values as an example.
     For SQLite, the row also has the smallest offset from UTC among the texts, in quarters of an hour. Return None if

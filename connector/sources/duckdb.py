@@ -60,7 +60,7 @@ class DuckdbSource(CloseableResource):
             raise SourceError(f"{self.name}: {describe_error(error)}") from None
         with closed_on_error(self):
             try:
-                # A read-only connection can still write other files (COPY, ATTACH).
+                # Only a SELECT is allowed, because a read-only connection can still write other files (COPY, ATTACH).
                 statements = self._connection.extract_statements(self._query)
                 if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                     raise ConfigurationError(f"{self.name}: the query is not a SELECT, and a source only reads")

@@ -81,8 +81,8 @@ _ALPHABET_SHARE_POWER = 4
 # These leads were tested on 3,600 files of 1 to 10 rows of names in 29 languages.
 # No file with six words is read in a wrong encoding, and 0.3 % of the files with fewer words are.
 _MIN_RATING_LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
-_MAX_MISSPELT_WORD_SHARE = 0.01  # the share of words that may be misspelt
-_MAX_IMPOSSIBLE_WORD_SHARE = 0.05  # with a larger share of the words, the file has two encodings or an unknown encoding
+_MAX_MISSPELT_WORD_SHARE = 0.01  # the largest share of words that are impossible only because they are misspelt
+_MAX_IMPOSSIBLE_WORD_SHARE = 0.05  # above this share of words, the file has two encodings or an unknown encoding
 _MAX_LINES, _MAX_WORDS = 400, 200  # lines and words that are examined; in trials, more lines never changed the decision
 
 _NON_ASCII_LINE_PATTERN = re.compile(rb"[^\r\n]*[\x80-\xff][^\r\n]*")
@@ -98,8 +98,9 @@ _VALID_NON_ASCII_PATTERN = re.compile("[^\x00-\x7f\udc80-\udcff]")
 # A text in another encoding has at least 4 invalid bytes for each of these characters.
 _MAX_INVALID_BYTES_PER_VALID_CHARACTER = 2
 # In UTF-16, many bytes at even or at odd positions are zero, because delimiters, addresses and numbers are ASCII.
+# At the positions of the other parity (even or odd), zero bytes are rare.
 _UTF_16_MIN_ZERO_SHARE = 0.3
-_UTF_16_MAX_STRAY_SHARE = 0.01  # maximum share of zero bytes at the other positions
+_UTF_16_MAX_STRAY_SHARE = 0.01
 
 _BEGINNING_BYTES = 1 << 18  # bytes that are examined first: a few thousand rows
 _MAX_CHARACTER_BYTES = 4  # a character in UTF-8 has at most 4 bytes
@@ -221,7 +222,7 @@ class Utf8Stream:
                 self.remark = f"read as {utf_16_encoding}, recognised by its zero bytes, because it has no BOM"
                 return utf_16_encoding
         if piece.startswith(tuple(signature for signature, _ in _BINARY_BEGINNINGS)) or _has_many_control_bytes(piece):
-            return "utf-8"  # the CSV reader will refuse the file
+            return "utf-8"  # any encoding will do, because the CSV reader refuses a binary file
         while piece and piece.isascii():
             piece = self._read_piece(_READ_BYTES)
         if not piece:
@@ -254,7 +255,8 @@ class Utf8Stream:
     def _convert_to_utf8(self, piece: bytes) -> bytes:
         if self._decoder is not None:
             text = self._decoder.decode(piece, final=not piece)
-            # ISO-8859-x has control characters at 0x80 to 0x9F. A text with these characters has another encoding.
+            # In ISO-8859-x, the bytes 0x80 to 0x9F are control characters. A row with such a byte has another encoding,
+            # so the byte is marked as invalid.
             text = _C1_CONTROLS_PATTERN.sub(_LONE_SURROGATE, text) if self._is_guessed else text
             piece = text.encode("utf-8", "surrogatepass")
         if self._is_first_piece and piece:
@@ -351,7 +353,7 @@ def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_Candida
         return []
     import chardet  # imported here, because the import takes a tenth of a second, and most files are UTF-8
 
-    # chardet's rating by encoding; it depends on pairs of letters in the encoding's languages
+    # Chardet rates an encoding by the pairs of letters that are usual in the languages of the encoding.
     rating_by_encoding: dict[str, float] = {}
     for detection in chardet.detect_all(
         text_bytes, ignore_threshold=True, compat_names=False, include_encodings=_ENCODINGS
@@ -366,7 +368,7 @@ def _rank_candidates(words: Sequence[bytes], text_bytes: bytes) -> list[_Candida
             continue
         impossible_word_share = sum(not _is_possible_word(word) for word in decoded_words) / len(decoded_words)
         letter_sets = [_find_letters(word) for word in decoded_words]
-        # A word such as O’Brien fits only Windows encodings.
+        # Only Windows encodings have the apostrophe of a word such as O’Brien.
         rated_letter_sets = [letters for letters in letter_sets if letters or encoding.startswith("cp")]
         alphabet_share = max(
             sum(letters <= alphabet for letters in rated_letter_sets) for alphabet in _ALPHABETS_BY_ENCODING[encoding]

@@ -73,7 +73,8 @@ class CheckedFile(CloseableResource):
             chunk = None
             try:
                 chunk = next(chunks, None)
-            finally:  # also check for a change after an error, because a file that becomes shorter looks damaged
+            finally:
+                # Check for a change after an error, too: a file that became shorter looks damaged to its reader.
                 if self._input.is_local or chunk is None:
                     # An object is checked only once, because each check is a request.
                     self._input.refuse_changed_file()
@@ -147,8 +148,8 @@ def _find_origin_state(source: Source) -> tuple[int, object] | None:
 
 
 class MatchedFiles(CloseableResource):
-    """Several files of rows, opened by `open_files`. `columns` has each column of any file once, in the order of the
-    files.
+    """Several files of rows, opened by `open_files`. `columns` are the columns of all files, each once, in the order of
+    the files.
 
     If a file lacks a column, its rows have no value in this column. Row numbers begin again in each file.
     """

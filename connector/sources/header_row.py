@@ -88,8 +88,8 @@ def _read_records(text: str, delimiter: str, *, is_whole_file: bool) -> list[lis
 
 
 def count_titles(text: str, delimiter: str) -> int:
-    """Return the number of titles above the header. Titles are records of a single cell, and the record after the
-    titles has the most frequent width. Return 0 if the titles are not certain. Blank lines do not count."""
+    """Return the number of titles above the header. Titles are records of a single cell. The record after the titles
+    has the most frequent number of cells. Return 0 if the titles are not certain. Blank lines do not count."""
     records = _read_records(text, delimiter, is_whole_file=True)[:_MAX_SAMPLE_RECORDS]
     width = _find_common_width([len(cells) for cells in records]) if records else 0
     title_count = count_title_rows(records)
@@ -113,7 +113,8 @@ def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
         raise SourceError(f"{path}: its first line names no column; a header line is needed")
     if looks_like_row(cells):
         raise SourceError(
-            f"{path}: has no header: its first line looks like a row. Put a line with the columns' names first"
+            f"{path}: has no header: its first line looks like a subscriber. Insert a first line with the names of the "
+            "columns"
         )
     return build_column_names(cells)
 
@@ -135,7 +136,8 @@ def count_title_rows(rows: Sequence[Sequence[str]]) -> int:
 
 
 def looks_like_row(cells: Sequence[str]) -> bool:
-    """Return whether a row has an address or only numbers, which are not names of columns."""
+    """Return whether a row looks like the row of a subscriber and not like a header: a cell is an email address, or all
+    cells are numbers."""
     return any(_EMAIL_ADDRESS_PATTERN.fullmatch(cell.strip()) for cell in cells) or all(
         _NUMBER_PATTERN.fullmatch(cell) for cell in cells
     )

@@ -34,7 +34,7 @@ STANDARD_INPUT = "-"
 
 _HEAD_BYTES = 1 << 16  # number of first bytes that are enough to recognise the format
 _COPY_BLOCK_BYTES = 1 << 20  # bytes that are read and written at a time for a temporary copy
-_MAX_SHARE_OF_FREE_SPACE = 0.9  # leaves free space in the folder for other programs
+_MAX_SHARE_OF_FREE_SPACE = 0.9  # a copy may fill this share of the free space; other programs need the rest
 
 _GZIP_BEGINNING, _ZSTD_BEGINNING = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ZIP_BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")  # an archive with files, and an empty archive
@@ -44,7 +44,8 @@ _MAX_SHOWN_NAMES = 20  # files of an archive that a message names
 _DOCUMENT_PARTS = {"[Content_Types].xml", "content.xml"}
 
 _MAX_UNPACKING_FACTOR = 500  # a list of subscribers unpacks to 10 times its size, a zip bomb to 1,000 times
-_ALWAYS_ALLOWED_BYTES = 1 << 26  # 64 MiB: a short file that repeats one line is not a zip bomb
+# 64 MiB: a file may unpack to this size in any case, because a short file that repeats one line is not a zip bomb.
+_ALWAYS_ALLOWED_BYTES = 1 << 26
 _UNPACKING_ERRORS = (OSError, EOFError, zlib.error, zipfile.BadZipFile, NotImplementedError, RuntimeError, ValueError)
 
 
@@ -54,8 +55,8 @@ class Input(CloseableResource):
     name without a suffix such as `.gz`.
 
     `origin` is the file or object that may change while it is read. `origin_state` is its state when the
-    `Input` was opened: the size in bytes, and a time or version tag that differs after each change. Both are None for a
-    pipe.
+    `Input` was opened: the size in bytes, and a time or version tag that differs after each change. For a pipe,
+    `origin` and `origin_state` are None.
     """
 
     name: str
@@ -168,13 +169,13 @@ def _open_without_unpacking(path_or_url: str) -> Input:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the path
         reason = getattr(error, "strerror", None) or error
         if isinstance(error, UnicodeEncodeError):
-            reason = "the locale has no such characters in a file's name; set LC_ALL=C.UTF-8"
+            reason = "the locale does not allow these characters in the name of a file; set LC_ALL=C.UTF-8"
         raise SourceError(f"{source_name}: cannot be opened: {reason}") from None
     if path_or_url == STANDARD_INPUT or not Path(path_or_url).is_file():
         with file as pipe_file:
             pieces = iter(lambda: pipe_file.read(_COPY_BLOCK_BYTES), b"")
             return Input(source_name, source_name, _copy_to_temporary_file(pieces, source_name))
-    # A second descriptor, because pyarrow closes a file after unpacking.
+    # `origin` has its own descriptor, because pyarrow closes `file` after unpacking.
     origin = os.fdopen(os.dup(file.fileno()), "rb")
     return Input(source_name, source_name, file, origin, _read_origin_state(file))
 

@@ -30,8 +30,8 @@ _MAX_ARRAY_BYTES = 1 << 29  # a larger array should be JSON Lines, which needs l
 _ARRAY_BEGINNING = re.compile(rb"\s*\[\s*[{\]]")
 _SPACE = " \t\n\r"  # the white space of JSON (RFC 8259)
 _MAX_KEYS = 10_000  # a file with more keys probably has one object whose keys are the subscribers
-_MAX_DEPTH = 20  # the number of objects inside objects; exports of subscribers have two or three
-_FIRST_INEXACT_NUMBER = 2.0**53  # the first number from which a float cannot represent each whole number
+_MAX_DEPTH = 20  # levels of nested objects; exports of subscribers have two or three levels
+_FIRST_INEXACT_NUMBER = 2.0**53  # from this number on, a float can represent only some whole numbers
 
 
 class JsonSource(CloseableResource):
@@ -51,7 +51,7 @@ class JsonSource(CloseableResource):
         self._keys = self._find_keys()
         self.columns = build_column_names(self._keys)
         nested_keys = [key for key in self._keys if "." in key]
-        # For each column with objects in some rows only: the keys of these objects.
+        # Columns that have an object in some rows and another value in others. The value is the keys of these objects.
         self._inner_keys_by_mixed_column = {
             key: inner_keys
             for key in self._keys
@@ -251,11 +251,11 @@ _KEY_END = re.compile(rb'"\s*:')
 
 
 def find_repeated_keys(text_bytes: bytes, parsed_object: Mapping[str, object]) -> list[str]:
-    """Return the keys that any object in the line `text_bytes` has more than once. `parsed_object` is the result of
+    """Return the keys that an object in the line `text_bytes` has more than once. `parsed_object` is the result of
     `load_object`.
 
-    JSON parsers silently drop one of the values. Keys are counted first, because collecting all pairs would take five
-    times as long."""
+    JSON parsers silently keep only one value of a repeated key. The pairs of keys and values are collected only if the
+    numbers of keys differ, because collecting them takes five times as long as counting the keys."""
     if text_bytes.count(b":") == len(parsed_object) or len(_KEY_END.findall(text_bytes)) == _count_keys(parsed_object):
         return []
     repeated_keys: list[str] = []

@@ -1,8 +1,8 @@
 """Reads a query or a table of a database as a source, as a stream of chunks. Nothing is ever written to the database.
 
-`open_sql` reads all rows. `IncrementalSource` reads the rows whose cursor is at least the value that the ledger has
-saved. The ledger is opened after the source. So an incremental source first reads only its columns, and connects again
-to read its rows.
+`open_sql` reads all rows. `IncrementalSource` reads the rows whose value in the cursor column is at least a bound. The
+bound depends on the cursor in the ledger, and the ledger is opened after the source. So an incremental source first
+reads only its columns, and connects again to read its rows.
 """
 
 import re
@@ -98,7 +98,7 @@ class QuerySource(CloseableResource):
                 yield replace(chunk, read_share=1.0) if len(rows) < CHUNK_ROWS else chunk
                 first_row_number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
-            # ContentError, because the next run would fail at the same value or the same undecodable text.
+            # A ContentError is not tried again: the next run would fail at the same value or the same undecodable text.
             error_type = ContentError if isinstance(error, sa.exc.DataError | UnicodeError) else SourceError
             raise error_type(
                 f"{self.name}: reading stopped after row {first_row_number - 1}: {explain(error, self._url)}"
@@ -148,7 +148,7 @@ class QuerySource(CloseableResource):
             driver_result.unbuffered_active = False
             self._connection.invalidate()
         if self._result is not None:
-            self._result.close()  # PostgreSQL needs the cursor closed before the connection
+            self._result.close()  # PostgreSQL's cursor on the server must be closed before the connection
         self._connection.close()
         self._connection = self._result = None
 
@@ -162,7 +162,7 @@ def open_sql(
     cursor_watch: CursorWatch | None = None,
 ) -> "QuerySource | DuckdbSource":
     """Open a query, or a table (`name` or `schema.name`). Each value is read as text. With `cursor_bound`, only rows
-    whose cursor is at least the bound are read. `cursor_watch` records the values of the cursor.
+    whose value in the cursor column is at least the bound are read. `cursor_watch` records the values of this column.
 
     NULL is a missing value. Booleans are `true` and `false`, numbers have no exponent, dates and times are in ISO form,
     and lists and objects are JSON. A row with bytes that are not UTF-8 is malformed. In the query, only the colon of
@@ -190,8 +190,8 @@ def open_sql(
 
 
 class IncrementalSource(CloseableResource):
-    """A query with `:cursor`, or a table. Only rows whose cursor (the value in `column`) is at least the value of
-    `set_start` are read.
+    """A query with `:cursor`, or a table. `set_start` sets a bound. The chunks have only rows whose value in `column`
+    is at least the bound.
 
     Rows of a table that have no value in this column are always read. Call `set_start` first. Then the chunks can be
     read once or several times.
@@ -228,8 +228,8 @@ class IncrementalSource(CloseableResource):
     def set_start(
         self, value: CursorValue, *, now: datetime | None = None, latest_allowed_value: CursorValue | None = None
     ) -> None:
-        """Set the cursor value from which rows are read. `now` and `latest_allowed_value` are attributes of the
-        `CursorWatch`, which recognises values in the future."""
+        """Set the bound: rows whose value in the cursor column is at least `value` are read. `now` and
+        `latest_allowed_value` are attributes of the `CursorWatch`, which recognises values in the future."""
         self._bound = convert_bound(value, self._database, self._type, self._smallest_offset)
         self.watch = replace(self.watch, now=now, latest_allowed_value=latest_allowed_value)
 
@@ -243,7 +243,7 @@ class IncrementalSource(CloseableResource):
         return value
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
-        """See `Source`. Each call resets the recorded values of the cursor.
+        """See `Source`. Each call resets `watch`, which records the values of the cursor column.
 
         After the last chunk, raises ConfigurationError if any value cannot be compared with the cursor.
         """
@@ -273,8 +273,10 @@ class IncrementalSource(CloseableResource):
         )
 
     def _refuse_missing_column(self, column: str) -> None:
-        if f"{column} (2)" in self.columns:  # `build_column_names` gives this name to a second column
-            raise ConfigurationError(f"{self.name}: more than one column is named {column}: rename the other columns")
+        if f"{column} (2)" in self.columns:  # `build_column_names` has renamed a second column with this name
+            raise ConfigurationError(
+                f"{self.name}: several columns have the name {column}: give all columns different names"
+            )
         if column not in self.columns:
             similar_columns = get_close_matches(column, self.columns, n=1)
             hint = f" (did you mean {similar_columns[0]}?)" if similar_columns else ""
@@ -417,10 +419,10 @@ def _build_lenient_loader(loader_class: Any, error_class: type[Exception]) -> An
 
 
 def _prepare_mysql(connection: Any, _: object, *, is_in_utc: bool) -> None:
-    """Forbid writing for the session, because a statement such as CREATE TABLE would end a read-only transaction."""
+    """Make the whole session read-only, because a statement such as CREATE TABLE would end a read-only transaction."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION TRANSACTION READ ONLY")
         if is_in_utc:
             cursor.execute("SET SESSION time_zone = '+00:00'")
-    if hasattr(connection, "decoders"):  # PyMySQL reads a BIT(1), which is a boolean, as the character U+0001
+    if hasattr(connection, "decoders"):  # PyMySQL would read a boolean (BIT(1)) as the character U+0000 or U+0001
         connection.decoders[_MYSQL_BIT_TYPE] = lambda value: int.from_bytes(value, "big")

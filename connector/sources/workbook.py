@@ -52,11 +52,11 @@ _CELL_ENDS = (b"</c>", b":c>", b"</row>", b":row>")
 _XLSX_CELL_NAME_PATTERN = re.compile(rb"""\br=["'](?P<column>[A-Z]{0,3})(?P<row>\d+)["']""")
 _XLSX_HIDDEN_PATTERN = re.compile(rb"""\bhidden=["'](?:1|true)["']""")
 _XLSX_ERROR_PATTERN = re.compile(rb"""\bt=["']e["']""")
-_XLS_ERROR_PATTERN = re.compile(  # in any sheet of a BIFF8 file, an error cell, or a formula whose result is an error
+_XLS_ERROR_PATTERN = re.compile(  # a cell of a BIFF8 file with an error, or with a formula whose result is an error
     rb"\x05\x02\x08\x00.{6}[\x00\x07\x0f\x17\x1d\x24\x2a]\x01|\x06\x00..[^\xff].{5}\x02.[\x00\x07\x0f\x17\x1d\x24\x2a].{3}\xff\xff",
     re.DOTALL,
 )
-_PASSWORD_PATTERN = re.compile(  # an encrypted .xlsx, or an .xls whose second record says that the others are encrypted
+_PASSWORD_PATTERN = re.compile(  # an encrypted .xlsx, or an .xls whose second record says that the file is encrypted
     "EncryptedPackage".encode("utf-16-le") + rb"|\x09\x08\x10\x00.{16}(?:\x86\x00\x00\x00)?\x2f\x00", re.DOTALL
 )
 
@@ -72,7 +72,7 @@ class WorkbookSource(CloseableResource):
         hidden_row_count: int,
         unread_sheets: Sequence[str],
     ) -> None:
-        """`cell_problems` has a problem for each cell without a value, by row number and column (from 1).
+        """`cell_problems` has a message for each cell whose value is not known, by row number and column (from 1).
         `hidden_row_count` is the number of rows that a filter or a person has hidden. `unread_sheets` are the other
         visible sheets, if no sheet was selected."""
         self.name, self._input, self._sheet, self._cell_problems = source_input.name, source_input, sheet, cell_problems
@@ -111,13 +111,13 @@ class WorkbookSource(CloseableResource):
         header_names = [format_value(cell) for cell in cells[self._span]]
         if looks_like_row(header_names):
             raise SourceError(
-                f"{location}: has no header: its first row looks like a subscriber's. Put a row with the columns' "
-                "names first"
+                f"{location}: has no header: its first row looks like a subscriber. Insert a first row with the names "
+                "of the columns"
             )
         self.columns = build_column_names(header_names)
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
-        """See `Source`. A cell with an error (#N/A) is not text."""
+        """See `Source`. A row is malformed if a used cell has an error (#N/A) or a formula that was never computed."""
         rows_below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
         filled_rows = (row for row in rows_below if row[0] in self._cell_problems or _is_filled(row))
         messages, last_row_number = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
@@ -159,8 +159,8 @@ class WorkbookSource(CloseableResource):
         return Chunk(frame, row_numbers, tuple(malformed_rows), self.name, number_cell_counts=number_cell_counts)
 
     def _find_row_problem(self, row_number: int, used_columns: Collection[str] | None) -> str | None:
-        """Return the problem of the first cell without a value in a used column of this row, or None. If `used_columns`
-        is None, all columns are used."""
+        """Return the message about the first used cell of this row whose value is not known, or None. A cell is used if
+        its column is one of `used_columns`. If `used_columns` is None, all cells are used."""
         for column, problem in self._cell_problems.get(row_number, {}).items():
             index = column - 1 - self._span.start
             if used_columns is None or not 0 <= index < len(self.columns) or self.columns[index] in used_columns:
@@ -185,7 +185,7 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
         if is_xlsx:
             _refuse_archive(file, name)
         elif _PASSWORD_PATTERN.search(file.read()):
-            # The library checks for a password only if the library opens a path.
+            # The library gets an open file. It would notice a password only if it got a path.
             raise SourceError(f"{name}: is protected by a password; save the file without the password")  # noqa: TRY301
         file.seek(0)
         workbook = python_calamine.load_workbook(file)
@@ -253,7 +253,7 @@ def _find_cell_problems(file: BinaryIO, sheet: str, name: str) -> tuple[dict[int
             tag.get("fullCalcOnLoad") in ("1", "true") for tag in workbook_xml.iter() if tag.tag.endswith("}calcPr")
         )
         sheet_target = {link.get("Id"): link.get("Target", "") for link in links}[link_id_by_sheet[sheet]]
-        # An absolute target replaces the folder.
+        # If the target is an absolute path, `join` leaves out `/xl`.
         sheet_path = posixpath.normpath(posixpath.join("/xl", sheet_target)).lstrip("/")
         for tag in _find_tags(archive, sheet_path, _XLSX_TAG_PATTERN):
             name_match = _XLSX_CELL_NAME_PATTERN.search(tag[2])
@@ -321,8 +321,8 @@ def _list_visible_sheets(workbook: "CalamineWorkbook") -> list[str]:
 
 
 def _choose_sheet(workbook: "CalamineWorkbook", sheet: str | None, name: str) -> str:
-    """Return the name of the sheet with this name or number. `sheet` is None if no sheet is visible. In this case,
-    return the first sheet."""
+    """Return the name of the sheet with this name or number. `sheet` is None only if the user has named no sheet and
+    all sheets are hidden. In this case, return the name of the first sheet."""
     sheet_names = [sheet_metadata.name for sheet_metadata in workbook.sheets_metadata]
     if sheet is None:
         chosen_name = next(iter(sheet_names), None)

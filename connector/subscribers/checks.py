@@ -116,7 +116,9 @@ def mark_short_texts(cells: pa.Array) -> pa.Array:
     """Return a boolean for each text: true if the text has at most `LARGEST_TEXT_LENGTH` characters. For a list of
     tags, the characters of all tags are counted."""
     texts = pc.binary_join(cells, "") if pa.types.is_list(cells.type) else cells
-    if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LARGEST_TEXT_LENGTH:  # a character has at least one byte
+    if (
+        pc.max(pc.binary_length(texts)).as_py() or 0
+    ) <= LARGEST_TEXT_LENGTH:  # a text has at most as many characters as bytes
         return _mark_all_valid(texts)
     return pc.less_equal(pc.utf8_length(texts), LARGEST_TEXT_LENGTH)
 
@@ -153,16 +155,16 @@ NEEDLESS_DECIMALS_MESSAGE = (
 _PROGRAM_CODE_PATTERNS = (
     r"\\u[0-9a-fA-F]{4}", r"\\x[0-9a-fA-F]{2}",  # Python, JSON
     r"^(array|Series|Index)\(\[", r"^\[ *-?[0-9.]+( +-?[0-9.]+)+ *\]$",  # NumPy and pandas
-    r"=\?[A-Za-z0-9-]+\?[BbQq]\?[^?]*\?=", r"=[C-F][0-9A-F]=[89AB][0-9A-F]",  # mail
+    r"=\?[A-Za-z0-9-]+\?[BbQq]\?[^?]*\?=", r"=[C-F][0-9A-F]=[89AB][0-9A-F]",  # texts as mail programs encode them
     r"%2[07B]|%40|%[C-F][0-9A-F]%[89AB][0-9A-F]",  # a URL
     r'^[aO]:[0-9]+:[{"]', r"\[object [A-Z][A-Za-z]*\]", r"^System\.[A-Za-z.]+\[\]$",  # PHP, JavaScript, .NET
     r"_x[0-9A-F]{4}_",  # a control character as Excel writes it
     r"^=[A-Za-z.]+\(.*\)$", r"^=[A-Z]{1,3}[0-9]{1,7}([-+*/&].*)?$",  # formulas of Excel
-    r"^\{\{.*\}\}$", r"^\$\{.*\}$", r"^\*\|.*\|\*$",  # templates without values
+    r"^\{\{.*\}\}$", r"^\$\{.*\}$", r"^\*\|.*\|\*$",  # placeholders of templates
 )  # fmt: skip
 _PROGRAM_CODE_PATTERN = "|".join(f"(?:{code})" for code in _PROGRAM_CODE_PATTERNS)
 _PROGRAM_CODE_CHARACTERS = b"\\=%{[_|"
-# Python's bytes; an array in PHP; an unfinished Google Sheet
+# Texts that a program wrote by mistake: bytes of Python, an array of PHP, and an unfinished cell of Google Sheets.
 _PLACEHOLDER_PATTERN = r"""^(b'.*'|b".*"|Array|Loading\.\.\.)$"""
 
 
@@ -187,7 +189,7 @@ SPREADSHEET_ERROR_PATTERN = (
 mapping reads `#N/A` as a missing value. Other texts of this form, such as `#VIP!`, are not errors."""
 
 
-# U+FFFD replaces an undecodable byte, and no text contains C1 controls.
+# Programs write U+FFFD for an undecodable byte. C1 control characters show that the text was read in a wrong encoding.
 _LOST_LETTER_PATTERN = r"[\x{80}-\x{9f}\x{fffd}]"
 _MISREAD_LETTERS_PATTERN = r"[ÂÃâÄÅÐÑ][\x{80}-\x{bf}\x{152}-\x{192}\x{2c6}-\x{2122}]"
 
@@ -255,7 +257,7 @@ def mark_plausible_birthdays(cells: pa.Array, today: date) -> pa.Array:
 
 _PLAIN_ADDRESS_PATTERN = (
     r"^[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*"
-    r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # two hyphens in a row may be Punycode: not plain
+    r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # a name with two hyphens in a row may be Punycode
 )
 # RFC 5321 allows 64 characters before the @, and more for a whole address.
 # So no part of an address is too long if the whole address has at most 64 characters. email-validator checks longer
@@ -370,8 +372,8 @@ INACTIVE_WORDS = (
 """Words for a person who gets no email for another reason than unsubscribing, such as a bounce, in lower case."""
 
 CANCELLED_WORDS = ("cancelled", "canceled")
-"""Words for a person who has unsubscribed (Kit), in lower case. Without the word `active` in another cell, they may
-mean cancelled orders."""
+"""Words in exports of the email service Kit for a person who has unsubscribed, in lower case. If no cell of the column
+is `active`, these words may mean cancelled orders."""
 
 _ACTIVE_WORDS = (
     "subscribed", "confirmed", "opted in", "opted_in", "opted-in", "active", "aktiv", "actif", "activo", "attivo",

@@ -45,7 +45,8 @@ _UNSUBSCRIBED_HEADER_PATTERN = re.compile(
     "|^clean(ed)?(time|date|at|on)$"  # Mailchimp: the time of a bounce
 )
 _CLOSED_RECORD_HEADER_PATTERN = re.compile(
-    # Whether or when a record was deleted or blocked, or the person died: is_deleted, Gelöscht am, removed_at.
+    # Columns that show whether or when a record was deleted or blocked, or the person died. Examples of their headers:
+    # is_deleted, Gelöscht am, removed_at.
     "^(is|was|ist|esta|date|datum|record|contact|user|customer|account|member|subscriber|kontakt|kunde)?"
     "(deleted|delete|deletion|geloscht|losch|supprimee?|eliminad[oa]|borrad[oa]|excluid[oa]|eliminat[oa]|cancellat[oa]"
     "|verwijderd|usuniet[ya]|removed|removal|entfernt|trashed|archived|archiviert|banned|suspended"
@@ -64,11 +65,11 @@ _NEWSLETTER_WORD_PATTERN = (
     "|consens"
 )
 _MAIL_PATTERN = re.compile("mail|correo|courriel")
-_REFUSAL_PATTERN = re.compile(  # these words count only with a word for news or mail: Refus newsletter
+_REFUSAL_PATTERN = re.compile(  # counts only in a header with a word for newsletter or mail: `Refus newsletter`
     "refus|declin|revo[ck]|withdr[ae]w|exclud|ausgeschl|abgelehnt|abgewahlt|widerspr|oppos|disabl|deaktiv|desactiv"
     "|disattiv|sperre|rifiut|rechaz|recus|geweiger|odmow|sprzeciw|^stop"
 )
-# These words count only in a header with a word for news. Next to "mail", "cancel" may have another meaning.
+# These words count only in a header with a word for newsletter. Next to "mail", "cancel" may have another meaning.
 _ENDED_CONSENT_PATTERN = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")
 
 # Headers as `separate_words` writes them.
@@ -92,7 +93,7 @@ _NEGATED_HEADER_PATTERN = re.compile(
     rf" (\w+ ){{0,3}}({_MAIL_NOUNS}|{_MAIL_VERBS})"
     r"|\bno (enviar|contactar|recibir|suscri\w*|subscri\w*)\b"
 )
-# A header such as Newsletter ja/nein names both answers, so it is not negated.
+# A header such as `Newsletter ja/nein` names both answers (yes and no), so the word for no does not negate the header.
 _YES_WORD_PATTERN = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")
 _SUBSCRIBED_HEADER_PATTERN = re.compile(
     "^(accepts?(?!ance)|wants?|receives?(?!d)|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte"
@@ -131,8 +132,8 @@ _PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call|mobile|textmessage"
 
 # The beginning of a cell such as `Opted out (by contact)` or `Unsubscribed by customer`.
 _REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
-# Dynamics 365 writes `Allow` and `Do Not Allow` into the column `Do not allow Emails`. Other columns have both answers
-# as words: `Subscribed/Unsubscribed`.
+# Cells that do not mean unsubscribed, in a column of unsubscribed people. For example, Dynamics 365 writes `Allow` or
+# `Do Not Allow` into the column `Do not allow Emails`. In other columns, a cell is `Subscribed` or `Unsubscribed`.
 _WORDS_FOR_NO = (
     "", "[]", "allow", "subscribed", "opted in", "opted_in", "opted-in", "opt in", "opt-in",
     *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes),
@@ -187,7 +188,7 @@ def build_consent_rule(*columns: str) -> ColumnRule:
         column: f"{cell_by_column[column]} | trim | lower in {name_by_words[words]}"
         for column, words in words_by_column.items()
     }
-    # The value is the first cell of the other columns that does not mean active. So an unknown word is invalid.
+    # The template returns the first cell of the other columns that does not mean active. So an unknown word is invalid.
     expression = "'true'"
     for column in reversed(other_columns):
         expression = f"({expression} if {condition_by_column[column]} else {cell_by_column[column]})"
@@ -232,7 +233,8 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     if _is_unrelated_header(header) or (has_activity_column and _INACTIVE_HEADER_PATTERN.search(header)):
         return False
     texts = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
-    if _CLOSED_RECORD_HEADER_PATTERN.search(header):  # such a column is usual, so it counts only if a cell is filled
+    if _CLOSED_RECORD_HEADER_PATTERN.search(header):
+        # Many sources have such a column, for example is_deleted. It counts only if a cell means inactive.
         return bool(
             pc.any(pc.invert(pc.is_in(texts.drop_null(), pa.array(_list_words_for_active(column), texts.type)))).as_py()
         )
@@ -241,7 +243,7 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
     is_subscribed_header = _SUBSCRIBED_HEADER_PATTERN.search(header) is not None
     if _contains_word(texts, UNSUBSCRIBED_WORDS):
         return True
-    # If a cell has a text that is not such a word, the column `State` has the region of the address.
+    # `State` is a consent column only if all cells are words for active or inactive. Otherwise it is a region.
     if header == "state" and _contains_only(texts, IS_ACTIVE_BY_WORD.keys() - IS_YES_BY_WORD.keys()):
         return True
     is_status_header = _STATUS_HEADER_PATTERN.search(header) and not _ORDER_HEADER_PATTERN.search(
@@ -309,11 +311,11 @@ def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[M
 
 
 def explain_consent(columns: Sequence[str]) -> Iterator[str]:
-    """Yield a message for each of these unmapped consent columns."""
+    """Yield a message for each of `columns`, which are consent columns that no field reads."""
     for column in columns:
         yield (
             f"the column {column} shows who wants no email, but no field reads the column, so people who have "
-            f"unsubscribed would become active. Map the column (--map is_active={shlex.quote(column)}; in a job "
-            "`is_active`, as `connector init` drafts the job for all such columns), or ignore the column "
+            f"unsubscribed would become active. Map the column (--map is_active={shlex.quote(column)}; in a job the "
+            "key `is_active`, which `connector init` drafts for all such columns), or ignore the column "
             f"(--ignore {shlex.quote(column)}; in a job `ignore: [{column}]`)"
         )

@@ -135,7 +135,7 @@ def _build_code_by_name() -> dict[str, str]:
     """Return the codes by simplified name.
 
     There are three groups of names: English names, names in other languages, and short forms (`Micronesia`). Earlier
-    groups have precedence. If a name means several countries within a group, the group does not have this name.
+    groups have precedence. A name that means several countries within a group is left out of this group.
     """
     code_by_name: dict[str, str] = {}
     for name_group in (_list_short_names(), list_foreign_names(), list_whole_names()):

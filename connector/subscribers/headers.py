@@ -132,7 +132,7 @@ GOOGLE_HEADERS = frozenset({"email1value", "phone1value", "address1street", "gro
 """Headers that only exports of Google Contacts have."""
 
 _GOOGLE_SEPARATOR = ":::"
-"""The separator of Google Contacts between values of a cell: `+49 151 1 ::: +49 30 2`."""
+"""The separator of Google Contacts between several values in a cell: `+49 151 1 ::: +49 30 2`."""
 
 HEADERS_OF_EVERY_EXPORT = frozenset({"id", "_invalid"})
 """Headers that each export of the connector has."""
@@ -163,7 +163,8 @@ _FIELD_AND_RANK_BY_HEADER = {  # the field, and the rank of the header among the
 
 
 def guess_mapping(columns: Sequence[str]) -> FieldMapping:
-    """Return a mapping of each field to the column with the best header. If headers are equal, use the first column.
+    """Return a mapping of each field to the column with the best header. If columns have the same header, use the first
+    column.
 
     A column of whole names is mapped to one field, because nobody has checked how the names would be split. The id and
     the base are not mapped. The job names the base.
@@ -233,7 +234,7 @@ def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) 
         ]
         # `find_consent_columns` finds the columns for is_active.
         field = next((field for field in fields if field != "is_active"), None)
-        if "ip" in separate_words(column).split():  # IP Address
+        if "ip" in separate_words(column).split():  # a header such as `IP Address` is not a postal address
             continue
         if field is not None and field not in mapping.rules:
             field_by_column[column] = field
@@ -241,7 +242,8 @@ def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) 
 
 
 def find_name_column(columns: Sequence[str]) -> str | None:
-    """Return the first of these unmapped columns that may contain whole names by its header, or None."""
+    """Return the first of these unmapped columns whose header means that the column may contain whole names, or
+    None."""
     return _find_header(columns, WHOLE_NAME_HEADERS)
 
 
@@ -279,7 +281,8 @@ def override_mapping(
 
 
 def drop_misread_address_state(rules: dict[str, ColumnRule]) -> None:
-    """Delete the rule of address_state if is_active reads its column: `State` is a state of the subscriber then."""
+    """Delete the rule of address_state if is_active reads its column. `State` then means active or inactive, and not a
+    region."""
     if {"is_active", "address_state"} <= rules.keys() and set(rules["address_state"].columns) & set(
         rules["is_active"].columns
     ):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 IDENTITY_BYTES = 16  # with 128 bits, the chance that two of 10 million identities collide is 1 in 10^24
-FINGERPRINT_BYTES = 8  # enough, because a fingerprint is compared only with the last one of the same subscriber
+FINGERPRINT_BYTES = 8  # enough, because a fingerprint is compared only with earlier fingerprints of its subscriber
 FINGERPRINT_FORMAT = b"fingerprint-1"
 
 # All ASCII characters that str.strip removes.
@@ -88,7 +88,8 @@ def compute_field_digests(subscribers: "pd.DataFrame", field_names: Iterable[str
 
 
 def _digest_texts(texts: Iterable[bytes], digest_size: int, purpose: bytes) -> Digests:
-    """Return the digests of many texts. A copy of an empty hash state takes two thirds of the time of a new state."""
+    """Return the digests of many texts. Each hash begins as a copy of an empty state, which takes two thirds of the
+    time of a new state."""
     copy_empty_state, digests = blake2b(digest_size=digest_size, person=purpose).copy, []
     for text in texts:
         hash_state = copy_empty_state()
@@ -98,7 +99,8 @@ def _digest_texts(texts: Iterable[bytes], digest_size: int, purpose: bytes) -> D
 
 
 def combine_digests(digests: Digests, group_digests: Digests) -> Digests:
-    """Return each digest (S16) combined with the digest of its group, so that equal digests in two groups differ."""
+    """Return each digest (S16) combined with the digest of its group. Equal digests of different groups have different
+    results."""
     numbers, group_numbers = (np.ascontiguousarray(array).view(np.uint64) for array in (digests, group_digests))
     return (numbers ^ group_numbers).view(digests.dtype)
 
@@ -162,7 +164,7 @@ class SeenIdentities:
         inactive.
 
         Return two masks. The first mask has the rows that are not used, because another row of the identity is used.
-        The second mask has the rows that differ from the row that was used until then.
+        The second mask has the rows whose fingerprint differs from the row of the identity that was used before.
         """
         identities = identities.astype(_IDENTITY_PREFIX_TYPE)
         fingerprints = fingerprints.astype(_FINGERPRINT_PREFIX_TYPE)
@@ -219,13 +221,13 @@ class _KnownIdentities:
     inactive_mask: Mask
 
     def find(self, identities: Digests) -> tuple[npt.NDArray[np.intp], Mask]:
-        """Return the index of each of `identities` in this object, and the mask of the identities that this object has.
-        The index of any other identity has no meaning."""
+        """Return two arrays for `identities`: the index of each identity in this object, and a mask of the identities
+        that this object has. If this object does not have an identity, its index has no meaning."""
         indices = np.minimum(np.searchsorted(self.identities, identities), len(self.identities) - 1)
         return indices, self.identities[indices] == identities
 
     def replace(self, other: "_KnownIdentities", other_indices: npt.NDArray[np.intp]) -> None:
-        """Replace the used rows of some identities by the rows of `other` at `other_indices`, which say that the
+        """Replace the used rows of some identities by the rows of `other` at `other_indices`. These rows say that the
         subscriber is inactive. Skip the identities that this object does not have."""
         own_indices, found_mask = self.find(other.identities[other_indices])
         self.fingerprints[own_indices[found_mask]] = other.fingerprints[other_indices[found_mask]]
@@ -246,7 +248,7 @@ class _KnownIdentities:
 
 # Identities that a load must not create as active
 
-_MIN_COMPARED_SIZE = 10  # entries; two sizes are compared only if the earlier list had at least this many entries
+_MIN_COMPARED_SIZE = 10  # identities; if the last run had a shorter suppression list, the sizes are not compared
 
 
 class Suppression:
@@ -262,7 +264,7 @@ class Suppression:
 
     @property
     def size(self) -> int:
-        """The number of identities on the list."""
+        """The number of identities on the suppression list."""
         return len(self._digests)
 
     def has_same_entries(self, other: "Suppression") -> bool:
@@ -284,7 +286,7 @@ class Suppression:
             )
 
     def has_subscriber(self, values: Mapping[str, object]) -> bool:
-        """Return whether a subscriber with these values (by field name) is on the list."""
+        """Return whether a subscriber with these values (by field name) is on the suppression list."""
         identity_text = values.get(self.field)
         if not isinstance(identity_text, str):
             return False
@@ -292,7 +294,7 @@ class Suppression:
         return bool(self.build_digest_mask(digests)[0])
 
     def build_row_mask(self, subscribers: "pd.DataFrame") -> Mask:
-        """Return the mask of the rows of a typed frame that are on the list."""
+        """Return a mask: true for each row of a typed frame that is on the suppression list."""
         suppressed_mask = np.zeros(len(subscribers), dtype=bool)
         if self.field in subscribers:
             present_mask = subscribers[self.field].notna().to_numpy(dtype=bool)
@@ -302,7 +304,8 @@ class Suppression:
         return suppressed_mask
 
     def build_digest_mask(self, digests: Digests) -> Mask:
-        """Return the mask of the digests (S16, of the list's field) that are on the list."""
+        """Return a mask: true for each digest (S16) that is on the suppression list. The digests must be of the list's
+        field."""
         return _build_member_mask(self._digests, digests)
 
 

@@ -269,7 +269,7 @@ def _apply_steps(
                 # NA in another column of countries is not a sign of a missing value: both cells may mean Namibia.
                 is_country = kind is FieldKind.COUNTRY
                 skipped_columns = [name for name in frame.columns if is_country and "country" in normalise_header(name)]
-                # A program that writes NULL for a missing value does not write NA.
+                # Only NA in another column is a sign. A program that writes NULL for a missing value does not write NA.
                 positions_without_null_elsewhere = _select_positions_without_null_elsewhere(
                     frame, [*rule.columns, *skipped_columns], na_positions, [NA_TEXT]
                 )
@@ -287,7 +287,7 @@ def _apply_steps(
             }
             cells = pc.if_else(null_mask, pa.scalar(None, cells.type), cells)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
-    if kind is FieldKind.DATE:  # a column of timestamps has each birthday at midnight
+    if kind is FieldKind.DATE:  # in a column of timestamps, midnight follows each birthday
         cells = pc.replace_substring_regex(cells, _MIDNIGHT_PATTERN, r"\1")
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)
@@ -341,8 +341,8 @@ def _trim_cells(cells: pa.Array, *, has_fixed_form_values: bool) -> pa.Array:
 
 
 def _parse_dates(cells: pa.Array, date_formats: Sequence[str], today: date) -> pa.Array:
-    """Return the dates as YYYY-MM-DD. Python's strptime parses each different cell once, because Arrow would read 31
-    February as 3 March.
+    """Return the dates as YYYY-MM-DD. Python's strptime parses the cells instead of Arrow, because Arrow would read 31
+    February as 3 March. Equal cells are parsed once.
 
     A year of two digits means the latest year with these last digits whose date is not after `today`."""
 
@@ -376,9 +376,9 @@ _OTHER_SEPARATOR_MESSAGE = (
 _LIST_PATTERN = r"""^[\[{"]|^\(\s*["']|[\[{]\s*["']|["']\s*[\]}]"""
 _BRACKETED_PATTERN = re.compile(r'\[[^\[\]{}"]*\]|\{[^\[\]{}"]*\}')
 _BRACKET_PATTERN = re.compile(r"[\[\]{}]")
+"""A bracket. A cell with a bracket that is not in a match of `_BRACKETED_PATTERN` is a part of a list or an object."""
 _JSON_KEY_PATTERN = re.compile(r'"[^"]*"\s*:')
-"""The key of a JSON object. A cell that begins with a key is a part of an object. A cell with a bracket outside
-`_BRACKETED_PATTERN` is a part of a list or an object."""
+"""The key of a JSON object. A cell that begins with a key is a part of an object."""
 
 
 def build_tags(cells: pa.Array, separator: str) -> tuple[pa.Array, list[int]]:

@@ -213,7 +213,8 @@ class PhoneRule:
     def __post_init__(self) -> None:
         if self.region not in _load_phonenumbers().SUPPORTED_REGIONS:
             raise ConfigurationError(
-                f"e164: there are no phone numbers of a region {self.region!r}; write two letters, such as DE"
+                f"e164: no phone numbers are known for the region {self.region!r}; write a code of two letters, such "
+                "as DE"
             )
 
 
@@ -284,11 +285,12 @@ class BaseColumn:
             raise ConfigurationError("values: add at least one cell with its base")
         if "" in base_by_cell:
             raise ConfigurationError(
-                "values: an empty cell cannot name a base, and its row is invalid; remove the empty key"
+                "values: the empty key cannot have a base, because a row with an empty cell is always invalid; remove "
+                "the empty key"
             )
         if len(base_by_cell) < len(self.values):
             raise ConfigurationError(
-                "values: two keys are the same cell, because white space around a key is ignored; remove one key"
+                "values: two keys are equal, because white space around a key is ignored; remove one key"
             )
         object.__setattr__(self, "values", MappingProxyType(base_by_cell))
         refuse_mixed_bases(self.column, base_by_cell.values())
@@ -356,7 +358,7 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    fault_field = "base_name"  # the field in the fault of an empty or unlisted cell
+    fault_field = "base_name"  # an empty or unlisted cell is reported as a fault of this field
     if rule.values is None:
         allowed_values_message = "must hold a base's id (a whole number from 1) or its name"
     else:

@@ -196,7 +196,7 @@ def find_kind_rules(kind: FieldKind) -> KindRules:
 
 def list_checks(field: Field, rules: ValidationRules, today: date) -> list[pandera.Check]:
     """Return the checks of a field: the checks of its kind, and the checks that depend on its content, on the job or on
-    the date of today."""
+    today's date."""
     field_checks = list(find_kind_rules(field.kind).checks)
     if field.kind in (FieldKind.TEXT, FieldKind.NULLABLE_TEXT):
         field_checks += _list_text_checks(field.content, rules)

@@ -79,7 +79,7 @@ def add_run_columns(columns: pa.RecordBatch, *, run_id: str, exported_at: dateti
     return pa.Table.from_arrays([column_by_name[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-@lru_cache(maxsize=4)  # nearly all pages have the same length
+@lru_cache(maxsize=4)  # nearly all pages have the same number of rows
 def _build_run_columns(run_id: str, exported_at: datetime, row_count: int) -> dict[str, pa.Array]:
     scalar_by_column = {RUN_ID: build_text_scalar(run_id), EXPORTED_AT: build_time_scalar(exported_at)}
     return {name: pa.repeat(value, row_count) for name, value in scalar_by_column.items()}
@@ -87,7 +87,7 @@ def _build_run_columns(run_id: str, exported_at: datetime, row_count: int) -> di
 
 _QUOTE, _COMMA = build_text_scalar('"'), build_text_scalar(",")
 _NULL_TEXT, _ZERO_NUMBER = build_null_scalar(pa.string()), build_number_array(0)[0]
-_SPACE_CODE = ord(" ")  # JSON must escape every character with a smaller number than the blank
+_SPACE_CODE = ord(" ")  # JSON must escape every character with a smaller code
 
 
 def format_lists_as_json(column: pa.ChunkedArray) -> pa.ChunkedArray:

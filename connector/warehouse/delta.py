@@ -237,7 +237,8 @@ class DeltaWriter:
             return TargetState()
         runs = [_read_run(commit[_COMMIT_KEY]) for commit in table.history(_MAX_COMMITS_READ) if _COMMIT_KEY in commit]
         if not runs and _is_made_by_connector(table):
-            # By default, Delta deletes commits from the log after 30 days. The table's description still has the mode.
+            # The mode is read from the description of the table, because Delta deletes commits from the log after 30
+            # days by default.
             mode = str(table.metadata().description).removeprefix(_DESCRIPTION_PREFIX)
             runs = [FinishedRun(0, "", mode, "", "", 0)]
         needs_value_by_column = {field.name: not field.nullable for field in table.schema().fields}

@@ -70,7 +70,7 @@ def find_format_traits(destination_format: Format) -> FormatTraits:
             return FormatTraits((WriteMode.REPLACE,), ".xlsx", is_compressed=True, can_hold_receipts=False)
         case Format.SQL:
             modes: tuple[WriteMode, ...] = (WriteMode.REPLACE, WriteMode.APPEND)
-        case Format.DELTA:  # a Delta table itself keeps its earlier versions
+        case Format.DELTA:  # without the mode `history`, because each Delta table keeps its earlier versions
             modes = (WriteMode.REPLACE, WriteMode.APPEND, WriteMode.UPSERT)
         case Format.SQLITE | Format.DUCKDB | Format.POSTGRESQL | Format.MYSQL:
             modes = tuple(WriteMode)
@@ -188,7 +188,7 @@ class Destination:
         # a URL that the user can copy
         shown_url = f"{self.format}:///{str(self.path).replace('%', '%25').replace('?', '%3F')}"
         if self.url is not None:
-            # Imported here, because it imports SQLAlchemy, which files do not need.
+            # Imported here, because the module imports SQLAlchemy, which an export to a file does not need.
             from connector.databases import format_url
 
             shown_url = format_url(self.url)
@@ -303,7 +303,7 @@ def parse_receipts(text: str, *, table: str = RECEIPTS_TABLE, schema: str | None
             f"{format_choices(suffixes)}."
         )
     if not is_url and path.exists() and not path.is_dir():
-        raise ConfigurationError(f"{path} is a file. Receipts need a folder, for a file of each run.")
+        raise ConfigurationError(f"{path} is a file. Receipts need a folder, because each run writes a new file.")
     if not is_url and not path.absolute().parent.is_dir():
         raise ConfigurationError(f"The directory {path.parent} does not exist: create it, or name another destination.")
     return destination
@@ -368,10 +368,8 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
         raise ConfigurationError(f"columns must be a list of fields: write [{names!r}].")
     unknown_names = [name for name in names or () if name not in FIELD_NAMES]
     if unknown_names or (names is not None and not names):
-        raise ConfigurationError(
-            f"No subscriber has a column {', '.join(map(repr, unknown_names)) or 'at all'}: choose from "
-            f"{', '.join(FIELD_NAMES)}."
-        )
+        problem = f"no field is named {', '.join(map(repr, unknown_names))}" if unknown_names else "no column is chosen"
+        raise ConfigurationError(f"columns: {problem}. Choose from {', '.join(FIELD_NAMES)}.")
     return None if names is None else tuple(name for name in FIELD_NAMES if name in {"id", *names})
 
 

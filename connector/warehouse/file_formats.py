@@ -34,11 +34,11 @@ _COLUMNS_OF_EVERY_EXPORT = {ID, INVALID_COLUMN}
 _COLUMN_NAME = re.compile(r"\w+")
 _DELIMITER_AFTER_ID = re.compile(rb'id"?([,;|\t])')  # the delimiter after the name of the first column
 
-_MAX_FIRST_LINE_BYTES = 1 << 20  # no header and no JSON of one subscriber is longer
+_MAX_FIRST_LINE_BYTES = 1 << 20  # much longer than a header, and than the JSON of a subscriber
 
 
 class ParquetFormat:
-    """Parquet with zstd. Its files have half the size of snappy's files, at the same speed."""
+    """Parquet compressed by zstd. The files have half the size of files compressed by snappy, at the same speed."""
 
     _METADATA_KEYS = (b"connector_run", b"certificate")
     """The keys of two JSON values: the run (run_id, job, exported_at), and the certificate as in a report."""
@@ -192,10 +192,11 @@ class JsonLinesFormat:
 
 
 class ExcelFormat:
-    """An .xlsx workbook. Texts are cells of texts, even if they look like numbers or formulas. Tags are `a|b`, dates
-    are dates, and times are in UTC, rounded to the millisecond. An empty text and null are both an empty cell.
+    """An .xlsx workbook. Texts stay texts, even if they look like numbers or formulas. Tags are `a|b`, dates are dates,
+    and times are in UTC, rounded to the millisecond. An empty text and null are both an empty cell.
 
-    The custom properties of the workbook, which have at most 255 characters each, contain the run.
+    Custom properties of the workbook describe the run. A property has at most 255 characters, so the filters are
+    stored as a digest.
     """
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None:

@@ -46,7 +46,7 @@ class FileFormat(Protocol):
         `run` is None for receipts."""
 
     def discard(self) -> None:
-        """Stop writing, because the file is not used."""
+        """Stop writing. The file is not used."""
 
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:
@@ -59,7 +59,8 @@ class FileFormat(Protocol):
 
 
 class FileTarget(Protocol):
-    """The target of one file. The methods raise ConfigurationError, RunAborted, OSError and LockedError."""
+    """The place of one file: a path, an object in a store, or standard output. The methods raise ConfigurationError,
+    RunAborted, OSError and LockedError."""
 
     @property
     def has_content(self) -> bool:
@@ -190,7 +191,8 @@ class StandardOutput:
         return self._file
 
     def publish(self, *, must_be_new: bool) -> None:
-        """Write to the file descriptor, because Python's buffer would fail again when the process ends."""
+        """Write to the file descriptor and not to Python's buffer. After a failure, the buffer would fail again when
+        the process ends."""
         file = cast(BinaryIO, self._file)
         sys.stdout.flush()
         file.seek(0)

@@ -27,7 +27,7 @@ RECEIPT_ROW_SCHEMA = pa.schema(
         pa.field("message", pa.string()),
     ]
 )
-"""The columns whose values differ between the receipts of a run."""
+"""The columns that differ from receipt to receipt. The other columns have one value for all receipts of a run."""
 
 RECEIPT_COLUMNS: Mapping[str, Column] = {
     "run_id": Column(ColumnKind.NAME, "Id of the run."),

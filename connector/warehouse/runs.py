@@ -58,8 +58,8 @@ class ExportRun:
 
     @property
     def proves_absence(self) -> bool:
-        """Whether a subscriber that this export did not find has left the list. The proof is a complete certificate
-        with a checked TotalCount."""
+        """Whether this export proves that each subscriber that it did not find has left the list. The proof is a
+        complete certificate with a checked TotalCount."""
         return self.certificate.is_complete and self.certificate.total_count is TotalCountCheck.CHECKED
 
 
@@ -111,7 +111,7 @@ class Writer(Protocol):
         """Whether `publish` has reached its commit, which cannot be interrupted."""
 
     def interrupt(self) -> None:
-        """Let the method that runs now end soon with an error. The target is not changed."""
+        """Make the method that runs now end soon, with an error. The target is not changed."""
 
     def discard(self) -> None:
         """Delete the staged rows and temporary files. May be called after `publish`, and more than once."""
@@ -154,8 +154,8 @@ FINISHED_RUN_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_
 @dataclass(frozen=True, slots=True)
 class TargetState:
     """The state of a table. `stored_name` is the name that the database has for the table (None: the table does not
-    exist). `needs_value_by_column` has, for each column, whether each row needs a value. `runs` are the finished runs,
-    the latest first. `referrers` are the tables with a foreign key to this table."""
+    exist). `needs_value_by_column` is true for a column in which each new row must have a value. `runs` are the
+    finished runs, the latest first. `referrers` are the tables with a foreign key to this table."""
 
     stored_name: str | None = None
     needs_value_by_column: Mapping[str, bool] = field(default_factory=dict)
@@ -254,7 +254,10 @@ def refuse_if_superseded(
 
 
 def _may_share_subscribers(mode: WriteMode, filters_json: str, own_filters: Mapping[str, object]) -> bool:
-    """Return whether one subscriber can be in both exports. The base and the id of a subscriber never change."""
+    """Return whether a subscriber can be in this export and in an export with the filters `filters_json`.
+
+    If the filters of the two exports have different bases or ids, no subscriber is in both, because the base and the id
+    of a subscriber never change."""
     if mode is WriteMode.REPLACE:
         return True
     other_filters = json.loads(filters_json)

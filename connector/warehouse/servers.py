@@ -71,11 +71,12 @@ class SqlalchemyDatabase:
             yield
 
     def build_cancel(self, connection: sa.Connection) -> Callable[[], None]:
-        """Return a function that cancels the running statement. Here the function does nothing."""
+        """Return a function that cancels the running statement. A subclass that can cancel statements overrides this
+        method."""
         return lambda: None
 
     def begin(self, connection: sa.Connection) -> None:
-        """Set up the transaction. Here, do nothing."""
+        """Set up the transaction. A subclass that has something to set up overrides this method."""
 
     def commit(self, interruption: Interruption) -> None:
         interruption.begin_commit()
@@ -252,7 +253,8 @@ class PostgresDatabase(SqlalchemyDatabase):
     commits are durable."""
 
     _TEMPORARY_ERROR_CODES = ("08", "40", "53", "55", "57")
-    """Classes of SQLSTATE: connection, serialisation and deadlock, resources, locks, intervention by an operator."""
+    """Classes of SQLSTATE for temporary failures: connection, serialisation and deadlock, resources, locks, and
+    intervention by an operator."""
 
     _CANCEL_TIMEOUT_S = 3.0
 
@@ -342,7 +344,7 @@ class PostgresDatabase(SqlalchemyDatabase):
         sql_state = _read_sql_state(error)
         if sql_state is not None:
             return str(sql_state).startswith(self._TEMPORARY_ERROR_CODES)
-        message = str(error)  # a refused connection has no SQLSTATE
+        message = str(error)  # the message decides, because the error of a refused connection has no SQLSTATE
         is_permanent = "authentication failed" in message or "does not exist" in message or "pg_hba.conf" in message
         return isinstance(error, sa.exc.DBAPIError) and not is_permanent
 
@@ -367,7 +369,7 @@ class MysqlDatabase(SqlalchemyDatabase):
     """The maximum length of an INSERT statement. Every server accepts 1 MB, and larger statements are not faster."""
 
     _TEMPORARY_ERROR_CODES = frozenset({1040, 1053, 1203, 1205, 1213, 1226, 1317, 1684, 2003, 2006, 2013, 2014})
-    """Error numbers for connections, locks and limits."""
+    """Error numbers for temporary failures: connections, locks and limits."""
 
     _REFUSAL_CODES = frozenset({1048, 1062, 1264, 1265, 1292, 1364, 1366, 1406, 1452, 1644, 3819, 4025})
     """Error numbers for a refused value: NULL, duplicates, ranges, lengths, types, foreign keys, SIGNAL and CHECK."""

@@ -68,8 +68,8 @@ MODE_COLUMNS: Mapping[WriteMode, Mapping[str, Column]] = {
         IS_CURRENT: Column(ColumnKind.FLAG, "Whether this is the last version and the subscriber is listed."),
     },
 }
-"""The columns that a table has in addition to the columns of an export, by the mode of the table. The time of an export
-is its `_exported_at`."""
+"""The columns that a table has in addition to the columns of an export, by the mode of the table. In the descriptions,
+the time of an export is the value that its rows have in `_exported_at`."""
 
 RUN_COLUMNS: Mapping[str, Column] = {
     "table_name": Column(ColumnKind.NAME, "Table that the export writes."),
@@ -293,7 +293,9 @@ class TableStatements:
 
     def build_merge_steps(self, run: ExportRun, exported_at: object) -> list[MergeStep]:
         """Return the steps that merge the staged rows into the table, in their order. `exported_at` is a value for the
-        database. A subscriber has left the list if the stage lacks the row, the run proves absence, and the row
+        database.
+
+        A row of the table has left the list if the stage does not have the row, the run proves absence, and the row
         matches the run's filters."""
         merge = _Merge(self._dialect, self.target, self.stage_table, self._kind_by_column, run, exported_at)
         return merge.build_upsert_steps() if self._mode is WriteMode.UPSERT else merge.build_history_steps()
@@ -361,8 +363,8 @@ class _Merge:
         return " OR ".join(conditions) or _NO_ROW_CONDITION_SQL
 
     def _build_row_update(self, sql_by_column: Mapping[str, str], condition_sql: str) -> Statement:
-        """Return the statement that updates the rows of the target that are staged and fulfil the condition. The
-        condition may name both tables."""
+        """Return the statement that updates the rows of the target that are also in the stage and fulfil the condition.
+        The condition may use columns of the target and of the stage."""
         where_sql = f"WHERE {self._same_id_sql} AND ({condition_sql})"
         if self._dialect.has_comma_join_in_update:
             assignments_sql = self._format_assignments(sql_by_column, "t.")
@@ -388,8 +390,8 @@ class _Merge:
         ]
 
     def _build_row_insert(self, sql_by_column: Mapping[str, str], condition_sql: str) -> Statement:
-        """Return the statement that inserts staged rows. A staged row is left out if the target has a row with its id
-        that fulfils the condition."""
+        """Return the statement that inserts staged rows. A staged row is not inserted if a row of the target has the
+        same id and fulfils the condition."""
         exists_sql = f"EXISTS (SELECT 1 FROM {self._target} t WHERE {self._same_id_sql} AND {condition_sql})"
         rows_sql = f"SELECT {', '.join(sql_by_column.values())} FROM {self._stage_table} s WHERE NOT {exists_sql}"
         columns_sql = self._dialect.format_names(list(sql_by_column))

@@ -87,7 +87,9 @@ class TableWriter:
         check_filters(export_start.filters, self._mode, self._schema.names)
         database, max_name_bytes = self._database, self._database.dialect.max_name_bytes
         if max_name_bytes is not None and len(self._name.table.encode()) > max_name_bytes:
-            raise ConfigurationError(f"{self} cannot be made: its name has more than {max_name_bytes} bytes.")
+            raise ConfigurationError(
+                f"{self} cannot be created: its name has more than {max_name_bytes} bytes. Choose a shorter name."
+            )
         error_classes: tuple[type[Exception], ...] = (OSError, *database.errors)
         try:
             self._target_state = self._retry_concurrency_errors(self._rehearse_merge)
@@ -139,7 +141,7 @@ class TableWriter:
     def discard(self) -> None:
         staging_file, self._staging_file = self._staging_file, None
         if staging_file is not None:
-            with suppress(OSError):  # closing may try to write the last bytes to a full disk
+            with suppress(OSError):  # closing writes the last bytes, which fails if the disk is full
                 staging_file.discard()
 
     @contextmanager
@@ -183,7 +185,8 @@ class TableWriter:
             for statement in statements.build_rehearsal_statements():
                 database.run(statement)
             if not database.dialect.can_roll_back_tables:
-                # A separate Interruption: the export can still be interrupted after this commit, which writes no rows.
+                # With an `Interruption` of its own, because this commit writes no rows, and the export can still be
+                # interrupted after it.
                 database.commit(Interruption())
         return target_state
 

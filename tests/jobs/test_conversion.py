@@ -51,7 +51,7 @@ def test_the_format_of_phones_is_converted_to_a_rule(value: object, rule: PhoneR
     subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": value}})
     assert build_rules(subscriber) == ValidationRules(e164=rule)
     wrong_subscriber = make_subscriber(fields={"email": "mail", "phone": {"column": "tel", "e164": "ZZ"}})
-    with pytest.raises(ConfigurationError, match="no phone numbers of a region 'ZZ'"):
+    with pytest.raises(ConfigurationError, match="no phone numbers are known for the region 'ZZ'"):
         build_rules(wrong_subscriber)
 
 

@@ -110,7 +110,7 @@ REFUSED_WORKBOOKS: list[tuple[str, str, bytes, str]] = [
      "not a workbook that can be read"),
     ("no cell", "a.xlsx", build_xlsx([[""]]), "is empty"),
     ("an address in the first row", "a.xlsx", build_xlsx([["ann@example.com", "Ann"]]),
-     "no header: its first row looks like a subscriber's"),
+     "no header: its first row looks like a subscriber"),
     ("numbers in the first row", "a.xlsx", build_xlsx([[1, 2]]), "no header"),
     ("an error in the header", "a.xlsx", build_xlsx([["email", "=NA()"]]),
      "its header cannot be used: the cell B1 holds an error"),
