@@ -90,7 +90,7 @@ def _check_guards(
     ):
         yield (
             f"guard.max_shrink: {count(source_row_count, 'row')} {choose_form(source_row_count, 'was', 'were')} read, "
-            f"{format_share(1 - source_row_count / previous_row_count)} fewer than by the last run "
+            f"{format_share(1 - source_row_count / previous_row_count)} fewer than in the last run "
             f"({previous_row_count:,}), and {format_share(guard.max_shrink)} are allowed; check whether the source is "
             "complete, or raise the guard"
         )

@@ -106,8 +106,8 @@ class IncrementalRun:
             row_count = cursor_watch.future_value_count
             yield (
                 f"{count(row_count, 'row')} {choose_form(row_count, 'has', 'have')} a value in "
-                f"{cursor_watch.column} that lies beyond tomorrow (for example row {row_number}: "
-                f"{format_cursor(example_value)}). A value beyond tomorrow does not move the cursor. "
+                f"{cursor_watch.column} that is later than tomorrow (for example row {row_number}: "
+                f"{format_cursor(example_value)}). Such a value does not move the cursor. "
                 f"Correct {choose_form(row_count, 'the row', 'the rows')} in the source"
             )
         saved_value = None if self._increment.is_full else self._saved_value

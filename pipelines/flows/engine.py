@@ -319,7 +319,7 @@ def _write_sharded_report(
         if is_incremental:  # the second attempt skips rows if the first attempt had moved the cursor
             count_notice += ". If a worker died after its attempt had moved the cursor, the counts may lack rows"
             exit_codes.append(EXIT_CODE_BY_STATUS["partial"])
-        report.messages.append(f"workers died, and {shards_text} began again. {count_notice}")
+        report.messages.append(f"workers died, so {shards_text} began again. {count_notice}")
     end_run(report, stop, _STATUS_BY_EXIT_CODE[pick_worst_exit_code(exit_codes)], stop.clock.now())
 
 

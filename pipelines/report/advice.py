@@ -123,7 +123,7 @@ def advise_on_runs(
             yield _advise_on_rejected_rows(create_count) + job_option
     invalid_problems = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _advise_on_invalid(invalid_problems, runs)
-    # The job and the command of each run that was read, and whether the run was locked or refused.
+    # The job and the command of each run that was read, and whether the run was refused or found the ledger locked.
     seen_run_keys: set[tuple[str, str, bool]] = set()
     finished_imports = [run for run in runs if run["command"] == "import" and run["status"] in ("ok", "partial")]
     imported_files = {Path(run.get("source", "")).name for run in finished_imports}
@@ -142,7 +142,7 @@ def advise_on_runs(
         if run["status"] == "usage":
             yield _advise_on_refused_run(run, f"{_name_run(run)} was refused. Correct")
         elif run["status"] in _UNFINISHED_STATUSES:
-            # If a later run was locked or refused, the step of this later run is enough.
+            # If a later run was refused or found the ledger locked, the step of this later run is enough.
             if (*key, True) not in seen_run_keys or is_without_effect:
                 yield _advise_on_unfinished(run)
         elif run["run_id"] in {problem["run_id"] for problem in invalid_problems}:
@@ -243,10 +243,8 @@ def _advise_on_unfinished(run: Mapping[str, Any]) -> str:
     if run["status"] == "aborted":  # the message may name an option, a guard or another account
         sentence = f"{run_name} was aborted. Follow the message of the run, and run the command again"
     else:
-        sentence = (
-            f"{run_name} was {run['status']}. The connector repeats nothing that is on record. Run the same command "
-            "again"
-        )
+        reason = "found the ledger locked" if run["status"] == "locked" else f"was {run['status']}"
+        sentence = f"{run_name} {reason}. No finished create or email is repeated. Run the same command again"
     job_file = _name_job_file(run)
     if run["command"] == "import" or job_file == "JOB":
         return f"{sentence}."

@@ -56,7 +56,7 @@ def test_a_mix_of_base_ids_and_base_names_is_refused(connector: Connector) -> No
     assert count_creates_by_base_and_email(connector.sandbox) == {}
 
 
-def test_two_cells_may_mean_one_base(connector: Connector) -> None:
+def test_two_different_cells_can_name_the_same_base(connector: Connector) -> None:
     rows = ("ann@x.org,news", "ann@x.org,letter", "bob@x.org,letter")
     write_job_with_bases(connector, *rows, base="news: 7, letter: 7")
     assert connector.sync().rows == {"read": 3, "created": 2, "duplicate": 1}
@@ -96,7 +96,7 @@ def test_a_column_with_more_than_1000_bases_ends_the_run_before_the_first_create
     assert "subscriber.base.values" in result.report["messages"][0]
 
 
-def test_another_map_of_the_bases_has_its_own_cursor(connector: Connector) -> None:
+def test_each_mapping_of_cells_to_bases_has_its_own_cursor(connector: Connector) -> None:
     connector.crm.run(
         "CREATE TABLE people (email, list, at INTEGER)", "INSERT INTO people VALUES ('ann@x.org', 'news', 5)"
     )
@@ -150,7 +150,7 @@ def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connecto
     assert result.report["settled"] == {"found": 1, "absent": 0}
 
 
-def test_a_lost_create_is_absent_only_after_the_list_shows_a_later_subscriber(connector: Connector) -> None:
+def test_a_lost_create_counts_as_absent_only_after_the_list_shows_a_later_subscriber(connector: Connector) -> None:
     """The later subscriber may be in another base (architecture 4.5)."""
     connector.sandbox.switch(list_lag_ms=1500, latency_ms=300, drop_after=1)
     with connector.start(

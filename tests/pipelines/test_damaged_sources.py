@@ -22,7 +22,9 @@ def build_damaged_parquet(path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("name", ["cut.csv.gz", "damaged.parquet"])
-def test_a_file_with_a_damaged_middle_is_refused_before_the_first_request(connector: Connector, name: str) -> None:
+def test_a_file_that_is_damaged_in_its_middle_is_refused_before_the_first_request(
+    connector: Connector, name: str
+) -> None:
     path = connector.folder / name
     cut_csv = gzip.compress((HEADER + ROWS).encode())[:-2000]
     path.write_bytes(cut_csv if name == "cut.csv.gz" else build_damaged_parquet(path))
@@ -33,7 +35,7 @@ def test_a_file_with_a_damaged_middle_is_refused_before_the_first_request(connec
     assert connector.sandbox.stats()["requests"] == {}
 
 
-def test_a_file_with_an_unclosed_quote_is_refused_with_its_line(connector: Connector) -> None:
+def test_a_file_with_an_unclosed_quote_is_refused_and_the_message_has_the_line_number(connector: Connector) -> None:
     (connector.folder / "people.csv").write_text(HEADER + ROWS + 'eve@x.org,"Eve,yes\n' + ROWS[:2000])
     result = connector.sync(connector.write_job())
     assert result.is_refused

@@ -97,7 +97,7 @@ def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connec
     ]
 
 
-def test_a_sync_after_an_import_of_other_columns_reports_only_the_real_change(connector: Connector) -> None:
+def test_a_sync_after_an_import_of_other_columns_reports_only_the_changed_value(connector: Connector) -> None:
     person_count = 250  # for this number of rows, the run reads the whole list instead of using filters
     rows = [f"p{index}@x.org,Ann {index},Lee,true" for index in range(person_count)]
     connector.write_csv("export.csv", "Email,First name,Last name,is_active", *rows)
@@ -184,7 +184,7 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
     assert read_drifted_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]
 
 
-def test_a_comparison_that_fails_at_the_end_of_a_run_becomes_a_message(connector: Connector) -> None:
+def test_a_comparison_that_fails_at_the_end_of_a_run_is_reported_in_a_message(connector: Connector) -> None:
     sandbox = connector.sandbox
     sync_lines(connector, "ann@x.org,Ann,,")
     write_files(connector, "ann@x.org,Anna,,")

@@ -47,7 +47,7 @@ def test_an_incremental_run_with_a_dead_worker_is_partial(postgres_connector: Co
         worker.kill()
     result = finish_process(process)
     assert (result.exit_code, result.rows["created"] + result.rows["exists"]) == (1, PEOPLE_COUNT), result.stderr
-    assert any("workers died, and shard 1 began again" in message for message in result.report["messages"])
+    assert any("workers died, so shard 1 began again" in message for message in result.report["messages"])
     assert has_each_person_once(postgres_connector)
 
 

@@ -139,14 +139,14 @@ def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: 
     ],
     ids=str,
 )
-def test_an_option_that_the_destination_lacks_is_refused(
+def test_an_option_that_the_destination_does_not_support_is_refused(
     connector: Connector, arguments: tuple[str, ...], expected_text: str
 ) -> None:
     result = connector.run("export", *arguments)
     assert (result.exit_code, expected_text in result.stderr) == (2, True), result.stderr
 
 
-def test_a_value_that_no_cell_can_hold_leaves_the_old_workbook(connector: Connector) -> None:
+def test_an_export_of_a_value_that_no_cell_can_store_leaves_the_old_workbook_unchanged(connector: Connector) -> None:
     longest_values = {"custom_field1": "x" * 32_767, "custom_field2": "🎂" * 16_383}
     create_people(connector.sandbox, BASE_FIELDS | {"email": "ann@example.com"} | longest_values)
     assert connector.run("export", "people.xlsx").exit_code == 0
@@ -179,7 +179,7 @@ def test_a_workbook_that_is_not_finished_closes_its_archive() -> None:
     gc.collect()
 
 
-def test_a_workbook_refuses_more_rows_than_excel_can_hold() -> None:
+def test_a_workbook_refuses_more_rows_than_excel_can_store() -> None:
     sheet = SheetFile(io.BytesIO(), ["email"])
     sheet.rows = MAX_ROWS - 1
     sheet.write_row(["ann@example.com"])

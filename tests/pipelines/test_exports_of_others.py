@@ -88,5 +88,5 @@ def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
     assert drafted_rules == {**rules_guessed_from_headers, **activity_rule}
 
 
-def test_every_program_has_a_sample() -> None:
+def test_every_sample_file_has_expected_fields() -> None:
     assert {path.stem for path in SAMPLE_PATHS} == set(EXPECTED_FIELDS_BY_FILE)

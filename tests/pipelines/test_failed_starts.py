@@ -35,7 +35,7 @@ def list_status_runs(connector: Connector) -> list[dict[str, Any]]:
     return runs[::-1]
 
 
-def test_a_run_whose_ledger_is_another_file_is_refused(jobs_connector: Connector, tmp_path: Path) -> None:
+def test_a_run_whose_ledger_file_is_not_a_database_is_refused(jobs_connector: Connector, tmp_path: Path) -> None:
     environ = {"CONNECTOR_LEDGER": f"sqlite:///{tmp_path}/people.csv"}
     result = jobs_connector.run_json("sync", "good.yaml", environ=environ)
     assert (result.exit_code, result.report["status"]) == (2, "usage")

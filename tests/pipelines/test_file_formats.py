@@ -44,7 +44,7 @@ def test_options_and_a_job_describe_the_format_of_standard_input(connector: Conn
     result.expect_rows(read=3, invalid=1, exists=2)
 
 
-def test_a_sheet_is_chosen_by_option_and_by_job(connector: Connector, tmp_path: Path) -> None:
+def test_a_sheet_is_chosen_by_an_option_or_by_a_job(connector: Connector, tmp_path: Path) -> None:
     path = write_file(tmp_path, "a.xlsx", build_xlsx(sheet="Other people"))
     assert connector.run_json("import", path, "--base-name", "News", "--sheet", "Other people").rows["created"] == 2
     connector.write_job(source="file: {path: a.xlsx, format: excel, sheet: 1}", fields="")

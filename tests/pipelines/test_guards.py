@@ -67,7 +67,7 @@ def test_a_shrunken_source_stops_the_run(connector: Connector) -> None:
     assert connector.sync().rows == {"read": 100, "exists": 99, "created": 1}
     write_people(connector, 40)
     result = connector.sync()
-    assert has_guard_stopped_run(result, "guard.max_shrink: 40 rows were read, 60 % fewer than by the last run (100)")
+    assert has_guard_stopped_run(result, "guard.max_shrink: 40 rows were read, 60 % fewer than in the last run (100)")
     # The guard does not compare with the row count of a stopped run.
     assert has_guard_stopped_run(connector.sync(), "guard.max_shrink")
     assert connector.sync("job.yaml", "--limit", "2").rows == {"read": 2, "exists": 2}
@@ -167,7 +167,7 @@ def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector
 
     assert sync("main", 100).rows == {"read": 100, "created": 100}
     assert sync("trial", 2).rows == {"read": 2, "exists": 2}
-    expected_text = "guard.max_shrink: 2 rows were read, 98 % fewer than by the last run (100)"
+    expected_text = "guard.max_shrink: 2 rows were read, 98 % fewer than in the last run (100)"
     assert has_guard_stopped_run(sync("main", 2), expected_text)
 
 

@@ -145,13 +145,13 @@ def correct_future_row(connector: Connector, updated_at: object) -> None:
     connector.crm.run(f"update people set updated_at = {updated_at!r} where email = 'future@example.com'")
 
 
-def test_a_value_beyond_tomorrow_makes_the_run_partial_and_moves_no_cursor(connector: Connector) -> None:
+def test_a_cursor_value_later_than_tomorrow_makes_the_run_partial_and_moves_no_cursor(connector: Connector) -> None:
     """tests/sources/sql/test_cursor.py tries all kinds of values."""
     now_s = int(datetime.now(UTC).timestamp())
     add_people(connector, ("a", now_s), ("b", now_s), ("future", 2903299200))
     write_job(connector, start="0")
     first_result = connector.sync().expect(1, read=3, created=3)
-    assert "beyond tomorrow (for example row 3: 2903299200" in first_result.stderr
+    assert "later than tomorrow (for example row 3: 2903299200" in first_result.stderr
     add_people(connector, ("new", now_s + 86_400))
     second_result = connector.sync()
     assert (second_result.exit_code, second_result.rows["created"]) == (1, 1)
@@ -212,7 +212,7 @@ FIELDS = (
 )
 
 
-def test_a_database_is_synced_by_its_job(connector: Connector) -> None:
+def test_a_job_with_a_query_creates_the_valid_rows_of_the_query(connector: Connector) -> None:
     rows: list[tuple[object, ...]] = [
         ("ann@x.org", "F", "a|b", "29/02/1980", 1012, 1),
         ("bob@x.org", None, None, None, None, 1),

@@ -25,7 +25,7 @@ FAULTS = {
 PEOPLE_COUNT = 100 * (KILL_COUNT + 1)
 
 
-def test_an_import_that_is_killed_at_random_moments_loses_and_repeats_no_create(connector: Connector) -> None:
+def test_an_import_that_is_killed_at_random_moments_neither_loses_nor_repeats_a_create(connector: Connector) -> None:
     sandbox, rng = connector.sandbox, random.Random(11)
     sandbox.switch(latency_ms=40, **FAULTS)
     path = connector.write_addresses(PEOPLE_COUNT)
@@ -175,7 +175,7 @@ def wait_for_stopped_result(process: ForkedProcess) -> CommandResult:
     return result
 
 
-def test_two_signals_while_the_list_is_read_end_in_a_report(connector: Connector) -> None:
+def test_two_signals_while_the_list_is_read_end_the_run_with_a_report(connector: Connector) -> None:
     connector.sandbox.seed(1500, base_name="News")
     connector.sandbox.switch(latency_ms=60_000)
     list_request_count = count_requests(connector.sandbox, "list")

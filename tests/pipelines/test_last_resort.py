@@ -61,7 +61,9 @@ def test_a_start_on_windows_is_refused_in_one_line() -> None:
     assert "Windows" in result.stderr
 
 
-def test_a_fault_during_a_run_ends_in_a_report(connector: Connector, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_of_the_program_ends_the_run_with_a_report(
+    connector: Connector, monkeypatch: pytest.MonkeyPatch
+) -> None:
     produce_three_unknown_creates(connector, connector.write_addresses(3), drop_after=1)
     read_identities: set[bytes] = set()
 

@@ -33,7 +33,9 @@ def test_a_restored_backup_replaces_a_missing_ledger(connector: Connector) -> No
 
 
 @pytest.mark.parametrize("file_content", [None, b"no database" * 500, "another version's"])
-def test_a_file_that_is_not_a_backup_makes_no_ledger(connector: Connector, file_content: bytes | str | None) -> None:
+def test_a_restore_from_a_file_that_is_not_a_backup_creates_no_ledger(
+    connector: Connector, file_content: bytes | str | None
+) -> None:
     copy_path, ledger = connector.folder / "copy.db", connector.folder / "state" / "ledger.db"
     if isinstance(file_content, bytes):
         copy_path.write_bytes(file_content)
@@ -48,7 +50,7 @@ def test_a_file_that_is_not_a_backup_makes_no_ledger(connector: Connector, file_
     assert not ledger.exists()
 
 
-def test_a_restore_closes_campaigns_also_without_a_backup_of_emails(connector: Connector) -> None:
+def test_a_restore_closes_campaigns_even_if_the_backup_has_no_emails(connector: Connector) -> None:
     connector.import_file(connector.write_addresses(3))
     url = f"sqlite:///{connector.folder}/state/ledger.db"
     connector.run_json("ledger", "backup", "copy.db")

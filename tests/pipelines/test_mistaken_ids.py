@@ -65,7 +65,7 @@ def test_a_row_with_a_misspelt_id_is_counted_once_as_invalid_if_the_run_ends_ear
 
 
 @pytest.mark.parametrize("look_up_method", ["listing", "filters"])
-def test_a_new_id_of_an_email_that_is_in_the_base_is_refused(connector: Connector, look_up_method: str) -> None:
+def test_a_row_with_a_new_id_is_refused_if_its_email_is_in_the_base(connector: Connector, look_up_method: str) -> None:
     if look_up_method == "filters":
         connector.sandbox.seed(2000, base_name="News")
         connector.sandbox.switch(max_limit=10)

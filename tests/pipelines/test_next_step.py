@@ -136,7 +136,7 @@ def test_the_next_steps_after_a_run_follow_from_its_report(run: dict[str, Any], 
 IMPORT_RUN = RUN | {"command": "import", "job": "people"}
 IMPORT_RUN_WITH_REJECTS = RUN_OF_JOB | IMPORT_RUN | REPORT_PART_WITH_INVALID_ROW
 RETRY_STEP = "1 create is unresolved. To look up and finish the create, run: connector retry"
-REPEAT_TEXT = "The connector repeats nothing that is on record. Run the same command again."
+REPEAT_TEXT = "No finished create or email is repeated. Run the same command again."
 ACTIVE_RUN_STEP = "1 create is unresolved. Wait until run R ends. The run may resolve the create."
 LATER_REFUSED_RUN, LATER_LOCKED_RUN = (
     IMPORT_RUN | {"run_id": run_id, "status": status} for run_id, status in (("U", "usage"), ("L", "locked"))
@@ -145,7 +145,7 @@ REFUSED_RUN_STEP = (
     "Run U (import people) was refused. Correct the fault that the message names. To find other faults, run: "
     "connector check"
 )
-LOCKED_RUN_STEP = f"Run L (import people) was locked. {REPEAT_TEXT}"
+LOCKED_RUN_STEP = f"Run L (import people) found the ledger locked. {REPEAT_TEXT}"
 ABORTED_EXPORT_STEP = "Run R (export) was aborted. Follow the message of the run, and run the command again."
 ABORTED_MAIL_STEP = ABORTED_EXPORT_STEP.replace("export", "mail")
 KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}

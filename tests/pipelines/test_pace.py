@@ -32,7 +32,7 @@ def test_a_very_long_pause_ends_the_run_and_a_message_names_the_end_of_the_pause
 LIMIT_SWITCHES = {"rate": 50, "burst": 2, "retry_after": "none", "latency_ms": 5, "max_limit": 20}
 
 
-def test_a_run_without_the_ledger_begins_at_the_limit_that_the_last_load_found(connector: Connector) -> None:
+def test_an_export_begins_at_the_rate_limit_that_the_last_load_found(connector: Connector) -> None:
     connector.sandbox.seed(200, base_name="News")
     connector.import_file(connector.write_addresses(1, name="one.csv"))  # creates the ledger, and reaches no limit
     connector.sandbox.switch(**LIMIT_SWITCHES)

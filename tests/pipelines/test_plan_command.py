@@ -133,7 +133,7 @@ def write_messy_people(path: Path, rng: random.Random, person_count: int) -> Non
 
 
 @pytest.mark.parametrize("seed", range(SEED_COUNT))
-def test_each_row_of_a_messy_source_ends_as_planned(connector: Connector, seed: int) -> None:
+def test_each_row_of_a_messy_source_gets_the_planned_outcome(connector: Connector, seed: int) -> None:
     rng = random.Random(seed)
     write_job(connector, SUPPRESS_KEY)
     other_ledger_environ = {"CONNECTOR_STATE_DIR": str(connector.folder / "another")}

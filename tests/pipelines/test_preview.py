@@ -30,7 +30,9 @@ def import_on_terminal(
 QUESTION = "Create 2 subscribers in News (1 active, 1 inactive)? This cannot be undone. [y/N]"
 
 
-def test_an_import_shows_its_creates_and_sends_nothing_after_a_no(connector: Connector, people_path: Path) -> None:
+def test_an_import_shows_its_creates_and_sends_nothing_after_the_answer_no(
+    connector: Connector, people_path: Path
+) -> None:
     exit_code, output = import_on_terminal(connector, people_path, "n")
     assert exit_code == 0, output
     assert QUESTION in output
@@ -44,7 +46,7 @@ def test_an_import_shows_its_creates_and_sends_nothing_after_a_no(connector: Con
     assert not (connector.folder / "state").exists()
 
 
-def test_a_yes_creates_the_shown_subscribers(connector: Connector, people_path: Path) -> None:
+def test_the_answer_yes_creates_the_shown_subscribers(connector: Connector, people_path: Path) -> None:
     exit_code, output = import_on_terminal(connector, people_path, "y")
     assert exit_code == 1, output
     assert QUESTION in output
@@ -61,7 +63,7 @@ def test_an_unmapped_column_of_opt_outs_is_refused_before_the_question(connector
     assert connector.list_created_subscribers() == {}
 
 
-def test_a_yes_that_is_typed_before_the_question_creates_nobody(connector: Connector, people_path: Path) -> None:
+def test_an_answer_that_is_typed_before_the_question_creates_nobody(connector: Connector, people_path: Path) -> None:
     exit_code, output = import_on_terminal(connector, people_path, "n", early_input="y\n")
     assert (exit_code, "Nothing was sent." in output) == (0, True), output
     assert connector.list_created_subscribers() == {}
@@ -75,7 +77,9 @@ def test_a_file_that_changes_after_the_preview_changes_no_create(connector: Conn
     assert re.search(r"read\s+│\s+3 ", output.partition("[y/N]")[2]), output
 
 
-def test_a_suppression_list_that_changes_before_the_yes_ends_the_run(connector: Connector, people_path: Path) -> None:
+def test_a_suppression_list_that_changes_before_the_answer_ends_the_run(
+    connector: Connector, people_path: Path
+) -> None:
     suppression_path = connector.write_csv("gone.csv", "address", "eve@x.org", "ann@x.org")
     job_lines = ("suppress: {file: {path: gone.csv, column: address}}", "guard: {max_creates: 5}")
     options = ("--job", connector.write_job(*job_lines, fields=""))

@@ -96,7 +96,7 @@ def test_another_account_with_the_same_ids_is_reported(connector: Connector) -> 
     assert "another account" in message
 
 
-def test_a_reconciliation_may_compare_by_client_user_id(connector: Connector) -> None:
+def test_a_reconciliation_can_compare_by_client_user_id(connector: Connector) -> None:
     fields = "client_user_id: number, email: email, is_active: {value: true}"
     write_job(connector, fields=fields, subscriber="identity: client_user_id")
     connector.write_people("number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")

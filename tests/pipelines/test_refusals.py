@@ -167,7 +167,7 @@ def test_a_rate_limit_that_looks_like_a_refusal_rejects_no_row(connector: Connec
     assert count_creates(result) < 2 * 200
 
 
-def test_a_run_sends_all_refused_rows_only_after_the_service_accepts_one(connector: Connector) -> None:
+def test_a_run_sends_the_other_refused_rows_only_after_the_service_accepts_one_of_them(connector: Connector) -> None:
     sandbox, path = connector.sandbox, connector.write_addresses(50)
     sandbox.switch(quota=20, quota_status=200, **SLOW_SWITCHES)
     connector.import_file(path, "--time-limit", "3s")

@@ -112,7 +112,7 @@ def test_validate_writes_rejects_in_the_format_of_the_file_name(connector: Conne
     assert rows == [WORKBOOK_HEADER[:2], WORKBOOK_ROWS[1][:2], WORKBOOK_ROWS[2][:2]]
 
 
-def test_rejects_that_do_not_fit_into_a_workbook_are_a_csv_file(connector: Connector) -> None:
+def test_rejects_that_do_not_fit_into_a_workbook_are_written_to_a_csv_file(connector: Connector) -> None:
     cells = {f"note {column_number}": "x" * 30_000 for column_number in range(3)}
     overlong_row = ("b@example.com", *cells.values(), "beside the columns")
     people_path = write_workbook(connector.folder / "people.xlsx", overlong_row, header=("email", *cells))

@@ -68,7 +68,7 @@ def test_the_page_of_an_import_shows_its_problems_and_the_next_step(connector: C
         assert secret not in json.dumps(report)
 
 
-def test_an_earlier_run_and_a_killed_run_have_a_page(connector: Connector) -> None:
+def test_a_page_of_a_run_can_be_written_after_the_run_and_after_a_kill(connector: Connector) -> None:
     run_id = connector.import_file(connector.write_addresses(3)).report["run_id"]
     connector.run("status", run_id, "--report", "earlier.html")
     assert "3created" in (page_text := read_page_text(connector.folder / "earlier.html"))

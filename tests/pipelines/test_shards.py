@@ -40,7 +40,7 @@ def test_a_sync_with_another_number_of_shards_creates_nobody_twice(postgres_conn
     assert has_each_person_once(postgres_connector, 200)
 
 
-def test_killed_shards_that_run_again_lose_and_repeat_no_create(postgres_connector: Connector) -> None:
+def test_killed_shards_that_run_again_neither_lose_nor_repeat_a_create(postgres_connector: Connector) -> None:
     write_files(postgres_connector, person_count=KILL_TEST_PEOPLE_COUNT)
     postgres_connector.sandbox.switch(latency_ms=40, **ENGINE_FAULTS)
     rng, kill_count = random.Random(3), 0

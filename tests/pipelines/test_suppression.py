@@ -22,7 +22,7 @@ def write_job(connector: Connector, suppress_yaml: str = "{file: {path: gone.csv
     return connector.write_job(f"suppress: {suppress_yaml}", fields="")
 
 
-def test_a_subscriber_of_the_suppression_list_is_not_sent(connector: Connector) -> None:
+def test_a_subscriber_of_the_suppression_list_is_not_created(connector: Connector) -> None:
     rows = ("ann@x.org,Ann", "bob@x.org,Bob", "nobody,Cem", "BOB@x.org,Bob", "zoe@bücher.example,Zoe")
     write_active_people(connector, "email,first_name", *rows)
     suppression_lines = (" Bob@X.org,2020", "zoe@xn--bcher-kva.example,2021", "eve@x.org,", "\u200b,2020", ",2021")
@@ -58,7 +58,7 @@ def test_a_suppression_list_can_come_from_a_database(connector: Connector) -> No
     assert connector.sync().rows == {"read": 3, "suppressed": 1, "created": 2}
 
 
-def test_a_suppression_list_may_use_another_field_than_the_identity_of_the_job(connector: Connector) -> None:
+def test_a_suppression_list_can_use_another_field_than_the_identity_of_the_job(connector: Connector) -> None:
     write_active_people(connector, "email,client_user_id", "a@x.org,A1", "b@x.org,B1", "c@x.org,", "a@x.org,A2")
     connector.write_csv("gone.csv", "key", "A1", "b1", "A2")
     write_job(connector, "{file: {path: gone.csv, column: key}, field: client_user_id}")

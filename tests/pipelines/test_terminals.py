@@ -104,7 +104,7 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
     assert BASE_NAME in (connector.folder / "run.html").read_text(encoding="utf-8")
 
 
-def test_json_has_all_characters_in_a_locale_with_ascii(connector: Connector) -> None:
+def test_json_output_has_all_characters_in_an_ascii_locale(connector: Connector) -> None:
     people_path = connector.write_csv("people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c")
     connector.write_job(job="Łódź é", base=f"name: '{BASE_NAME}'", fields=FIELDS)
     options = ("--job", "job.yaml", "--output", "json", "--log-format", "json", "-vv")
