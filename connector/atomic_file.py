@@ -24,7 +24,7 @@ OWNER_ONLY, GROUP_READABLE = 0o600, 0o640
 _NO_LOCK_ERRORS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 """Errors of a file system without locks. Without locks, two processes may write one target at the same time."""
 
-_HEAD_BYTES = 4096  # number of first bytes from which `is_own_file` recognises a file
+_HEAD_BYTES = 4096  # number of bytes at the start of a file that `is_own_file` gets
 
 
 class TargetKind(Enum):
@@ -131,7 +131,8 @@ class PartialFile(CloseableResource):
         """Delete the file, unless the file is published. A second call does nothing."""
         if self.file.closed:
             return
-        self.path.unlink(missing_ok=True)  # while the lock is held, because another writer may use the path later
+        # Delete before `close` releases the lock, because then another writer may use the path.
+        self.path.unlink(missing_ok=True)
         with suppress(OSError):  # on a full disk, buffered bytes of the deleted file cannot be written
             self.file.close()
 

@@ -20,7 +20,8 @@ T = TypeVar("T")
 
 _CANCEL_INTERVAL_S = 1.0  # seconds between two cancellations of a task
 
-# After a second signal, the run has this many seconds to record results, because the ledger may no longer answer.
+# Seconds from the second signal until the process is killed. The run records its results meanwhile, but could wait
+# forever for a ledger that does not answer.
 _KILL_AFTER_S = 5.0
 
 
@@ -54,7 +55,7 @@ class Stop:
     def stop_after(self, time_limit_s: float) -> None:
         """Stop the run after `time_limit_s` seconds, unless the run is already stopping."""
         reason = (
-            f"the time limit of {format_duration(time_limit_s)} has passed: no new request was sent, and the result of "
+            f"the time limit of {format_duration(time_limit_s)} has passed: the run stopped, and the result of "
             "every sent request is recorded. Run again to continue"
         )
 

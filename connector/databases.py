@@ -36,7 +36,7 @@ _MIN_MASKED_LENGTH = 4  # a shorter value (user=u) is not secret, and the same l
 def parse_url(text: str, url_name: str = "a SQL source's url") -> sa.URL:
     """Parse a database URL, and add the driver. `url_name` names the URL in messages.
 
-    Raises ConfigurationError. The message does not contain the URL.
+    Raises ConfigurationError if the text is not a database URL. The message does not contain the text.
     """
     _refuse_invalid_utf8(text, url_name)
     _refuse_stray_at_sign(text, url_name)
@@ -132,7 +132,7 @@ def mask_secrets(message: str, url: sa.URL) -> str:
 _POSTGRESQL_SCHEMES = {"postgresql", "postgres", "postgresql+psycopg"}
 _SQLITE_SCHEMES = {"sqlite", "sqlite+pysqlite"}
 _LEDGER_URL_ADVICE = "use a SQLite file, sqlite:////path/to/ledger.db, or postgresql://user:password@host/database"
-_LEDGER_OPTIONS = frozenset({  # libpq's options for the connection; options of the driver could make commits unsafe
+_LEDGER_OPTIONS = frozenset({  # only libpq's options for the connection: other options could make commits unsafe
     "channel_binding", "connect_timeout", "gssencmode", "host", "hostaddr", "keepalives", "keepalives_count",
     "keepalives_idle", "keepalives_interval", "krbsrvname", "options", "passfile", "password", "port", "service",
     "sslcert", "sslcrl", "sslkey", "sslmode", "sslpassword", "sslrootcert", "target_session_attrs", "tcp_user_timeout",

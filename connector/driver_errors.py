@@ -25,8 +25,8 @@ _LONG_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 _VALUE_FREE_SQLSTATE_CLASSES = frozenset(
     ["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"]
 )
-_CONSTRAINT_SQLSTATE_CLASS = "23"  # PostgreSQL quotes the row only in a second line, other databases in the first line
-_VALUE_FREE_MYSQL_ERRORS = frozenset({  # error numbers: connections (2…), limits, locks, rights, names, columns
+_CONSTRAINT_SQLSTATE_CLASS = "23"  # only PostgreSQL quotes the row in a second line, which is not shown
+_VALUE_FREE_MYSQL_ERRORS = frozenset({  # errors of connections (2…), limits, locks, rights, names and columns
     1020, 1021, 1030, 1031, 1036, 1040, 1042, 1043, 1044, 1045, 1046, 1048, 1049, 1050, 1051, 1053, 1054, 1060, 1071,
     1072, 1091, 1103, 1114, 1118, 1129, 1130, 1136, 1142, 1143, 1146, 1153, 1158, 1159, 1160, 1161, 1193, 1203, 1205,
     1213, 1226, 1227, 1231, 1235, 1264, 1265, 1286, 1290, 1305, 1317, 1345, 1364, 1370, 1406, 1451, 1452, 1698, 1792,
@@ -101,7 +101,7 @@ def _read_message(error: BaseException) -> _DriverMessage:
     arguments = error.args
     first_argument = arguments[0] if arguments else None
     if isinstance(first_argument, dict) and "M" in first_argument:
-        # pg8000 has the fields of the server's message, with letters as keys.
+        # An error of pg8000 has the fields of the server's message as its argument, with letters as keys.
         sqlstate = first_argument.get("C")
         return _DriverMessage(
             str(first_argument["M"]), sqlstate, None, _is_written_by_user(sqlstate, first_argument.get("R"))

@@ -65,7 +65,7 @@ T = TypeVar("T")
 
 _ROUNDING_ERROR = 1e-9  # in floating point, 29 % of 100 is a little less than 29
 
-_QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`, which an export job cannot set
+_QUIET_PERIOD_S = 30.0  # the default of `load.quiet_period`; an export job has no such key
 
 _INTERRUPT_TIMEOUT_S, _COMMIT_TIMEOUT_S = 3.0, 10.0
 """Seconds that an export waits for its writer to stop after an interruption, and for a commit to end. Then the export
@@ -89,8 +89,8 @@ async def _run_blocking(function: Callable[[], T], writer: Writer, *, is_commit:
                 raise CommitUnknown(
                     "The run was stopped while its rows were being committed, and no answer came. The target has "
                     "either all new rows or none of them. A table has the new rows if the run's line in "
-                    "_connector_runs has a finished_at. A file or an object has them if its rows have this run's "
-                    "_run_id."
+                    "_connector_runs has a finished_at. A file or an object has the new rows if its rows have this "
+                    "run's _run_id."
                 ) from None
         interruption_future.cancel()
         if not work_future.done() or not is_commit:
@@ -235,7 +235,8 @@ async def run_export(plan: ExportPlan, stop: Stop, progress: Progress) -> Report
     with record_report(report, plan.settings.state_dir, plan.settings.retention_s, clock.now):
         pace = Pace(plan.max_rate)
         if not plan.settings.is_ledger_missing:
-            from connector.ledger.opening import start_pace  # an export without a ledger does not wait for SQLAlchemy
+            # Imported here, so that an export without a ledger does not wait for the import of SQLAlchemy.
+            from connector.ledger.opening import start_pace
 
             pace = await start_pace(plan.settings, plan.max_rate, clock, stop)
         async with open_client(service, rate=pace.rate) as client:
@@ -320,7 +321,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
         refusal_message = _explain_incomplete_list(
             certificate, destination, is_incomplete_allowed=plan.allow_incomplete, has_target=has_target
         )
-        if filters and has_target and not staged_sweep.row_count:  # the filter's value may be misspelt
+        if filters and has_target and not staged_sweep.row_count:  # a misspelt filter must not empty the target
             refusal_message = refusal_message or f"The filter matched no subscriber: {destination} was left as it was."
         shrink_message = ""
         if not refusal_message and plan.max_shrink < 1:

@@ -53,7 +53,7 @@ async def report_failed_start(
     command: str, job: Job | Path, error: ConnectorError, environ: Mapping[str, str], stop: Stop
 ) -> tuple[str, list[str]]:
     """Record that a run of the job ended with `error` before the run had a report. Then send the alert if the job asks
-    for one. `job` is the absolute path of the job file if the error may be in this file.
+    for one. If the error may be in the job file, `job` is the absolute path of this file.
 
     The command `connector status` shows the record. Return the id of the run, and messages about a failed alert.
     """

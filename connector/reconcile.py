@@ -27,7 +27,8 @@ from connector.subscribers.identity import Digests, digest_identity, split_diges
 Integers = npt.NDArray[np.int64]
 
 ListedBase = tuple[int | None, str | None]
-"""The id and the name of a base as the list has them. If a value is not an integer or not a string, it is None here."""
+"""The id and the name of a base as the list has them. If the id is not an integer, it is None. If the name is not a
+string, it is None."""
 
 _DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "memory_limit": "256MB", "threads": 1, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
@@ -79,7 +80,8 @@ _JOIN_STATEMENTS = (
         AND NOT EXISTS (SELECT 1 FROM listed WHERE listed.id = joined.subscriber_id)
     """,
 )
-"""The statements that join the three tables. `people` has each listed subscriber once, with the smallest of its ids."""
+"""The statements that join the list, the source and the ledger. `people` has each listed subscriber once, with the
+smallest of its ids."""
 
 
 class Comparison(CloseableResource):

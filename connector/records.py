@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def load_records(records: Iterable[Mapping[str, Any]], job: str | PathLike[str], records_name: str) -> Report:
-    """Create the subscribers of these records in one run, and return the report of the run. Messages name
-    the records by `records_name`.
+    """Create the subscribers of these records in one run, and return the report of the run. `records_name` is the name
+    of the records in messages.
 
     If the status of the report is ok or partial, each record has an outcome. Raises ConnectorError if the run ended
     early. Then the caller must send the records again. Nobody is created twice.

@@ -15,13 +15,13 @@ from datetime import date, datetime, timedelta
 from typing import IO, BinaryIO
 from xml.sax.saxutils import escape, quoteattr
 
-MAX_ROWS = 1_048_576  # including the header
-MAX_TEXT_UNITS = 32_767  # UTF-16 units in the text of a cell
+MAX_ROWS = 1_048_576  # maximum number of rows of a sheet, including the header
+MAX_TEXT_UNITS = 32_767  # maximum number of UTF-16 units in the text of a cell
 
 Cell = str | int | bool | date | datetime | None
 
-_BATCH_LENGTH = 1 << 18  # characters that are written and compressed together
-_MAX_DIGITS = 15  # digits of a number that Excel keeps
+_BATCH_LENGTH = 1 << 18  # number of characters that are compressed and written together
+_MAX_DIGITS = 15  # Excel keeps at most this many digits of a number
 _EPOCH = datetime(1899, 12, 30)  # noqa: DTZ001 - no time zone in workbooks; Excel has a 29 February 1900
 _FIRST_DAY = date(1900, 3, 1)  # from this day on, all programs number the days in the same way
 _DATE_STYLE, _TIME_STYLE = 1, 2  # indices of the formats in `cellXfs` of `xl/styles.xml`
@@ -40,7 +40,7 @@ _LINKS_NS = "http://schemas.openxmlformats.org/officeDocument/2006/relationships
 _CONTENT_TYPE_PREFIX = "application/vnd.openxmlformats-officedocument"
 _CUSTOM_NS = "http://schemas.openxmlformats.org/officeDocument/2006/custom-properties"
 _VALUES_NS = "http://schemas.openxmlformats.org/officeDocument/2006/docPropsVTypes"
-_FORMAT_ID = "{D5CDD505-2E9C-101B-9397-08002B2CF9AE}"  # the format of custom properties
+_FORMAT_ID = "{D5CDD505-2E9C-101B-9397-08002B2CF9AE}"  # the id of the format of custom properties
 
 _FIXED_PARTS = {
     "[Content_Types].xml": '<Types xmlns="http://schemas.openxmlformats.org/package/2006/content-types">'

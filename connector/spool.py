@@ -1,7 +1,7 @@
 """Temporary files of a run. `Spool` stores objects in their order. `SpooledValues` stores rows of JSON values, and
 reads each row by its index.
 
-A file has no name, and no other user can read the file. The file is deleted when its process ends.
+A file has no name, and no other user can read the file. The file is deleted when the process ends.
 """
 
 import json

@@ -31,7 +31,8 @@ _RowReference = list[int]
 
 @dataclass(frozen=True, slots=True)
 class _RecordedRows:
-    """Rows of recorded subscribers, as one array for each property. `digests` has a column for each compared field."""
+    """Rows of recorded subscribers, as one array for each property. `digests` has one column for each compared
+    field, with the digests of its values."""
 
     subscriber_digests: Digests  # the digest of each row's subscriber
     identities: Digests
@@ -82,7 +83,8 @@ class Conflicts:
             self._invalid_records.append((identities, file_indices, record_numbers))
 
     def choose_used_rows(self, chunks: Iterable[PreparedChunk]) -> None:
-        """Choose the used row of each recorded subscriber. Read the chunks only if `add` has recorded a subscriber."""
+        """Choose the used row of each recorded subscriber. Read the chunks only if `add` has recorded a subscriber or
+        an identity."""
         if not self._differing_subscribers and not self._invalid_records:
             return
         self._recorded_subscribers = np.unique(

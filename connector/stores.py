@@ -31,7 +31,7 @@ _VERSION_KEYS = ("ETag", "etag", "generation", "VersionId", "LastModified", "las
 """The keys under which s3fs, gcsfs, adlfs and the memory store of fsspec have the version of an object. Only the memory
 store uses `created`."""
 
-_BYTES_PER_REQUEST = 8 << 20  # bytes that one request reads
+_BYTES_PER_REQUEST = 8 << 20  # number of bytes that one request reads
 _S3_PUT_OPTIONS: Mapping[str, object] = {"chunksize": 16 << 20, "max_concurrency": 4}
 """Options for objects of more than 32 MB, which are sent in parts. By default, s3fs has ten parts of 50 MB in
 memory."""

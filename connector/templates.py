@@ -161,7 +161,9 @@ def compile_template(
     Raises ConfigurationError with the name and the line if the template is invalid.
     """
     if len(template_text) > max_length:
-        raise ConfigurationError(f"{name} has {len(template_text):,} characters; a template has at most {max_length:,}")
+        raise ConfigurationError(
+            f"{name} has {len(template_text):,} characters; a template can have at most {max_length:,}"
+        )
     if template_text != template_text.encode(errors="replace").decode():
         raise ConfigurationError(f"{name} contains a lone surrogate (half of a character)")
     environment = _Environment(

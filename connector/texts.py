@@ -39,7 +39,7 @@ def make_visible(text: str) -> str:
 
 def is_unicode(text: str) -> bool:
     """Return whether the text can be encoded as UTF-8. If the name of a file has bytes that are not UTF-8, Python reads
-    them as surrogates."""
+    the bytes as surrogates, which UTF-8 cannot encode."""
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 

@@ -134,8 +134,8 @@ class LedgerQueue:
         loop = asyncio.get_running_loop()
 
         def finish_running_call(thread_future: "Future[Any]") -> None:
+            # After `drain`, `_running` is no longer this call, and the caller has the result already.
             if self._running is not None and self._running[1] is thread_future:
-                # If `_running` is not this call, `drain` has already passed the result to the caller.
                 self._running = None
                 _set_result(queued_call, thread_future.result)
                 self._start_next_call()
@@ -290,9 +290,8 @@ class LedgerWriter:
 def open_ledger_queue(ledger: Ledger) -> Iterator[LedgerQueue]:
     """Yield a queue with its own thread. At the end of the context, run the functions that are still in the queue."""
     with ThreadPoolExecutor(1, thread_name_prefix="connector commits") as executor:
-        executor.submit(
-            lambda: None
-        ).result()  # if the thread cannot start, the error occurs here, and not in a transaction
+        # If the thread cannot start, the error occurs here, and not in a transaction.
+        executor.submit(lambda: None).result()
         ledger_queue = LedgerQueue(ledger, executor)
         try:
             yield ledger_queue

@@ -241,7 +241,7 @@ _FIND_EMAILS = BatchStatement(
 _INSERT_INTENT = BatchStatement(
     "INSERT INTO email (campaign_key, recipient, address, state, run_id, intended_at) "
     "SELECT item.column1, item.column2, item.column3, :new_state, :run, :at FROM {item} WHERE true "
-    "ON CONFLICT DO NOTHING",  # without WHERE true, SQLite reads ON as the condition of a join
+    "ON CONFLICT DO NOTHING",  # the statement has WHERE true, because SQLite otherwise reads ON as a part of a join
     "integer bytea text",
 )
 _SET_EMAILS_SENT = BatchStatement(

@@ -467,13 +467,13 @@ class Ledger:
     # Records of the comparison of rows with the service
 
     def record_rows_equal_to_service(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> None:
-        """Record in CONFIRMED entries the fingerprints of rows that equal the service's values. `digest_pairs` are
-        (identity, fingerprint)."""
+        """Store in CONFIRMED entries the fingerprints of rows whose values are the values of the service.
+        `digest_pairs` are (identity, fingerprint)."""
         rows = [(base.key, *digest_pair) for digest_pair in digest_pairs]
         self.store.change(_SET_FINGERPRINT, {"old_state": State.CONFIRMED}, rows)
 
     def record_reported_rows(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]], reported_at: float) -> None:
-        """Record in CONFIRMED entries that a difference from these rows was reported at `reported_at` (Unix seconds).
+        """Record in CONFIRMED entries that these rows were reported as changed at `reported_at` (Unix seconds).
         `digest_pairs` are (identity, fingerprint of the row)."""
         rows = [(base.key, *digest_pair) for digest_pair in digest_pairs]
         self.store.change(_SET_REPORTED_FINGERPRINT, {"old_state": State.CONFIRMED, "at": float(reported_at)}, rows)
@@ -562,7 +562,7 @@ _INSERT_INTENT = BatchStatement(
     "INSERT INTO entry (base_key, identity, identity_field, state, fingerprint, body, attempts, run_key) "
     "SELECT item.column1, item.column2, item.column3, :new_state, item.column4, item.column5, 1, :run "
     "FROM {item} WHERE true "
-    "ON CONFLICT DO NOTHING",  # without WHERE true, SQLite reads ON as the condition of a join
+    "ON CONFLICT DO NOTHING",  # the statement has WHERE true, because SQLite otherwise reads ON as a part of a join
     "integer bytea smallint bytea bytea",
 )
 _INSERT_LISTED_ENTRIES = BatchStatement(

@@ -197,8 +197,8 @@ async def start_pace(
 ) -> Pace:
     """Return a pace that begins at the rate limit that the account's last load has found.
 
-    `max_rate` (requests/s) and `max_concurrency` (requests in flight) are ceilings. If the ledger cannot be read, the
-    run does not fail: the reason is logged, and the pace searches for the limit again.
+    `max_rate` (requests/s) and `max_concurrency` (requests in flight) are upper limits. If the ledger cannot be read,
+    the run does not fail: the reason is logged, and the run searches for the rate limit again.
     """
 
     def build_pace() -> Pace:
@@ -287,7 +287,7 @@ def read_ledger(url: str, read_function: Callable[[Ledger], T]) -> T | None:
     """Return the result of `read_function` on the ledger at `url`, or None if there is no ledger. `read_ledger` takes
     no lock and writes nothing. A run may write the ledger meanwhile.
 
-    If no process has the file open, SQLite reads it as immutable, because SQLite would otherwise create files in the
+    If no other process has the file open, the file is opened as immutable. Otherwise SQLite would create files in the
     folder of the ledger. If a process opens the file meanwhile, `read_function` is called again. Raises LedgerError if
     the ledger cannot be read. Raises ConfigurationError if the ledger has another version, the URL is invalid, or its
     driver is missing.

@@ -46,7 +46,8 @@ _STATE_INDEX = _ENTRY_COLUMNS.index("state")
 
 
 class PlannedLedger(Ledger):
-    """A ledger in memory, over the real ledger at `url`. The plan does not change the real ledger."""
+    """A ledger in memory, which copies entries from the real ledger at `url` when the plan needs them. The real ledger
+    is not changed."""
 
     def __init__(self, store: Store, url: str, account: str) -> None:
         super().__init__(store)

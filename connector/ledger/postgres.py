@@ -336,7 +336,7 @@ def _has_ended(lease_process: str) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # a process of another user has this id
+        pass  # the process exists, and belongs to another user
     # "" means that the system hides the process, so the process is alive.
     return _identify_process(pid) not in ("", holder_process)
 

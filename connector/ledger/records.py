@@ -18,7 +18,7 @@ from connector.states import State, find_traits, list_states_sql
 from connector.subscribers.identity import Suppression
 
 SUPPRESSION_SIZE_KEY_PREFIX = "list "
-"""The prefix of names in the tables `meta` and `email_meta`. Their values are the sizes of suppression lists."""
+"""The prefix of a name in the table `meta` or `email_meta` whose value is the size of a suppression list."""
 
 # Bases. A base may be known only by its name. As soon as the service shows the Id of the base, the ledger records it
 
@@ -57,9 +57,9 @@ def list_bases(connection: Connection, account: str) -> list[Base]:
 
 
 def count_unsettled_entries_of_possible_duplicate_bases(connection: Connection, base: Base) -> int:
-    """Return the number of unsettled entries in other bases of the ledger that may be this base in the service. If this
-    base has only an id, each base without an id may be this base. If this base has only a name, each base without a
-    name may be this base."""
+    """Return the number of unsettled entries in those other bases of the ledger that may be this base. If this base has
+    only an id, each base without an id may be this base. If this base has only a name, each base without a name may be
+    this base."""
     if base.service_id is not None and base.name is not None:
         return 0
     parameters = {"account": base.account, "key": base.key}
@@ -89,8 +89,8 @@ def record_base_id(connection: Connection, base: Base, base_id: int, name: str) 
 
 
 def record_wrong_answer(connection: Connection, base: Base, answered_id: int | None, name: str | None) -> None:
-    """Record that the answer to a create in this base had another base. Later runs then send nothing (architecture
-    4.9).
+    """Record that the answer to a create in this base named another base. Later runs then send nothing to this base
+    (architecture 4.9).
 
     If `answered_id` and `name` are None, delete this record, because a person has decided that the base is right. Runs
     may then send again.

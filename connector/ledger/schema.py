@@ -51,7 +51,7 @@ CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "
 - `found`: The subscriber was found in the service without a create by the connector.
 - `accepted`: The answer had another base or identity, and a person accepted the answer.
 - `shown`: The list has shown the subscriber. Only a few entries of each base get this number, in place of the number
-  with which they were confirmed. Later runs look them up to check that the account is the same (architecture 4.10)."""
+  with which they were confirmed. Later runs look up their subscribers to check the account (architecture 4.10)."""
 
 IS_SHOWN_SQL = f"how = {CONFIRMATION_NUMBERS['shown']}"
 """SQL: the condition of the index of shown entries. A statement about shown entries must have this text word for word.
@@ -259,7 +259,7 @@ email = Table(
     Column("account", Text),  # only for a single email; a campaign has its own account
     Column("recipient", LargeBinary(IDENTITY_BYTES)),  # the digest of the normalised address
     Column("state", SmallInteger, nullable=False),
-    Column("address", Text),  # the address as a text, while a person may need it
+    Column("address", Text),  # the address as a text; deleted when no person can need it any more
     Column("run_id", String(40), nullable=False),
     Column("intended_at", Float, nullable=False),  # Unix seconds
     Column("sent_at", Float),  # time of the answer, Unix seconds
