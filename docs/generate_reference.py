@@ -417,8 +417,8 @@ _EXIT_CODES = {
     "incomplete; `validate` found invalid rows; or `reconcile` found differences. With `fail_on: new`, rows and "
     "opt-outs count only if their problem is new.",
     "2": "Wrong usage or configuration, found before any create. Also a token that the service refuses.",
-    "3": "Aborted: a guard stopped the run, or the service or a database failed for now, for example because a server "
-    "refuses connections. Run the command again.",
+    "3": "Aborted: a guard stopped the run, or the service or a database failed temporarily, for example because a "
+    "server refuses connections. Run the command again.",
     "4": "Another run holds the lock.",
     "130, 143": "Stopped by SIGINT, SIGTERM or SIGHUP. The answers to all open requests are recorded.",
 }

@@ -348,7 +348,7 @@ class Receipts(JobModel):
 
 
 class Job(JobModel):
-    """One job: a name, and either `source` and `subscriber` (a load), `source` and `mail`, or `export`."""
+    """One job. A load has `source` and `subscriber`, a campaign has `source` and `mail`, and an export has `export`."""
 
     name: Name = Field(alias="job", description="Name of the job in reports and in the ledger.")
     service: JobService = Field(

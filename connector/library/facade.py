@@ -70,10 +70,10 @@ class Connector:
     default) limits one request. `account` is the name of the account in the ledger (the base URL by default). Methods
     and commands with the same ledger know the same earlier runs.
 
-    A run that has started always returns its report. `report.status` is ok, partial, aborted, locked or stopped.
-    `report.raise_for_status()` raises an error for aborted, locked and stopped. Methods raise ConfigurationError and
-    SourceError before anything is sent. KeyboardInterrupt stops a run cleanly, and is raised again when all requests in
-    flight are recorded.
+    A run that has started always returns its report. `report.status` is `ok`, `partial`, `aborted`, `locked` or
+    `stopped`. `report.raise_for_status()` raises an error for `aborted`, `locked` and `stopped`. Methods raise
+    ConfigurationError and SourceError before anything is sent. KeyboardInterrupt stops a run cleanly, and is raised
+    again when all requests in flight are recorded.
 
     >>> from connector import Connector
     >>> connector = Connector(account="demo")
@@ -105,10 +105,10 @@ class Connector:
 
         The defaults of `on_unknown`, `look` and `max_concurrency` are "resend", "auto" and 512. `quiet_period_s` (30 by
         default) is the wait before a subscriber counts as absent. `wait_s` (0 by default) is the wait for another run
-        that holds the ledger. `time_limit_s` stops a longer run cleanly. `max_rate` is the maximum number of requests
-        per second. `receipts` is the destination of receipts: a folder (such as receipts.parquet) or a database URL.
-        The run writes a receipt for each subscriber that it creates, finds changed, or leaves rejected, held or
-        unknown.
+        that holds the ledger. `time_limit_s` is the time after which the run stops cleanly. `max_rate` is the maximum
+        number of requests per second. `receipts` is the destination of receipts: a folder (such as receipts.parquet) or
+        a database URL. The run writes a receipt for each subscriber that it creates, finds changed, or leaves rejected,
+        held or unknown.
 
         >>> import pandas
         >>> from connector import Connector

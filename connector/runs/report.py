@@ -128,7 +128,7 @@ class RunScope:
 
 @dataclass(slots=True)
 class Report:
-    """The results of one run. The fields, in their order, are the keys of its JSON. Times are aware, in UTC."""
+    """The results of one run. The fields, in this order, are the keys of the report's JSON. Times are aware, in UTC."""
 
     run_id: Annotated[str, "Id of the run: its start in UTC, and six random characters."]
     job: Annotated[
@@ -168,8 +168,8 @@ class Report:
         "Numbers of requests by operation: `create`, `list` and `send`. A plan has only operations that it used.",
         dict[str, RequestCounts],
     ] = field(default_factory=dict)
-    rejects_file: Annotated[str | None, "Path of the rejects file. Null if the run wrote none."] = None
-    drift_file: Annotated[str | None, "Path of the drift file. Null if the run wrote none."] = None
+    rejects_file: Annotated[str | None, "Path of the rejects file. Null if the run wrote no rejects file."] = None
+    drift_file: Annotated[str | None, "Path of the drift file. Null if the run wrote no drift file."] = None
     receipts: Annotated[
         dict[str, Any] | None, "The receipts of the run. Null if the run writes no receipts.", ReceiptCounts | None
     ] = None
@@ -228,8 +228,8 @@ class Report:
         return 128 + (self.signal or 0) if self.status == "stopped" else EXIT_CODE_BY_STATUS[self.status]
 
     def raise_for_status(self) -> None:
-        """Raise LockedError if another run held the lock, and RunAborted if the run was aborted or stopped. Then the
-        command can be run again. Raise nothing if the run has finished (`ok` or `partial`)."""
+        """Raise LockedError if another run held the lock, and RunAborted if the run was aborted or stopped. After
+        these errors, the command can be run again. Raise nothing if the run has finished (`ok` or `partial`)."""
         if self.status in ("ok", "partial"):
             return
         reason = self.messages[0] if self.messages else f"the run {self.run_id} was {self.status}"

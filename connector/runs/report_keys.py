@@ -94,8 +94,8 @@ class Cause(TypedDict):
 class SettledCounts(TypedDict):
     """The report's `settled`."""
 
-    found: Annotated[int, "Entries whose subscriber a look-up found in the service."]
-    absent: Annotated[int, "Entries whose subscriber is proved absent."]
+    found: Annotated[int, "Number of entries whose subscriber a look-up found in the service."]
+    absent: Annotated[int, "Number of entries whose subscriber is proved absent."]
 
 
 class ReceiptCounts(TypedDict):
@@ -108,8 +108,11 @@ class ReceiptCounts(TypedDict):
 class ProblemCounts(TypedDict):
     """The problems of one kind in the report's `problems`."""
 
-    new: Annotated[int, "Problems that no finished run of the job has seen before. Without a job, every problem."]
-    open: Annotated[int, "Problems of the job that are open after the run. In a plan: before the run."]
+    new: Annotated[
+        int,
+        "Number of problems that no finished run of the job has seen before. Without a job: number of all problems.",
+    ]
+    open: Annotated[int, "Number of problems of the job that are open after the run. In a plan: before the run."]
 
 
 class Problems(ProblemCounts):
@@ -117,7 +120,7 @@ class Problems(ProblemCounts):
 
     kinds: Annotated[
         dict[str, ProblemCounts],
-        "Numbers of new and of open problems by kind: invalid, rejected, held, unknown and opted_out.",
+        "Numbers of new and of open problems by kind: `invalid`, `rejected`, `held`, `unknown` and `opted_out`.",
     ]
 
 

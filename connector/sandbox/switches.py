@@ -337,6 +337,8 @@ def _describe_values(schema: Mapping[str, Any]) -> str:
         case _:
             noun = "a whole number" if schema["type"] == "integer" else "a number"
             minimum, maximum = schema["minimum"], schema.get("maximum")
+            if noun == "a number" and (minimum, maximum) == (0, 1):
+                return "a probability, 0 to 1"
             return f"{noun} from {minimum:g}" if maximum is None else f"{noun}, {minimum:g} to {maximum:g}"
 
 

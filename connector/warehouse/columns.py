@@ -36,8 +36,8 @@ RUN_COLUMN_DESCRIPTIONS: Final = {
     RUN_ID: "Id of the run that last wrote the row.",
     EXPORTED_AT: "Start of the export that last wrote the row. With `upsert` and `history`: start of the export that "
     "last changed the row.",
-    INVALID_COLUMN: "JSON object with the values that do not fit the type of their column. In this row, these "
-    "columns are NULL.",
+    INVALID_COLUMN: "JSON object with the values that do not fit the type of their column. The columns of these values "
+    "are NULL in the row.",
 }
 """A description of each column that is not a field, for the reference."""
 

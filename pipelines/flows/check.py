@@ -47,7 +47,8 @@ class CheckItem(TypedDict):
 
     check: Annotated[
         str,
-        "Name of the check: configuration, source, service, page size, order, filters, cut off, ledger or destination.",
+        "Name of the check: `configuration`, `source`, `service`, `page size`, `order`, `filters`, `cut off`, `ledger` "
+        "or `destination`.",
     ]
     ok: Annotated[bool, "Whether the check passed."]
     message: Annotated[str, "The finding of the check, or the fault and the next step."]

@@ -48,7 +48,7 @@ class StatusReport(TypedDict):
         list[dict[str, Any]],
         "Reports of the last runs, the latest first. If the command has the argument RUN, only the report of this run. "
         "Each report has an `exit_code`. The report of a run that has not ended has fewer keys, and the `status` "
-        "running or killed.",
+        "`running` or `killed`.",
     ]
     open_entries: Annotated[
         list[OpenEntryCounts], "Entries of the ledger that need a retry or a decision, by run and state."

@@ -39,8 +39,8 @@ DIFFERENCE_COLUMNS = {
     "field": "The field that drifted.",
     "source": "The value in the source, in the form in which a create would send it.",
     "service": "The value in the service.",
-    "ledger": "The state in the ledger: none, sending, unknown, held, rejected or confirmed. Empty if the entry was "
-    "not read.",
+    "ledger": "The state in the ledger: `none`, `sending`, `unknown`, `held`, `rejected` or `confirmed`. Empty if the "
+    "entry was not read.",
     "message": "The explanation, with the service's message for a refusal.",
 }
 
@@ -127,11 +127,13 @@ class Differences:
 class DifferenceCounts(TypedDict):
     """The report's `differences`. A number is null if the list is not known to be complete."""
 
-    missing: Annotated[int | None, "Rows of the source whose subscribers the service does not list."]
-    extra: Annotated[int | None, "Listed subscribers that the source does not have."]
-    duplicated: Annotated[int, "Subscribers that the service lists several times."]
-    drifted: Annotated[int, "Subscribers whose values differ between the source and the service."]
-    vanished: Annotated[int | None, "Subscribers that an earlier run confirmed and that the service no longer lists."]
+    missing: Annotated[int | None, "Number of rows of the source whose subscribers the service does not list."]
+    extra: Annotated[int | None, "Number of listed subscribers that the source does not have."]
+    duplicated: Annotated[int, "Number of subscribers that the service lists several times."]
+    drifted: Annotated[int, "Number of subscribers whose values differ between the source and the service."]
+    vanished: Annotated[
+        int | None, "Number of subscribers that an earlier run confirmed and that the service no longer lists."
+    ]
 
 
 class DifferencesReport(TypedDict):
@@ -141,8 +143,8 @@ class DifferencesReport(TypedDict):
     fields: Annotated[dict[str, int], "Number of drifted subscribers by field."]
     missing_by_ledger: Annotated[
         dict[str, int],
-        "Number of missing subscribers by their state in the ledger: none, sending, unknown, held, rejected or "
-        "confirmed.",
+        "Number of missing subscribers by their state in the ledger: `none`, `sending`, `unknown`, `held`, `rejected` "
+        "or `confirmed`.",
     ]
     examples: Annotated[
         dict[str, list[int]],
