@@ -163,7 +163,7 @@ def parse_ledger_location(text: str) -> Path | sa.URL:
     _refuse_stray_at_sign(text, "CONNECTOR_LEDGER")
     if unknown_options := sorted(set(url.query) - _LEDGER_OPTIONS):
         raise ConfigurationError(
-            f"CONNECTOR_LEDGER has options that a ledger does not take ({', '.join(unknown_options)}): leave them out"
+            f"CONNECTOR_LEDGER has options that a ledger does not have ({', '.join(unknown_options)}): leave them out"
         )
     for option_name in ("port", "connect_timeout"):
         if not all(value.isascii() and value.isdigit() for value in url.normalized_query.get(option_name, ())):

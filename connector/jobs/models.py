@@ -99,7 +99,9 @@ class JobService(JobModel):
     @classmethod
     def _check_authorization(cls, value: str | None) -> str | None:
         if value is not None and (value.count("{token}") != 1 or not (value.isascii() and value.isprintable())):
-            raise ValueError('must hold {token} once, as in "Bearer {token}"; do not write the token itself into a job')
+            raise ValueError(
+                'must contain {token} once, as in "Bearer {token}"; do not write the token itself into a job'
+            )
         return value
 
 

@@ -97,7 +97,7 @@ def parse_document(text: str) -> Document:
     if root is None:
         return Document(faults=(JobFault((), None, "the file is empty"),))
     if not isinstance(root, yaml.MappingNode):
-        return Document(faults=(JobFault((), 1, "the file must hold keys, such as `job: my-job`"),))
+        return Document(faults=(JobFault((), 1, "the file must contain keys, such as `job: my-job`"),))
     line_by_key_path: dict[KeyPath, int] = {}
     faults: list[JobFault] = []
     values = _read_mapping(root, (), line_by_key_path, faults)
@@ -226,7 +226,7 @@ def _explain_error(
             return f"must be a list in brackets, such as [a, b]{shown_value}"
         case "model_type" | "dict_type" | "model_attributes_type":
             keys_text = f" ({', '.join(allowed_keys)})" if (allowed_keys := find_allowed_keys(model, key_path)) else ""
-            return f"must hold keys{keys_text}{shown_value}"
+            return f"must contain keys{keys_text}{shown_value}"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
             return f"{error['msg'].replace('Input should', 'must')}{shown_value}"
         case _:

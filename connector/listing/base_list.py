@@ -389,7 +389,7 @@ def describe_unreadable_list(certificate: Certificate) -> str:
     if certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:
         return (
             f"the service may cut its list off: {certificate.distinct:,} subscribers is a typical limit, and nothing "
-            "proves that the list is whole (if the list is whole, run again with --allow-truncated, or with "
+            "proves that the list is complete (if the list is complete, run again with --allow-truncated, or with "
             "load.allow_truncated in the job)"
         )
     if certificate.reason is CertificateReason.TOTAL_COUNT:
@@ -400,7 +400,7 @@ def describe_unreadable_list(certificate: Certificate) -> str:
             else f"has a TotalCount of {total_count:,}, which is not its size"
         )
         return (
-            f"the list {total_count_text} (if the list is whole, run again with --ignore-total-count, or with "
+            f"the list {total_count_text} (if the list is complete, run again with --ignore-total-count, or with "
             "load.ignore_total_count in the job)"
         )
     return f"the list could not be read whole ({certificate.reason})"

@@ -104,14 +104,14 @@ def record_failed_start(state_dir: Path, run: Mapping[str, Any]) -> None:
 
 def _prune_files_at_end(state_dir: Path, now: float, retention_s: float) -> None:
     """Delete files that are older than the retention. A wrong clock must not delete new files. So if the clock seems to
-    have jumped ahead since the last earlier run, the jump does not count for the age of the files.
+    have jumped ahead since the previous run, the jump does not count for the age of the files.
     """
     clock_jump_s = _find_clock_jump(state_dir, now, retention_s)
     delete_old_runs(state_dir, now - retention_s - clock_jump_s)
     if clock_jump_s:
         days_text = f"{clock_jump_s / _DAY_S:,.0f}"
         logger.warning(
-            "the clock is %s days ahead of the last earlier run, so these days do not count for the retention: files "
+            "the clock is %s days ahead of the previous run, so these days do not count for the retention: files "
             "of earlier runs are kept. If the clock is wrong, correct the clock. If the clock is right, a later run "
             "deletes the files that are too old",
             days_text,

@@ -71,7 +71,7 @@ class Service:
         template_without_token = self.authorization.replace(_PLACEHOLDER, "", 1)
         if template_without_token == self.authorization or _PLACEHOLDER in template_without_token:
             raise ConfigurationError(
-                f"service.authorization must hold {_PLACEHOLDER} once, like 'Bearer {_PLACEHOLDER}'."
+                f"service.authorization must contain {_PLACEHOLDER} once, like 'Bearer {_PLACEHOLDER}'."
             )
         if not template_without_token.isascii() or not (
             template_without_token.isprintable() or not template_without_token

@@ -21,7 +21,7 @@ def read_key(secret: str) -> bytes:
         key = b""
     if not _MIN_KEY_BYTES <= len(key) <= _MAX_KEY_BYTES:
         raise ValueError(
-            f"must be {_KEY_PREFIX} and the base64 of {_MIN_KEY_BYTES} to {_MAX_KEY_BYTES} random bytes. "
+            f"must be {_KEY_PREFIX} followed by {_MIN_KEY_BYTES} to {_MAX_KEY_BYTES} random bytes in base64. "
             f'Make one: echo "{_KEY_PREFIX}$(openssl rand -base64 32)"'
         )
     return key

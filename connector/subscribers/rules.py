@@ -360,14 +360,14 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
 
     fault_field = "base_name"  # an empty or unlisted cell is reported as a fault of this field
     if rule.values is None:
-        allowed_values_message = "must hold a base's id (a whole number from 1) or its name"
+        allowed_values_message = "must be a base's id (a whole number from 1) or its name"
     else:
         if all(base.name is None for base in rule.values.values()):
             fault_field = "base_id"
         unlisted_text_count = len(rule.values) - _MAX_LISTED_TEXTS
         listed_texts = ", ".join(list(rule.values)[:_MAX_LISTED_TEXTS])
         allowed_values_message = (
-            f"must hold one of {listed_texts}{f' and {unlisted_text_count} more' if unlisted_text_count > 0 else ''}"
+            f"must be one of {listed_texts}{f' and {unlisted_text_count} more' if unlisted_text_count > 0 else ''}"
         )
     texts = pa.array(frame[rule.column].tolist(), pa.large_string(), from_pandas=True)
     cells = pc.utf8_trim_whitespace(texts).dictionary_encode()
@@ -388,7 +388,7 @@ def read_bases(frame: pd.DataFrame, rule: BaseColumn) -> tuple[RowBases, tuple[F
             base_index_by_text[text_index] = index_by_base.setdefault(base, len(index_by_base))
         else:
             fault_code, problem_text = ("base", "is not known") if text else ("required", "is missing")
-            message = f"{field} {problem_text}: the column {rule.column} {allowed_values_message}"
+            message = f"{field} {problem_text}: a cell of the column {rule.column} {allowed_values_message}"
             fault_by_text_index[text_index] = (field, fault_code, message)
     base_indices = base_index_by_text[text_indices]
     invalid_positions = np.flatnonzero(base_indices < 0)

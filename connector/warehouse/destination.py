@@ -399,7 +399,7 @@ def _read_database_path(text: str, url_tail: str) -> str:
     shown_url = _CREDENTIALS_PATTERN.sub("***@", text.split("?", 1)[0])
     if "?" in url_tail:
         raise ConfigurationError(
-            f"The URL {shown_url!r} continues with '?' and options, which a database file does not take: leave them "
+            f"The URL {shown_url!r} continues with '?' and options, which a database file does not support: leave them "
             "out. If '?' belongs to the file's name, write %3F."
         )
     if not url_tail.startswith("/") or path in ("", ":memory:"):
@@ -440,11 +440,13 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
     for key, is_refused in refusal_by_key.items():
         if is_refused:
             option = "--no-run-columns" if key == "run_columns" else f"--{key.replace('_', '-')}"
-            raise ConfigurationError(f"{destination} does not take {option} (in a job: {key}). Leave this option out.")
+            raise ConfigurationError(
+                f"{destination} does not support {option} (in a job: {key}). Leave this option out."
+            )
     modes = find_format_traits(destination.format).modes
     if destination.mode not in modes:
         raise ConfigurationError(
-            f"{destination} does not take --mode {destination.mode} (in a job: mode). Possible: {', '.join(modes)}."
+            f"{destination} does not support --mode {destination.mode} (in a job: mode). Possible: {', '.join(modes)}."
         )
     missing_columns = [name for name in destination.partition_by if name not in (destination.columns or FIELD_NAMES)]
     if missing_columns:

@@ -109,7 +109,7 @@ def init_command(
     )
     if identity_field is None:
         raise ConfigurationError(
-            "no job was written: no column looks like email addresses or client_user_ids, and a job needs such a "
+            "no job was written: no column seems to contain email addresses or client_user_ids, and a job needs such a "
             "column to identify subscribers"
         )
     used_columns = {column for guess in mapped_guesses for column in guess.rule.columns}

@@ -88,24 +88,24 @@ REFUSED_DESTINATIONS: list[tuple[str, dict[str, Any], str]] = [
     ("sqlite:///w.db", {"table": "t", "schema": "s"}, "no schemas"),
     # Options that a destination does not have
     ("people.csv", {"file_format": "jsonl"}, "is written as csv"),
-    ("people.parquet", {"partition_by": ["gender"]}, "does not take --partition-by"),
-    ("sqlite:///w.db", {"file_format": "csv"}, "does not take --format"),
-    ("sqlite:///w.db", {"group_readable": True}, "does not take --group-readable"),
-    ("people.csv", {"table": "people"}, "does not take --table"),
-    ("people.csv", {"schema": "crm"}, "does not take --schema"),
+    ("people.parquet", {"partition_by": ["gender"]}, "does not support --partition-by"),
+    ("sqlite:///w.db", {"file_format": "csv"}, "does not support --format"),
+    ("sqlite:///w.db", {"group_readable": True}, "does not support --group-readable"),
+    ("people.csv", {"table": "people"}, "does not support --table"),
+    ("people.csv", {"schema": "crm"}, "does not support --schema"),
     ("people.tsv", {}, "ending in '.tsv'.*another ending and --format"),
     # Object stores
-    ("s3://bucket/a.csv", {"table": "people"}, "does not take --table"),
-    ("s3://bucket/a.csv", {"group_readable": True}, "does not take --group-readable"),
+    ("s3://bucket/a.csv", {"table": "people"}, "does not support --table"),
+    ("s3://bucket/a.csv", {"group_readable": True}, "does not support --group-readable"),
     ("s3://bucket/a.csv", {"mode": "upsert"}, "Possible: replace."),
     ("s3://bucket/a.txt", {}, "Cannot write to a file ending in '.txt'"),
     ("s3://k:pass-word@bucket/a.csv", {}, "cannot contain credentials"),
     # Delta tables
     ("delta://", {}, "needs a folder"),
     ("delta://lake", {"mode": "history"}, "Possible: replace, append, upsert"),
-    ("delta://lake", {"table": "people"}, "does not take --table"),
-    ("delta://lake", {"file_format": "csv"}, "does not take --format"),
-    ("delta://lake", {"run_columns": False}, "does not take --no-run-columns"),
+    ("delta://lake", {"table": "people"}, "does not support --table"),
+    ("delta://lake", {"file_format": "csv"}, "does not support --format"),
+    ("delta://lake", {"run_columns": False}, "does not support --no-run-columns"),
     ("delta://lake", {"partition_by": ["tags"]}, "cannot be partitioned"),
     ("delta://lake", {"partition_by": ["gender"], "columns": ["email"]}, "add gender to the columns"),
     ("delta://ftp://host/lake", {}, "only objects at s3"),
@@ -141,7 +141,7 @@ def test_the_error_of_a_wrong_destination_of_receipts_does_not_mention_exports(t
 def test_receipts_in_files_have_no_table(text: str) -> None:
     assert parse_receipts(text).path == Path(text.removeprefix("delta://").removeprefix("s3://"))
     for options in ({"table": "people"}, {"schema": "crm"}):
-        with pytest.raises(ConfigurationError, match=f"does not take --{next(iter(options))}"):
+        with pytest.raises(ConfigurationError, match=f"does not support --{next(iter(options))}"):
             parse_receipts(text, **options)
 
 

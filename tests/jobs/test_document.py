@@ -22,8 +22,8 @@ def test_an_empty_value_is_none_and_a_quoted_value_is_text(text: str, value: str
 FAULTY_DOCUMENTS = [
     ("", None, "the file is empty"),
     ("# only a comment\n", None, "the file is empty"),
-    ("- a\n- b\n", 1, "the file must hold keys"),
-    ("just text", 1, "the file must hold keys"),
+    ("- a\n- b\n", 1, "the file must contain keys"),
+    ("just text", 1, "the file must contain keys"),
     ("job: x\nload: {a: 1\n", 3, "this is not YAML"),
     ("job: x\n\tload: 1\n", 2, "this is not YAML"),
     ("job: x\nurl: {a: ${CRM_URL}}\n", 2, 'into quotes: "${NAME}"'),

@@ -24,7 +24,7 @@ def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connecto
         ("dan@x.org", "base_id", "base"), ("eve@x.org", "base_id", "required"),
         ("fay", "base_id; email", "base; email"),
     ]  # fmt: skip
-    assert "must hold one of news, shop, club" in read_rejects(first_result)[0]["_message"]
+    assert "must be one of news, shop, club" in read_rejects(first_result)[0]["_message"]
     second_result = connector.sync()
     assert second_result.rows == {"read": 8, "exists": 4, "duplicate": 1, "invalid": 3}
     assert second_result.report["requests"]["create"]["sent"] == 0

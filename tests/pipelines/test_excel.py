@@ -128,12 +128,12 @@ def test_csv_for_excel_has_a_byte_order_mark_and_the_chosen_delimiter(exporter: 
 @pytest.mark.parametrize(
     ("arguments", "expected_text"),
     [
-        (("sqlite:///w.db", "--no-run-columns"), "does not take --no-run-columns (in a job: run_columns)"),
-        (("people.xlsx", "--delimiter", ";"), "does not take --delimiter"),
-        (("people.xlsx", "--csv-dialect", "excel"), "does not take --csv-dialect"),
-        (("people.xlsx", "--guard-formulas"), "does not take --guard-formulas"),
-        (("people.parquet", "--delimiter", "tab"), "does not take --delimiter"),
-        (("people.xlsx", "--mode", "append"), "does not take --mode append"),
+        (("sqlite:///w.db", "--no-run-columns"), "does not support --no-run-columns (in a job: run_columns)"),
+        (("people.xlsx", "--delimiter", ";"), "does not support --delimiter"),
+        (("people.xlsx", "--csv-dialect", "excel"), "does not support --csv-dialect"),
+        (("people.xlsx", "--guard-formulas"), "does not support --guard-formulas"),
+        (("people.parquet", "--delimiter", "tab"), "does not support --delimiter"),
+        (("people.xlsx", "--mode", "append"), "does not support --mode append"),
         (("people.xlsx.gz",), "Cannot write"),
         (("people.xls",), "Cannot write"),
     ],

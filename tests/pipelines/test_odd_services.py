@@ -34,7 +34,7 @@ def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Con
     connector.sandbox.switch(list_omits="TotalCount")
     people_path, create_count = connector.write_addresses(7), count_creates(connector.sandbox)
     result = connector.import_file(people_path).expect(3, read=7, unsent=7)
-    assert "the list has no TotalCount (if the list is whole, run again with --ignore-total-count" in result.stderr
+    assert "the list has no TotalCount (if the list is complete, run again with --ignore-total-count" in result.stderr
     assert "--ignore-total-count" in connector.run("check").stdout
     export_result = connector.run_json("export", "out.csv")
     assert (export_result.exit_code, "run again with --ignore-total-count" in export_result.stderr) == (1, True)

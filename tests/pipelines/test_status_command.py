@@ -146,7 +146,7 @@ def test_a_run_deletes_no_file_while_the_clock_is_far_ahead(connector: Connector
     for _ in range(2):  # two runs while the clock is wrong
         result = connector.import_file(path)
         assert all(file.exists() for file in files)
-        assert "the clock is 100 days ahead of the last earlier run" in result.stderr
+        assert "the clock is 100 days ahead of the previous run" in result.stderr
     set_age(2, *(file for file in (connector.folder / "state" / "runs").iterdir() if file not in files))
     result = connector.import_file(path)
     assert [file.exists() for file in files] == [False] * 4

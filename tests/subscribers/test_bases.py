@@ -40,7 +40,7 @@ def test_without_a_map_a_cell_of_digits_is_a_base_id_and_any_other_text_is_a_bas
 def test_the_message_of_a_fault_shows_the_allowed_values() -> None:
     rule = BaseColumn("list", {f"list{index}": BaseRef(service_id=index + 1) for index in range(12)})
     _, faults = read_bases(pd.DataFrame({"list": ["?"]}), rule)
-    assert "the column list must hold one of list0, list1, " in faults[0].message
+    assert "a cell of the column list must be one of list0, list1, " in faults[0].message
     assert faults[0].message.endswith("list9 and 2 more")
 
 
