@@ -22,7 +22,8 @@ from connector.rows import CloseableResource
 OWNER_ONLY, GROUP_READABLE = 0o600, 0o640
 
 _NO_LOCK_ERRORS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
-"""Errors of a file system without locks. Without locks, two processes may write one target at the same time."""
+"""Errors of a file system without locks. On such a file system, files are written without a lock, so nothing prevents a
+second writer of the same target."""
 
 _HEAD_BYTES = 4096  # number of bytes at the start of a file that `is_own_file` gets
 
@@ -82,8 +83,8 @@ def refuse_foreign_file(
 
 
 def build_write_error(folder: Path, error: OSError) -> ConfigurationError | RunAborted:
-    """Return the error to raise if no file can be written in a folder. The error is RunAborted for a full disk, because
-    a later run may succeed, and otherwise ConfigurationError."""
+    """Return the error to raise if no file can be written in a folder. For a full disk, return RunAborted, because a
+    later run may succeed. Otherwise return ConfigurationError."""
     message = f"Cannot write in {folder} ({error.strerror or error})"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RunAborted(f"{message}: free some disk space, and run again.")

@@ -42,5 +42,5 @@ EFFECT_BY_HELD_DECISION: dict[HeldDecision, str] = {
 
 
 def format_choices(choices: Sequence[str]) -> str:
-    """Return at least two choices as a text, such as `csv, jsonl or parquet`."""
+    """Return the choices as a text, such as `csv, jsonl or parquet`. At least two choices are needed."""
     return f"{', '.join(choices[:-1])} or {choices[-1]}"

@@ -1,4 +1,5 @@
-"""Stops a run after a signal or for the run's own reason. Also describes the activity of the run for a person.
+"""Stops a run after a signal, or for a reason in the run, such as the time limit. Also describes what the run does now,
+for a person.
 
 After the first signal, the run ends cleanly. The second signal ends the run at once.
 """
@@ -29,9 +30,9 @@ _KILL_AFTER_S = 5.0
 class Stop:
     """Shows whether a run must stop, and the reason. Also has the activity of the run: its work, or why the run waits.
 
-    `event` is set when no new request may leave. `signal` is the signal that stopped the run, and `reason` is the run's
-    own reason. While `ignores_second_signal` is true, a second signal does not cancel the work, because
-    the work then only records results.
+    `event` is set when no new request may leave. `signal` is the signal that stopped the run. `reason` is the reason
+    in the run, such as the time limit. While `ignores_second_signal` is true, a second signal does not cancel the work,
+    because the work then only records results.
     """
 
     clock: Clock = field(default_factory=system_clock)

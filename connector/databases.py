@@ -85,8 +85,8 @@ def _is_log_record_safe(record: logging.LogRecord) -> bool:
 def build_engine(url: sa.URL, **options: Any) -> sa.Engine:
     """Return an engine without a pool. The engine is not connected yet. `options` are options of `create_engine`.
 
-    Raises ConfigurationError for a missing driver. The message names the extra that installs the driver, or the scheme
-    of the driver that the extra installs.
+    Raises ConfigurationError for a missing driver. The message names the extra to install. If the extra installs
+    another driver than the driver of the URL, the message names the scheme to write.
     """
     logging.getLogger("psycopg").addFilter(_is_log_record_safe)
     try:
@@ -143,7 +143,8 @@ _LEDGER_OPTIONS = frozenset({  # only libpq's options for the connection: other 
 def parse_ledger_location(text: str) -> Path | sa.URL:
     """Return the path of a SQLite ledger, or the URL of a PostgreSQL ledger with its driver (psycopg 3).
 
-    Raises ConfigurationError for another URL. The message contains no secret.
+    Raises ConfigurationError for any other URL, and for options that a ledger does not take. The message contains no
+    secret.
     """
     _refuse_invalid_utf8(text, "CONNECTOR_LEDGER")
     try:

@@ -25,7 +25,8 @@ _LONG_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 _VALUE_FREE_SQLSTATE_CLASSES = frozenset(
     ["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"]
 )
-_CONSTRAINT_SQLSTATE_CLASS = "23"  # only PostgreSQL quotes the row in a second line, which is not shown
+# PostgreSQL quotes the row in the second line, which is not shown. Other databases quote the row in the first line.
+_CONSTRAINT_SQLSTATE_CLASS = "23"
 _VALUE_FREE_MYSQL_ERRORS = frozenset({  # errors of connections (2…), limits, locks, rights, names and columns
     1020, 1021, 1030, 1031, 1036, 1040, 1042, 1043, 1044, 1045, 1046, 1048, 1049, 1050, 1051, 1053, 1054, 1060, 1071,
     1072, 1091, 1103, 1114, 1118, 1129, 1130, 1136, 1142, 1143, 1146, 1153, 1158, 1159, 1160, 1161, 1193, 1203, 1205,

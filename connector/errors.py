@@ -5,10 +5,10 @@ personal data.
 """
 
 RUN_STOPPED_MESSAGE = "the run was stopped"
-"""The reason of a row that was not sent because the run stopped, if no better reason is known."""
+"""The reason that a report gives for an unsent row, if no better reason is known."""
 
 OTHER_ACCOUNT_MESSAGE = "this token sees another account, or the base was emptied"
-"""The part of a report's message which shows that the service lists none of the known subscribers."""
+"""If a message of a report contains this text, the service lists none of the known subscribers."""
 
 
 class ConnectorError(Exception):

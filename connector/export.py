@@ -73,8 +73,8 @@ ends, even if the thread of the writer is still busy."""
 
 
 async def _run_blocking(function: Callable[[], T], writer: Writer, *, is_commit: bool = False) -> T:
-    """Run a blocking method of the writer in a thread. A cancellation interrupts the method and waits for its end. If a
-    commit succeeds despite the cancellation, return the result of the commit."""
+    """Run a blocking method of the writer in a thread. If the task is cancelled, interrupt the method, and wait a few
+    seconds for its end. If a commit succeeds despite the cancellation, return the result of the commit."""
     work_future = asyncio.ensure_future(_run_in_thread(function))
     try:
         return await asyncio.shield(work_future)
@@ -211,8 +211,8 @@ class _StagedSweep:
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """The list query, the destination and the settings of an export, and the faults of the list that the export
-    accepts."""
+    """The list query, the destination and the settings of an export. The plan also says which faults of the list the
+    export accepts."""
 
     job: str
     query: ListQuery
@@ -280,8 +280,8 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
     the report, and return the status of the run.
 
     Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted for a destination
-    that fails. After an error, the destination is unchanged. A cancellation during the commit waits for the result of
-    the commit. CommitUnknown is raised if no result comes.
+    that fails. After an error, the destination is unchanged. If the task is cancelled during the commit, wait for the
+    result of the commit. Raises CommitUnknown if no result comes.
     """
     started_at, progress_meter = clock.now().timestamp(), ProgressMeter(clock.monotonic)
 
@@ -322,7 +322,10 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
             certificate, destination, is_incomplete_allowed=plan.allow_incomplete, has_target=has_target
         )
         if filters and has_target and not staged_sweep.row_count:  # a misspelt filter must not empty the target
-            refusal_message = refusal_message or f"The filter matched no subscriber: {destination} was left as it was."
+            refusal_message = (
+                refusal_message
+                or f"The filter matched no subscriber: {destination} was left as it was. Check the filter."
+            )
         shrink_message = ""
         if not refusal_message and plan.max_shrink < 1:
             last_row_count = await _run_blocking(partial(writer.find_last_row_count, filters), writer)

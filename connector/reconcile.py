@@ -36,7 +36,7 @@ _DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
 """By default DuckDB uses 80 % of the machine's memory, and may load code from the network. With one thread, version 2.0
 joins ten million subscribers within 128 MB; version 1.4 cannot join a million within 256 MB (both measured)."""
 
-_ROWS_PER_INSERT = 20_000  # listed subscribers of one INSERT; an INSERT of a few rows takes a whole millisecond
+_ROWS_PER_INSERT = 20_000  # number of subscribers in one INSERT, because even an INSERT of one row takes a millisecond
 _ROWS_PER_FETCH = 10_000  # number of differences that the code fetches at once
 
 _ARROW_TYPES = {

@@ -31,8 +31,8 @@ SentItem = TypeVar("SentItem", contravariant=True)
 AnswerT = TypeVar("AnswerT", bound=Answer)
 Result = TypeVar("Result")
 
-COMMIT_SIZE = 64  # intents that share a commit (architecture 4.1), so that they wait for the disk only once
-_LARGEST_COMMIT_SIZE = 256  # for a fast service: with 256 intents, a create costs 14 µs; with 64 intents, 22 to 32 µs
+COMMIT_SIZE = 64  # number of intents in a commit (architecture 4.1), so that 64 intents wait for the disk together
+_LARGEST_COMMIT_SIZE = 256  # the number for a fast service: a create costs 14 µs; with 64 intents, 22 to 32 µs
 _FAST_COMMIT_S = 0.1  # if the items of a commit leave within this time, the next commit may have twice as many items
 
 FetchItems = Callable[[int], Awaitable[list[Item]]]

@@ -61,7 +61,7 @@ def limit_connection_count(requested_count: int) -> int:
 
 
 _LEDGER_FILE_NAME = "ledger.db"  # the file in the state folder, used if CONNECTOR_LEDGER is not set
-_LOOKUP_CONNECTION_COUNT = 64  # connections for look-ups, in addition to those for creates and emails
+_LOOKUP_CONNECTION_COUNT = 64  # connections for look-ups, in addition to the connections for creates and emails
 _TIMEOUT_S = 30.0  # twice the time that a person waits for a page, because service-api.md gives no time limit
 RETENTION_S = 90 * 86_400.0  # seconds for which rejects files, drift files and reports are stored
 _MAX_TOKEN_BYTES = 16384  # a JSON Web Token with all its claims has less than 8 kB

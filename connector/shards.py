@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 MAX_SHARDS = 1000
 
-_PREFIX_BYTES = 8  # number of bytes in the prefix of a digest, which decides its shard
+_PREFIX_BYTES = 8  # number of bytes at the beginning of a digest that decide its shard
 _DIGEST_BYTES = 16
 _PREFIX_RANGE = 1 << (8 * _PREFIX_BYTES)
 _END_OF_DIGESTS = b"\xff" * (_DIGEST_BYTES + 1)  # larger than every digest

@@ -20,7 +20,7 @@ import pyarrow as pa
 from connector.errors import RunAborted
 from connector.rows import CloseableResource
 
-_SIZE_BYTES = 8  # length of the field with the uncompressed size, which precedes a compressed object
+_SIZE_BYTES = 8  # number of bytes before each compressed object; they contain its uncompressed size
 
 
 class _RecordFile(CloseableResource):

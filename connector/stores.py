@@ -223,7 +223,8 @@ def put_file(file: BinaryIO, url: str, *, must_be_new: bool = False) -> None:
     """Replace the object by the content of a local file in one step.
 
     Raises FileExistsError if `must_be_new` and the object exists, FileNotFoundError for a missing bucket, and
-    StoreError. S3 itself refuses to replace an existing object. In other stores, the object is looked up first.
+    StoreError. If `must_be_new`, S3 itself refuses to replace an object. In other stores, this function first looks
+    whether the object exists.
     """
     file.flush()
     file.seek(0)

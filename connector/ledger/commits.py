@@ -180,7 +180,7 @@ class LedgerWriter:
         return await self._ledger_queue.execute(write_and_call, commit_callback)
 
     async def find_entries(self, identities: Sequence[bytes]) -> dict[bytes, Entry]:
-        """Return the entries of these identities in the base, after all recorded state transitions."""
+        """Write all recorded state transitions, and return the entries of these identities in the base."""
         base = self.base
         return await self.execute(lambda ledger: ledger.find_entries(base, identities))
 
@@ -226,8 +226,8 @@ class LedgerWriter:
         evidence: str | None = None,
         message: str | None = None,
     ) -> None:
-        """Record that the run must write a receipt of this subscriber, if the run writes receipts. The record is
-        durable after the next commit."""
+        """If the run writes receipts, record that it must write a receipt of this subscriber. The record is durable
+        after the next commit."""
         if self.has_receipts:
             self._receipts.append(PendingReceipt(identity, kind, identity_text, evidence, message))
 

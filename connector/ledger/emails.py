@@ -7,8 +7,8 @@ The rules:
 - A mail run holds the lock of its campaign.
 - Each state transition of an email is a compare-and-set on the old state. The caller must open the transaction with
   `EmailLog.transaction`.
-- The intent to send an email is recorded only once. A second intent is possible if the first request is known not to
-  have left, or if a person allows another attempt.
+- The intent to send an email is recorded only once, with two exceptions: the first request is known not to have left,
+  or a person allows another attempt.
 - A campaign needs a person's decision if the ledger has the campaign only under another account, or if the ledger was
   restored. A restored ledger may lack emails of the campaign.
 """
@@ -140,12 +140,13 @@ class EmailLog:
         return {run_id: int(email_count) for run_id, email_count in rows}
 
     def read_last_start(self, campaign: Campaign, start_kind: StartKind) -> str:
-        """Return the campaign's latest start of this kind, or "" if there is no such start."""
+        """Return the time of the campaign's latest start of this kind, or "" if there is no such start."""
         parameters = {"name": _format_start_key(start_kind, campaign)}
         return self.connection.execute(_READ_EMAIL_META, parameters).scalar_one_or_none() or ""
 
     def record_start(self, campaign: Campaign, start_kind: StartKind, started_at: str) -> None:
-        """Record the campaign's latest start of this kind. Call this method before the run sends anything."""
+        """Record the time of the campaign's latest start of this kind. Call this method before the run sends
+        anything."""
         parameters = {"name": _format_start_key(start_kind, campaign), "value": started_at}
         self.connection.execute(_WRITE_EMAIL_META, parameters)
 

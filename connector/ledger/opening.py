@@ -69,7 +69,7 @@ def open_ledger(
     is_stopped: Callable[[], bool] = lambda: False,
     may_create: bool = True,
 ) -> Iterator[Ledger]:
-    """Open the ledger at a SQLAlchemy URL (SQLite or PostgreSQL) during the context. Only this process can write
+    """Open the ledger at a SQLAlchemy URL (SQLite or PostgreSQL). Until the context ends, only this process can write
     entries of the shard.
 
     A missing ledger is created if `may_create`. Only one thread at a time may use the ledger. Raises LockedError if
@@ -88,7 +88,7 @@ def open_ledger(
                 with store.transaction():  # only one process creates or upgrades the tables
                     connection.execute(LOCK_TRANSACTION, {"key": key})
                     lease_metadata.create_all(connection)
-                    # A run of an older version cannot read an upgraded ledger.
+                    # The upgrade waits for other runs, because a run of an older version cannot read the new ledger.
                     if is_upgrade_due(connection) and has_overlapping_lease(connection, SINGLE_SHARD):
                         return False
                     if not create_or_check_tables(connection, ledger_name, may_create=may_create):

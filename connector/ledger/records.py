@@ -69,7 +69,7 @@ def count_unsettled_entries_of_possible_duplicate_bases(connection: Connection, 
 
 def record_base_id(connection: Connection, base: Base, base_id: int, name: str) -> Base:
     """Join the rows of a base in the ledger into one row, after the service has answered with the id and the name of
-    the base. All entries move to this row."""
+    the base. All entries of the base move to the joined row."""
     known_base = find_or_add_base(connection, base.account, base_id, name)
     stored_name = make_storable(name)
     connection.execute(_SET_BASE_NAME, {"key": known_base.key, "name": stored_name, **_fold_name(stored_name)})
@@ -106,7 +106,7 @@ def read_largest_lag(connection: Connection, account: str) -> float:
 
 
 def record_lag(connection: Connection, account: str, lag_s: float) -> None:
-    """Record a lag of the list in seconds, unless a larger lag is recorded."""
+    """Record a lag of the list in seconds, unless a larger lag is recorded already."""
     connection.execute(_SET_LAG, {"account": make_storable(account), "lag": lag_s})
 
 

@@ -98,7 +98,8 @@ def refuse_foreign_file(path: Path) -> Iterator[None]:
 
 
 def find_lock_path(path: Path) -> Path:
-    """Return the file for the lock of the ledger's writer. `path` is the path of the ledger without symbolic links."""
+    """Return the path of the file that the writer of a ledger locks. `path` is the path of the ledger without symbolic
+    links."""
     return path.with_name(path.name + ".lock")
 
 

@@ -34,8 +34,8 @@ from connector.errors import LedgerError, LockedError, MissingLedgerError
 # Maximum number of values in a statement (SQLite allows 32,766, but longer statements are not faster).
 _MAX_VALUES_PER_STATEMENT = 1800
 _MAX_ROWS_PER_STATEMENT = 512
-"""The maximum number of rows of a statement in PostgreSQL, a power of two. For far more rows, PostgreSQL would read the
-whole table."""
+"""The maximum number of rows of a statement in PostgreSQL, a power of two. For a statement with far more rows,
+PostgreSQL would read the whole table."""
 _SHARED_VALUE_NAME = re.compile(r":(\w+)")  # the place of a shared value in the SQL of a `BatchStatement`
 
 _POLL_S = 0.2  # seconds between two tries to get a lock
