@@ -34,7 +34,7 @@ value."""
 
 
 def build_texts(values: Sequence[object]) -> TextColumn:
-    """Return a column of values as texts. NaN is also null, because programs write NaN for a missing number."""
+    """Return a column of values as texts. NaN becomes null, because programs write NaN for a missing number."""
     try:
         return pa.array(values, pa.large_string()), {}  # fast: all values are texts or UTF-8 bytes
     except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError):

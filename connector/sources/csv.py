@@ -7,9 +7,9 @@ may hide other rows, or has spaces before a quote.
 pyarrow's streaming reader is not used, because it reads 32 blocks ahead in threads. These threads crash the interpreter
 if the interpreter ends first (measured, pyarrow 26).
 
-pyarrow stops at a ragged record with a byte that is not UTF-8. If a text follows a closing quote, pyarrow appends the
-text to the value. So this module first replaces undecodable bytes, and removes records with a text after a closing
-quote.
+pyarrow fails at a record with a wrong number of cells if the record has a byte that is not UTF-8. If a text follows a
+closing quote, pyarrow appends the text to the value. So this module first replaces undecodable bytes, and removes
+records with a text after a closing quote.
 """
 
 import codecs
@@ -59,7 +59,7 @@ _MAX_SHOWN_BYTES = 1 << 16  # the rejects file shows only the beginning of a lon
 _DECODED_PIECE_BYTES = 1 << 16
 # With these faults, a record may include later lines of the file.
 _CODES_OF_MULTILINE_FAULTS = ("stray_quote", "unclosed_quote", "oversized")
-_MAX_HELD_BYTES = 1 << 24  # largest record in memory; a longer record has a quote that is never closed
+_MAX_HELD_BYTES = 1 << 24  # if a record does not end within this size, one of its quotes is never closed
 
 
 _FailureByIndex = dict[int, tuple[str, str]]
@@ -113,9 +113,11 @@ class CsvSource(CloseableResource):
     header, or a title above the header, and has the number 1. A `sep=` line is not numbered. A quote within quotes is
     written twice. A backslash has no special meaning.
 
-    The `messages` of the first chunk name the texts that were left out, and a detected encoding. If the encoding is not
-    certain, rows with bytes beyond ASCII are malformed. `chunk_size` is the size of a block in bytes (default: the
-    size of about 30,000 rows). If a record is longer, its block is longer, too. The source closes the input.
+    The `messages` of the first chunk report titles and delimiters that were left out, and a detected encoding. If the
+    encoding is not certain, rows with bytes beyond ASCII are malformed.
+
+    `chunk_size` is the size of a block in bytes (default: the size of about 30,000 rows). If a record is longer, its
+    block is longer, too. The source closes the input.
 
     Raises SourceError if the input is empty, binary, without a header or with single quotes around its cells. While
     rows are read, raises SourceError at a quote that is never closed, that contains other rows, or that follows spaces.
@@ -135,7 +137,7 @@ class CsvSource(CloseableResource):
         first_line, line_end, _ = first_bytes.partition(b"\n")
         delimiter_hint = first_line.strip(b'\r"')
         if len(delimiter_hint) == 5 and delimiter_hint.lower().startswith(b"sep="):
-            # This is a line such as `sep=;`, which Excel reads above the header.
+            # The first line names the delimiter for Excel, for example `sep=;`. The header is below it.
             hint_line, hinted_delimiter = first_line + line_end, parse_delimiter(chr(delimiter_hint[4]))
         table_bytes = first_bytes.removeprefix(hint_line)
         text = table_bytes.decode("utf-8", "replace")
@@ -285,8 +287,8 @@ class CsvSource(CloseableResource):
             record = block[start:stop]
             inner_line_count = count_lines(record.rstrip(b"\r\n"))
             if inner_line_count and code in _CODES_OF_MULTILINE_FAULTS:
-                verb = choose_form(inner_line_count, "was", "were")
-                message += f"; the row includes {count(inner_line_count, 'more line')}, which {verb} not read as a row"
+                reading_text = choose_form(inner_line_count, "was not read as a row", "were not read as rows")
+                message += f"; the row includes {count(inner_line_count, 'more line')}, which {reading_text}"
             raw_text = format_bytes(record[:_MAX_SHOWN_BYTES]) + ("…" if len(record) > _MAX_SHOWN_BYTES else "")
             malformed_rows.append(MalformedRow(first_row_number + index, line_number, raw_text, code, message))
         table = parsed_block.table.rename_columns(list(self.columns))

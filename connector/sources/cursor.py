@@ -164,12 +164,12 @@ def is_larger(value: CursorValue, other_value: CursorValue) -> bool:
 
 
 def find_latest_allowed_value(value: CursorValue, now: datetime) -> CursorValue | None:
-    """Return the end of tomorrow in UTC, in the form of `value`. Return None if `value` is not a time.
+    """Return the end of tomorrow in UTC, in the same form as `value`. Return None if `value` is not a time.
 
     A cursor must not move beyond this limit. The limit is not the end of today, because a timestamp without a zone may
     be a day ahead.
 
-    A whole number is a time if it reads as a Unix time (`find_latest_allowed_unix_time`), as `20261121` or as
+    A whole number is a time if it is a Unix time (`find_latest_allowed_unix_time`), or has the form `20261121` or
     `20261121100000`.
     """
     end_of_tomorrow = _find_end_of_tomorrow(now)
@@ -214,7 +214,7 @@ class CursorWatch:
     `missing_value_count` is the number of rows without a value. `wrong_kind_count` is the number of values of another
     kind. `future_value_count` is the number of values that are larger than `latest_allowed_value`.
 
-    If `now` is set and `latest_allowed_value` is not, whole numbers are recognised as Unix times. If `is_zoned`, the
+    If `now` is set and `latest_allowed_value` is None, whole numbers are recognised as Unix times. If `is_zoned`, the
     column has timestamps with a zone, and a `largest_value` without a zone gets UTC.
     """
 
@@ -294,8 +294,8 @@ def uses_cursor(query: str, backend_name: str) -> bool:
 
 
 def build_query(query: str, cursor_bound: CursorBound | None, backend_name: str) -> sa.TextClause:
-    """Return the query. With a bound, `:cursor` is bound to its value. Other colons (`:draft` in a text) do not
-    change."""
+    """Return the query. With a bound, `:cursor` is a parameter with the value of the bound. Other colons (`:draft` in a
+    text) do not change."""
 
     def escape_token(token: re.Match[str]) -> str:
         if cursor_bound is not None and token["name"] == CURSOR:

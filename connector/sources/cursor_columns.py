@@ -28,8 +28,8 @@ COMPARABLE_TYPES_BY_KIND: dict[CursorKind, frozenset[ColumnType]] = {
 be compared with columns of texts."""
 
 _START_ADVICE_BY_TYPE = {
-    ColumnType.NUMBER: "write start as a whole number, such as 0",
-    **dict.fromkeys(_TIME_TYPES, "write start as a timestamp, such as 1970-01-01T00:00:00"),
+    ColumnType.NUMBER: "write `start` as a whole number, such as 0",
+    **dict.fromkeys(_TIME_TYPES, "write `start` as a timestamp, such as 1970-01-01T00:00:00"),
 }
 _OTHER_COLUMN_ADVICE = "choose a column of timestamps, dates or whole numbers"
 
@@ -81,7 +81,8 @@ def explain_type(
         advice = _START_ADVICE_BY_TYPE.get(column_type, _OTHER_COLUMN_ADVICE)
     kind_text = f"{'an' if is_number else 'a'} {kind}"
     return (
-        f"the cursor's column {column} has {column_type}, and start is {kind_text}: they cannot be compared; {advice}"
+        f"the cursor's column {column} has {column_type}, but `start` is {kind_text}, so they cannot be compared; "
+        f"{advice}"
     )
 
 

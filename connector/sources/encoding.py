@@ -81,8 +81,11 @@ _ALPHABET_SHARE_POWER = 4
 # These leads were tested on 3,600 files of 1 to 10 rows of names in 29 languages.
 # No file with six words is read in a wrong encoding, and 0.3 % of the files with fewer words are.
 _MIN_RATING_LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
-_MAX_MISSPELT_WORD_SHARE = 0.01  # the largest share of words that are impossible only because they are misspelt
-_MAX_IMPOSSIBLE_WORD_SHARE = 0.05  # above this share of words, the file has two encodings or an unknown encoding
+# An encoding is excluded if it gives a share of impossible words that is larger than the smallest share of any encoding
+# by more than this. The difference allows for misspelt words.
+_MAX_MISSPELT_WORD_SHARE = 0.01
+# If the smallest share of impossible words is larger than this, the file has two encodings or an unknown encoding.
+_MAX_IMPOSSIBLE_WORD_SHARE = 0.05
 _MAX_LINES, _MAX_WORDS = 400, 200  # lines and words that are examined; in trials, more lines never changed the decision
 
 _NON_ASCII_LINE_PATTERN = re.compile(rb"[^\r\n]*[\x80-\xff][^\r\n]*")
@@ -98,7 +101,7 @@ _VALID_NON_ASCII_PATTERN = re.compile("[^\x00-\x7f\udc80-\udcff]")
 # A text in another encoding has at least 4 invalid bytes for each of these characters.
 _MAX_INVALID_BYTES_PER_VALID_CHARACTER = 2
 # In UTF-16, many bytes at even or at odd positions are zero, because delimiters, addresses and numbers are ASCII.
-# At the positions of the other parity (even or odd), zero bytes are rare.
+# At the other positions (odd or even), zero bytes are rare.
 _UTF_16_MIN_ZERO_SHARE = 0.3
 _UTF_16_MAX_STRAY_SHARE = 0.01
 

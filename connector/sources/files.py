@@ -19,6 +19,7 @@ from connector.sources.cell_text import TEXT
 from connector.sources.csv import CsvSource
 from connector.sources.inputs import Input, exists, open_input
 from connector.stores import StoreError, find_objects, is_url, parse_store_url
+from connector.texts import choose_form, count
 
 AUTO = "auto"
 
@@ -101,7 +102,7 @@ def _open_format(source_input: Input, format_option: str, encoding: str, delimit
                 "right format"
             )
     if file_format == "excel":
-        # Imported here, because a CSV file needs no library of other formats.
+        # Imported here, because a CSV file does not need the libraries of other formats.
         from connector.sources.workbook import open_workbook
 
         return open_workbook(source_input, sheet)
@@ -198,7 +199,10 @@ def refuse_missing_columns(source: Source, columns: Sequence[str]) -> None:
     if missing_columns:
         path, name = missing_columns[0]
         further_count = len(missing_columns) - 1
-        further_columns_message = f" ({further_count} more are missing in these files)" if further_count else ""
+        further_columns_message = ""
+        if further_count:
+            verb = choose_form(further_count, "is", "are")
+            further_columns_message = f" ({count(further_count, 'more column')} {verb} missing in these files)"
         raise ConfigurationError(
             f"{path}: has no column {name}, which other files of {source.name} have{further_columns_message}; its "
             f"columns: {', '.join(columns_by_file[path])}. Give every file the columns that are mapped, or narrow the "

@@ -12,8 +12,8 @@ from connector.errors import ConfigurationError, SourceError
 DELIMITERS = (",", ";", "\t", "|")
 _DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 _CELL_IN_SINGLE_QUOTES_PATTERN = re.compile(r"'[^']+'")
-_MIN_EXTRA_CELL_SHARE = 0.8  # share of the rows that must end with a delimiter; the other rows may be ragged
-_MAX_SAMPLE_RECORDS = 200  # with this many records, a few ragged rows do not change the decision (measured)
+_MIN_EXTRA_CELL_SHARE = 0.8  # share of the rows that must end with a delimiter
+_MAX_SAMPLE_RECORDS = 200  # so many that a few rows with a wrong number of cells do not change the decision (measured)
 
 
 def parse_delimiter(delimiter: str) -> str | None:
@@ -68,7 +68,7 @@ def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
 
 
 def _find_common_width(widths: Sequence[int]) -> int:
-    """Return the most frequent width. If two widths are equally frequent, return the larger width."""
+    """Return the most frequent number of cells. If two numbers are equally frequent, return the larger number."""
     return max(set(widths), key=lambda width: (widths.count(width), width))
 
 
@@ -119,7 +119,7 @@ def parse_header(record: str, delimiter: str, path: str) -> tuple[str, ...]:
     return build_column_names(cells)
 
 
-_MAX_TITLE_ROWS = 20  # the most titles above a header; more rows belong to another table
+_MAX_TITLE_ROWS = 20  # largest number of titles above a header; more rows belong to another table
 _EMAIL_ADDRESS_PATTERN = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 _NUMBER_PATTERN = re.compile(r"[+-]?[\d.,\s]*\d[\d.,\s]*")
 

@@ -51,7 +51,7 @@ class JsonSource(CloseableResource):
         self._keys = self._find_keys()
         self.columns = build_column_names(self._keys)
         nested_keys = [key for key in self._keys if "." in key]
-        # Columns that have an object in some rows and another value in others. The value is the keys of these objects.
+        # Each column that has an object in some rows and another value in others, with the keys of these objects.
         self._inner_keys_by_mixed_column = {
             key: inner_keys
             for key in self._keys
@@ -255,7 +255,7 @@ def find_repeated_keys(text_bytes: bytes, parsed_object: Mapping[str, object]) -
     `load_object`.
 
     JSON parsers silently keep only one value of a repeated key. The pairs of keys and values are collected only if the
-    numbers of keys differ, because collecting them takes five times as long as counting the keys."""
+    line may have more keys than `parsed_object`. Collecting the pairs takes five times as long as counting the keys."""
     if text_bytes.count(b":") == len(parsed_object) or len(_KEY_END.findall(text_bytes)) == _count_keys(parsed_object):
         return []
     repeated_keys: list[str] = []
@@ -287,7 +287,7 @@ def _flatten_object(nested_object: Mapping[str, object], prefix: str = "", depth
     """Return each value by its path. A list is one value. Raises ValueError for a repeated path, and for a path that is
     too deep."""
     if depth > _MAX_DEPTH:
-        raise ValueError(f"holds objects nested more than {_MAX_DEPTH} deep")
+        raise ValueError(f"holds objects inside objects, more than {_MAX_DEPTH} levels deep")
     if not prefix and dict not in map(type, nested_object.values()):
         return dict(nested_object)
     row: dict[str, object] = {}

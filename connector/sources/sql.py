@@ -54,7 +54,7 @@ _UNREACHABLE_ERROR_PATTERN = re.compile(
     "(?i)connection refused|timed? ?out|timeout|starting up|shutting down|too many (clients|connections)|is locked"
     "|closed the connection|connection reset|no route to host"
 )
-"""Texts in errors of drivers that mean that the database may answer later."""
+"""Texts in errors of drivers. These errors mean that the database may answer later."""
 
 _TYPE_ERROR_TEXTS = ("operator does not exist", "Cannot compare values")
 """Texts in errors of databases that cannot compare a column with the cursor."""
@@ -98,7 +98,8 @@ class QuerySource(CloseableResource):
                 yield replace(chunk, read_share=1.0) if len(rows) < CHUNK_ROWS else chunk
                 first_row_number += len(rows)
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
-            # A ContentError is not tried again: the next run would fail at the same value or the same undecodable text.
+            # A new run does not help: it would fail at the same value or the same undecodable text. So the error is a
+            # ContentError.
             error_type = ContentError if isinstance(error, sa.exc.DataError | UnicodeError) else SourceError
             raise error_type(
                 f"{self.name}: reading stopped after row {first_row_number - 1}: {explain(error, self._url)}"

@@ -71,7 +71,8 @@ def view_bytes(cells: pa.Array) -> npt.NDArray[np.uint8]:
 def contains_any_character(cells: pa.Array, characters: bytes) -> bool:
     """Return whether any text of a large_string array has one of the ASCII `characters`.
 
-    This test is much faster than a regular expression, and is enough for nearly all columns.
+    This test is much faster than a regular expression. Nearly all columns have none of the characters, and then need no
+    regular expression.
     """
     return bool(_build_byte_mask(characters)[view_bytes(cells)].any())
 
@@ -116,9 +117,8 @@ def mark_short_texts(cells: pa.Array) -> pa.Array:
     """Return a boolean for each text: true if the text has at most `LARGEST_TEXT_LENGTH` characters. For a list of
     tags, the characters of all tags are counted."""
     texts = pc.binary_join(cells, "") if pa.types.is_list(cells.type) else cells
-    if (
-        pc.max(pc.binary_length(texts)).as_py() or 0
-    ) <= LARGEST_TEXT_LENGTH:  # a text has at most as many characters as bytes
+    # A text has at most as many characters as bytes.
+    if (pc.max(pc.binary_length(texts)).as_py() or 0) <= LARGEST_TEXT_LENGTH:
         return _mark_all_valid(texts)
     return pc.less_equal(pc.utf8_length(texts), LARGEST_TEXT_LENGTH)
 
@@ -156,7 +156,7 @@ _PROGRAM_CODE_PATTERNS = (
     r"\\u[0-9a-fA-F]{4}", r"\\x[0-9a-fA-F]{2}",  # Python, JSON
     r"^(array|Series|Index)\(\[", r"^\[ *-?[0-9.]+( +-?[0-9.]+)+ *\]$",  # NumPy and pandas
     r"=\?[A-Za-z0-9-]+\?[BbQq]\?[^?]*\?=", r"=[C-F][0-9A-F]=[89AB][0-9A-F]",  # texts as mail programs encode them
-    r"%2[07B]|%40|%[C-F][0-9A-F]%[89AB][0-9A-F]",  # a URL
+    r"%2[07B]|%40|%[C-F][0-9A-F]%[89AB][0-9A-F]",  # texts as URLs encode them
     r'^[aO]:[0-9]+:[{"]', r"\[object [A-Z][A-Za-z]*\]", r"^System\.[A-Za-z.]+\[\]$",  # PHP, JavaScript, .NET
     r"_x[0-9A-F]{4}_",  # a control character as Excel writes it
     r"^=[A-Za-z.]+\(.*\)$", r"^=[A-Z]{1,3}[0-9]{1,7}([-+*/&].*)?$",  # formulas of Excel
@@ -257,7 +257,7 @@ def mark_plausible_birthdays(cells: pa.Array, today: date) -> pa.Array:
 
 _PLAIN_ADDRESS_PATTERN = (
     r"^[A-Za-z0-9_+-]+(\.[A-Za-z0-9_+-]+)*"
-    r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # a name with two hyphens in a row may be Punycode
+    r"@([A-Za-z0-9]+(-[A-Za-z0-9]+)*\.)+[A-Za-z]{2,}$"  # without two hyphens in a row, which may mean Punycode
 )
 # RFC 5321 allows 64 characters before the @, and more for a whole address.
 # So no part of an address is too long if the whole address has at most 64 characters. email-validator checks longer
@@ -273,7 +273,7 @@ def mark_emails(cells: pa.Array) -> pa.Array:
     """Return a boolean for each text: true if the text is an email address. Domains in `.test` are allowed for
     trials (RFC 6761).
 
-    A regular expression accepts plain addresses, and email-validator checks the others.
+    A regular expression accepts plain addresses, and the package `email-validator` checks all other texts.
     """
     plain_address_mask = pc.and_(
         pc.match_substring_regex(cells, _PLAIN_ADDRESS_PATTERN),
@@ -287,7 +287,7 @@ def mark_emails(cells: pa.Array) -> pa.Array:
     ]
     if not suspect_texts:
         return plain_address_mask
-    # Imported here, because most lists have only plain addresses.
+    # Imported here, because most sources have only plain addresses, which do not need this package.
     from email_validator import EmailNotValidError, validate_email
 
     valid_addresses = []

@@ -63,7 +63,7 @@ HEADERS_BY_FIELD: dict[str, tuple[str, ...]] = {
     "custom_field2": ("custom_field2",),
     "custom_field3": ("custom_field3",),
     "address_country": (
-        "address_country", "Country Code", "Default Address Country Code",  # Shopify, beside the name of the country
+        "address_country", "Country Code", "Default Address Country Code",  # Shopify, next to a country name
         "Country", "Country/Region", "Address 1 - Country",  # Klaviyo; HubSpot and WooCommerce; Google Contacts
         "billing_country", "Mailing Country",  # WooCommerce, Salesforce
     ),
@@ -198,7 +198,8 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
 def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
     """Return the rule for a column. The headers of all `columns` show which program wrote the file, and so how its
     cells must be read."""
-    if field == "tags" and set(columns) >= HEADERS_OF_EVERY_EXPORT:  # a JSON list of tags is read as a list, not split
+    if field == "tags" and set(columns) >= HEADERS_OF_EVERY_EXPORT:
+        # Other files of the connector have JSON lists, which are read as lists with any separator.
         return ColumnRule(column=column, split=_EXPORT_SEPARATOR)
     if not _has_header(columns, GOOGLE_HEADERS):
         return ColumnRule(column=column)
@@ -232,7 +233,7 @@ def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) 
             for key in map(normalise_header, candidate_headers)
             if key in _FIELD_AND_RANK_BY_HEADER
         ]
-        # `find_consent_columns` finds the columns for is_active.
+        # is_active is left out, because `find_consent_columns` finds its columns.
         field = next((field for field in fields if field != "is_active"), None)
         if "ip" in separate_words(column).split():  # a header such as `IP Address` is not a postal address
             continue

@@ -47,7 +47,7 @@ def digest_identity(field: str, identity_text: str) -> bytes:
 def compute_identities(identity_texts: "pd.Series", field: str) -> Digests:
     """Return the digests (S16) of a column of identities (texts). No value may be missing."""
     texts = pa.chunked_array(pa.array(identity_texts, from_pandas=True))
-    # Nearly all identities are ASCII: normalise them as a column.
+    # First, all identities are normalised as one column, which is right for ASCII. The few others are corrected below.
     trimmed_texts = pc.ascii_trim(texts, characters=_ASCII_WHITE_SPACE)
     normal_forms = (pc.ascii_lower(trimmed_texts) if field == "email" else trimmed_texts).cast(pa.binary()).to_pylist()
     for index in np.flatnonzero(~pc.string_is_ascii(texts).to_numpy()).tolist():
@@ -59,8 +59,8 @@ def compute_fingerprints(subscribers: "pd.DataFrame", identity_field: str) -> Di
     """Return the digest (S8) of all values that each row of a typed frame would send.
 
     The base and the `identity_field` are left out, because fingerprints are compared only within one base and identity.
-    Another spelling of an address is not a change. Each value is written as `name:length:value`, so that different rows
-    have different texts.
+    So another spelling of the same identity is not a change. Each value is written as `name:length:value`, so that
+    different rows have different texts.
     """
     fingerprinted_fields = [
         field for field in SENT_FIELDS if field.name in subscribers and field.name != identity_field
@@ -328,7 +328,7 @@ class InactiveIdentities:
         self._unsorted_digests += identity
 
     def build_digest_mask(self, digests: Digests) -> Mask:
-        """Return the mask of the digests that were added."""
+        """Return a mask: true for each of `digests` that was added."""
         if self._unsorted_digests:
             added_digests = np.frombuffer(bytes(self._unsorted_digests), dtype=self._sorted_digests.dtype)
             self._sorted_digests = np.unique(np.concatenate([self._sorted_digests, added_digests]))

@@ -245,7 +245,8 @@ def _apply_steps(
         cells = pc.replace_substring_regex(cells, r"^([+-]?[0-9]{5,})[.,]0+$", r"\1")
     if name in _LABEL_PATTERN_BY_FIELD and contains_any_character(cells, b":"):
         cells = pc.replace_substring_regex(cells, _LABEL_PATTERN_BY_FIELD[name], "")
-    # Words for a missing value are found in these cells, because NULL in title case would be the name Null.
+    # Words for a missing value are searched in the cells before the change of case. In title case, NULL would become
+    # the name Null.
     cells_before_case_change = cells
     if rule.case is not None:  # NFC, because Arrow does not change the case of a letter with a separate accent
         cells = _CASE_FUNCTION_BY_NAME[rule.case](normalize_texts(cells, "NFC"))
@@ -266,10 +267,11 @@ def _apply_steps(
         if content is FieldContent.NAME or kind is FieldKind.COUNTRY:
             na_positions = np.flatnonzero(pc.fill_null(pc.equal(cells_before_case_change, NA_TEXT), False))
             if len(na_positions):
-                # NA in another column of countries is not a sign of a missing value: both cells may mean Namibia.
+                # NA means a missing value only if another column of the row has NA, too. But a second column of
+                # countries does not count, because both cells may mean Namibia.
                 is_country = kind is FieldKind.COUNTRY
                 skipped_columns = [name for name in frame.columns if is_country and "country" in normalise_header(name)]
-                # Only NA in another column is a sign. A program that writes NULL for a missing value does not write NA.
+                # NULL in another column does not count: a program that writes NULL for a missing value writes no NA.
                 positions_without_null_elsewhere = _select_positions_without_null_elsewhere(
                     frame, [*rule.columns, *skipped_columns], na_positions, [NA_TEXT]
                 )
@@ -287,7 +289,7 @@ def _apply_steps(
             }
             cells = pc.if_else(null_mask, pa.scalar(None, cells.type), cells)
     cells = pc.if_else(pc.equal(cells, ""), pa.scalar(None, pa.large_string()), cells)
-    if kind is FieldKind.DATE:  # in a column of timestamps, midnight follows each birthday
+    if kind is FieldKind.DATE:  # a birthday from a column of timestamps has a time: 1990-05-02 00:00:00
         cells = pc.replace_substring_regex(cells, _MIDNIGHT_PATTERN, r"\1")
     if rule.default is not None:
         cells = pc.fill_null(cells, rule.default.strip() if rule.is_trimmed else rule.default)

@@ -128,28 +128,30 @@ def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
     """Yield messages that explain why a rule does not fit the field `name`."""
     kind = FIELD_BY_NAME[name].kind
     if rule.split is not None and kind is not FieldKind.TAGS:
-        yield f"{name}: split is for tags; to use a part of a cell, write a template"
+        yield f"{name}: only tags can have `split`; to use a part of a cell, write a `template`"
     if rule.format and kind is not FieldKind.DATE:
-        yield f"{name}: only birthday can have a format; remove format"
+        yield f"{name}: only birthday can have `format`; remove `format`"
     if not rule.is_trimmed and kind not in (FieldKind.TEXT, FieldKind.NULLABLE_TEXT):
-        yield f"{name}: only a field of texts may have `trim: false`; remove trim"
+        yield f"{name}: only a field of texts can have `trim: false`; remove `trim`"
 
 
 def _find_faults(rule: ColumnRule) -> Iterator[str]:
     """Yield the faults of a rule that do not depend on its field."""
     if sum(part is not None for part in (rule.column, rule.value, rule.template)) != 1:
-        yield "needs exactly one of column, value and template"
+        yield "needs exactly one of the keys `column`, `value` and `template`"
         return
     step_keys = [key for key in ("values", "split", "case", "format", "default") if getattr(rule, key)]
     if rule.value is not None and (step_keys or not rule.is_trimmed):
         yield f"a rule with a constant reads no cell: remove the key `{'` and the key `'.join(step_keys) or 'trim'}`"
     if rule.default and rule.values and any(not key.strip() and value for key, value in rule.values.items()):
-        yield "default and the empty key in values ('') both replace an empty cell; keep one of them"
+        yield "`default` and the empty key of `values` ('') both replace an empty cell; keep one of them"
     for key in rule.values or {}:
         cell = key.strip() if rule.is_trimmed else key
         if (rule.case == "lower" and cell != cell.lower()) or (rule.case == "upper" and cell != cell.upper()):
-            yield f"values: no cell can be {cell!r}, because case: {rule.case} is applied first; write the key in this "
-            "case, too"
+            yield (
+                f"`values`: no cell can be {cell!r}, because `case: {rule.case}` is applied first; write the key in "
+                "this case, too"
+            )
     rule_texts = [rule.value, rule.default, rule.template, *(rule.values or {}).keys(), *(rule.values or {}).values()]
     if any(text != text.encode("utf-8", "replace").decode("utf-8") for text in rule_texts if text):  # YAML's "\ud800"
         yield "the texts of a rule must be valid Unicode: one text contains a lone surrogate (half of a character)"

@@ -70,7 +70,7 @@ def is_plain_spelling(field: str, text: str) -> bool:
 def spellings_differ_only_in_case(field: str, identity_text: str) -> bool:
     """Return whether all spellings of this identity differ only in upper and lower case.
 
-    A letter beyond ASCII, and a domain with such letters, has several forms that a service may store.
+    Return false for an email with a letter beyond ASCII, because the service may store the letter in several forms.
     """
     if field != "email":
         return True

@@ -300,8 +300,8 @@ _LOCK_PAUSE_S = 0.05
 def ensure_database_file(path: Path, create_file: Callable[[Path], None]) -> None:
     """Create a missing database file by calling `create_file`. `create_file` may raise OSError.
 
-    Raises ConfigurationError for a path that is not a writable file. Also raises ConfigurationError if the journal of a
-    deleted database is there, because the journal would damage a new database.
+    Raises ConfigurationError for a path that is not a writable file. Also raises ConfigurationError if the folder has
+    the journal of a deleted database, because the journal would damage a new database.
     """
     if path.exists():
         if not path.is_file():  # opening a pipe would wait for a reader

@@ -46,7 +46,7 @@ from connector.warehouse.runs import (
 
 _DESCRIPTION_PREFIX = "Written by subscriber-connector in the mode "
 _COMMIT_KEY = "connector"
-_MAX_COMMITS_READ = 200  # commits that are read to find earlier exports
+_MAX_COMMITS_READ = 200  # number of the latest commits that are read to find earlier exports
 _DELTA_ERRORS = (DeltaError, OSError, pa.ArrowException)
 
 
@@ -149,8 +149,8 @@ class DeltaWriter:
         self._staging_file = None
 
     def _commit_rows(self, table: DeltaTable | None, rows: StagedRows, run: ExportRun) -> RowChanges:
-        """Write the rows in one commit. Raises CommitFailedError if a commit of another export conflicts. Two appends
-        do not conflict."""
+        """Write the rows in one commit. Raises CommitFailedError if a commit of another export conflicts with this
+        commit. Two appends do not conflict."""
         batches = rows.map(lambda batch: self._add_run_columns(batch, run)).read()
         row_reader = pa.RecordBatchReader.from_batches(self._schema, batches)
         commit_properties = CommitProperties(

@@ -216,7 +216,7 @@ def parse_destination(
     The other options have the meaning of the fields of Destination.
 
     Raises ConfigurationError for a destination that cannot be written: its suffix is unknown, its driver or folder is
-    missing, or it does not have an option. The message shows no password of a URL.
+    missing, or it does not support one of the options. The message shows no password of a URL.
     """
     url_match = _URL_PATTERN.fullmatch(text)
     scheme = url_match[1].lower() if url_match else ""
@@ -363,7 +363,7 @@ def _find_file_format(text: str, format_option: str | None) -> Format:
 
 def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return these fields and the id in the order of FIELDS. Return None if `names` is None, which means all fields.
-    Raises ConfigurationError."""
+    Raises ConfigurationError for an unknown field and for an empty list."""
     if isinstance(names, str):  # a text is also a sequence of texts
         raise ConfigurationError(f"columns must be a list of fields: write [{names!r}].")
     unknown_names = [name for name in names or () if name not in FIELD_NAMES]
@@ -399,8 +399,8 @@ def _read_database_path(text: str, url_tail: str) -> str:
     shown_url = _CREDENTIALS_PATTERN.sub("***@", text.split("?", 1)[0])
     if "?" in url_tail:
         raise ConfigurationError(
-            f"The URL {shown_url!r} continues with '?' and options, which a database file does not support: leave them "
-            "out. If '?' belongs to the file's name, write %3F."
+            f"The URL {shown_url!r} continues with '?' and options, which a database file does not support: leave the "
+            "options out. If '?' belongs to the file's name, write %3F."
         )
     if not url_tail.startswith("/") or path in ("", ":memory:"):
         raise ConfigurationError(f"{shown_url!r} names no database file on the disk. Name {_DESTINATIONS_MESSAGE}.")

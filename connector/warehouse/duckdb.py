@@ -51,9 +51,9 @@ _DIALECT = Dialect(
 )
 
 MEMORY_LIMIT, MERGE_MEMORY_LIMIT = "128MB", "512MB"
-"""DuckDB's memory limits. The default is 80 % of the machine's memory. DuckDB writes data beyond the limit to a folder
-next to the file. But the changes of a transaction stay in memory until the transaction ends. With 128 MB, a history of
-a million changed rows ran out of memory."""
+"""DuckDB's memory limits, without and with a merge (`upsert`, `history`). DuckDB's own default is 80 % of the machine's
+memory. DuckDB writes data beyond the limit to a folder next to the file. But the changes of a transaction stay in
+memory until the transaction ends. With 128 MB, a history of a million changed rows ran out of memory."""
 
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 2, "preserve_insertion_order": False, "autoinstall_known_extensions": False,

@@ -200,7 +200,7 @@ def _read_sql_state(error: Exception) -> Any:
 
 
 def _find_generic_type(kind: ColumnKind) -> sa.types.TypeEngine[Any]:
-    """Return the type that SQLAlchemy translates for any other database."""
+    """Return the generic type of SQLAlchemy, which SQLAlchemy translates to a type of the database."""
     match kind:
         case ColumnKind.TEXT | ColumnKind.TAGS:
             return sa.Text()

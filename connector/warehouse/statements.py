@@ -4,7 +4,7 @@ database. The functions have no side effects.
 
 Each statement names the stage once, because MySQL can read a temporary table only once in a statement. Texts are
 compared by bytes. The stage does not have the columns of the run, whose values are parameters. A merge does not write
-unchanged rows, so `_run_id` and `_exported_at` of a row are from the last change of the row.
+unchanged rows, so `_run_id` and `_exported_at` of a row are from the export that last changed the row.
 """
 
 from collections.abc import Mapping, Sequence
@@ -84,7 +84,7 @@ RUN_COLUMNS: Mapping[str, Column] = {
     "reason": Column(ColumnKind.TEXT, "Reason of the verdict, as in the report's `certificate`."),
     "list_order": Column(ColumnKind.TEXT, "Order of the list: `id`, `id_desc`, `other` or `unstable`."),
     "sweeps": Column(ColumnKind.WHOLE_NUMBER, "Number of sweeps: readings of the list from its start to its end."),
-    "pages": Column(ColumnKind.WHOLE_NUMBER, "Number of pages that were used."),
+    "pages": Column(ColumnKind.WHOLE_NUMBER, "Number of pages, without pages that were fetched ahead and dropped."),
     "distinct_ids": Column(ColumnKind.WHOLE_NUMBER, "Number of different ids in the last sweep."),
     "total_first": Column(
         ColumnKind.WHOLE_NUMBER, "TotalCount of the list's first answer. NULL if the answer has no TotalCount."
@@ -100,7 +100,7 @@ RUN_COLUMNS: Mapping[str, Column] = {
     ),
     "rows_read": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers that the last sweep found."),
     "rows_written": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers in the export, changed or not."),
-    "rows_inserted": Column(ColumnKind.WHOLE_NUMBER, "Number of rows that the table gained."),
+    "rows_inserted": Column(ColumnKind.WHOLE_NUMBER, "Number of rows that were inserted."),
     "rows_updated": Column(ColumnKind.WHOLE_NUMBER, "Number of rows that got new values."),
     "rows_closed": Column(
         ColumnKind.WHOLE_NUMBER, "Number of rows that were replaced, got a `deleted_at`, or got a `valid_to`."
@@ -262,7 +262,7 @@ class TableStatements:
             {WriteMode.UPSERT: DELETED_AT, WriteMode.HISTORY: VALID_TO}.get(self._mode),
         )
         names_sql, sample_sql = self._dialect.format_names(list(self._kind_by_column)), self._format_sample_sql()
-        if self._mode is WriteMode.HISTORY:  # VALID_FROM is a column of the primary key
+        if self._mode is WriteMode.HISTORY:  # VALID_FROM is in the primary key, so each insert needs a value for it
             names_sql, sample_sql = (
                 f"{self._dialect.quote(VALID_FROM)}, {names_sql}",
                 f"CURRENT_TIMESTAMP, {sample_sql}",
@@ -277,7 +277,8 @@ class TableStatements:
         return [Statement(statement_text) for statement_text in statement_texts]
 
     def _format_sample_sql(self) -> str:
-        """Return a SELECT list with the types of the export's columns, and its FROM clause."""
+        """Return the SELECT list and the FROM clause of a query whose columns have the types of the export's
+        columns."""
         quote = self._dialect.quote
         if self._mode.merges_by_id:
             column_sqls = [
@@ -295,8 +296,8 @@ class TableStatements:
         """Return the steps that merge the staged rows into the table, in their order. `exported_at` is a value for the
         database.
 
-        A row of the table has left the list if the stage does not have the row, the run proves absence, and the row
-        matches the run's filters."""
+        The steps close each row whose subscriber has left the list: the stage does not have the subscriber, the run
+        proves absence, and the row matches the run's filters."""
         merge = _Merge(self._dialect, self.target, self.stage_table, self._kind_by_column, run, exported_at)
         return merge.build_upsert_steps() if self._mode is WriteMode.UPSERT else merge.build_history_steps()
 

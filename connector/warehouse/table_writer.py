@@ -185,8 +185,8 @@ class TableWriter:
             for statement in statements.build_rehearsal_statements():
                 database.run(statement)
             if not database.dialect.can_roll_back_tables:
-                # With an `Interruption` of its own, because this commit writes no rows, and the export can still be
-                # interrupted after it.
+                # A new `Interruption`, because this commit does not write the export. The export can still be
+                # interrupted.
                 database.commit(Interruption())
         return target_state
 

@@ -60,7 +60,7 @@ REFUSED_DESTINATIONS: list[tuple[str, dict[str, Any], str]] = [
     ("sqlite:///%3Amemory%3A", {}, "names no database file"),
     ("sqlite:///w%00.db", {}, "cannot be written"),
     ("duckdb://w.duckdb", {}, "names no database file"),
-    ("sqlite:///w.db?mode=ro", {}, r"continues with '\?' and options.*leave them out"),
+    ("sqlite:///w.db?mode=ro", {}, r"continues with '\?' and options.*leave the options out"),
     ("folder/../nowhere/out.csv", {}, "does not exist"),
     ("sqlite:///nowhere/w.db", {}, "does not exist"),
     ("sqlite:///folder", {}, "is a directory"),

@@ -127,7 +127,7 @@ def test_a_row_with_an_object_in_a_used_column_of_texts_is_rejected(tmp_path: Pa
         (b'{"a": 1', "is not JSON: "),
         (b"[1]", "is JSON, but not an object"),
         (b'{"a.b": 1, "a": {"b": 2}}', "has a.b twice"),
-        (b'{"a":' * 30 + b"1" + b"}" * 30, "nested more than 20 deep"),
+        (b'{"a":' * 30 + b"1" + b"}" * 30, "more than 20 levels deep"),
         (b'{"a": "M\xfcller"}', "is not JSON: "),
     ],
 )

@@ -171,4 +171,4 @@ def test_the_message_about_a_column_type_shows_the_type_and_a_remedy() -> None:
         assert (message == "") is (sql_type in COMPARABLE_TYPES_BY_KIND[kind])
         if message:
             assert sql_type in message
-            assert any(remedy in message for remedy in ("write start as", "choose a column", "use a query"))
+            assert any(remedy in message for remedy in ("write `start` as", "choose a column", "use a query"))
