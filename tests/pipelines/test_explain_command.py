@@ -133,7 +133,7 @@ EXPECTED_ENTRY_BY_CASE = {
 }
 
 
-def test_each_state_of_the_ledger_is_explained(connector: Connector, tmp_path: Path) -> None:
+def test_each_state_of_an_entry_is_explained(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
         run_key = start_run(connection, RUN_ID, "crm", "sync", 1_795_658_400.0)

@@ -35,7 +35,7 @@ def test_standard_input_is_imported_like_a_file(connector: Connector) -> None:
     assert reject["_file"] == "standard input"
 
 
-def test_options_and_a_job_describe_the_format_of_standard_input(connector: Connector) -> None:
+def test_options_or_a_job_can_describe_the_format_of_standard_input(connector: Connector) -> None:
     content = build_csv(";").decode().encode("cp1252")
     connector.write_job(source='file: {path: none.csv, delimiter: ";", encoding: cp1252}', fields="")
     connector.run_json("import", "-", "--job", "job.yaml", stdin=content).expect_rows(read=3, invalid=1, created=2)

@@ -40,7 +40,7 @@ def test_the_help_of_each_command_fits_80_columns() -> None:
     assert list(help_by_path) == list(COMMAND_BY_PATH)
 
 
-def test_the_help_shows_each_command_once_with_a_whole_sentence(connector: Connector) -> None:
+def test_the_help_shows_each_command_once_with_a_complete_sentence(connector: Connector) -> None:
     help_text = connector.run("--help", environ={"COLUMNS": "80"}).stdout
     sections = re.findall(r"^(\w+):\n((?:  [a-z].*\n)+)", help_text, re.MULTILINE)
     assert [title for title, _ in sections] == ["Load", "Export", "Email", "Look", "Repair", "Start"]
@@ -98,7 +98,9 @@ def test_options_of_the_output_may_precede_the_command(connector: Connector, arg
     ("arguments", "expected_text"),
     [("--json schema", "--json"), ("--metrics a.prom status", "--metrics"), ("--wait 5m sync job.yaml", "--wait")],
 )
-def test_an_option_that_the_command_lacks_is_refused(connector: Connector, arguments: str, expected_text: str) -> None:
+def test_an_option_that_the_command_does_not_have_is_refused(
+    connector: Connector, arguments: str, expected_text: str
+) -> None:
     result = connector.run(*arguments.split())
     assert (result.exit_code, expected_text in result.stderr) == (2, True), result.stderr
 

@@ -135,7 +135,7 @@ def test_zips_are_compared_by_the_zip_rule_of_the_job(
     assert list(result.report["fields"]) == expected_fields
 
 
-def test_missing_rows_are_reported_with_the_state_of_the_ledger(connector: Connector) -> None:
+def test_missing_rows_are_reported_with_the_state_of_their_entries(connector: Connector) -> None:
     write_job(connector)
     connector.sandbox.switch(required="FirstName")
     connector.write_people("email,name", "there@x.org,Ann", "refused@x.org,")
@@ -170,7 +170,7 @@ def test_the_message_of_a_missing_row_names_the_command_that_dropped_its_create(
             assert line["message"].startswith("dropped by connector retry --held drop")
 
 
-def test_a_row_that_is_invalid_or_a_duplicate_or_suppressed_counts_as_present(connector: Connector) -> None:
+def test_a_row_that_is_invalid_or_a_duplicate_or_suppressed_causes_no_difference(connector: Connector) -> None:
     fields = "email: email, first_name: name, gender: sex, is_active: {value: true}"
     write_job(connector, "suppress: {file: {path: gone.csv, column: address}}", base="id: 7", fields=fields)
     connector.write_csv("gone.csv", "address", "gone@x.org", "never@x.org")
@@ -217,7 +217,7 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(conne
     assert all("churn-" in identity for kind, identity, _ in differences if kind == "extra")
 
 
-def test_a_reconciliation_waits_for_the_largest_lag_on_record(connector: Connector) -> None:
+def test_a_reconciliation_waits_as_long_as_the_largest_recorded_lag(connector: Connector) -> None:
     connector.sandbox.switch(list_lag_ms=2500)
     write_job(connector)
     write_people(connector, {f"person{index}@x.org": "Ann" for index in range(30)})

@@ -96,7 +96,7 @@ def test_a_create_of_another_program_after_a_429_is_not_reported_as_created(conn
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
 
 
-def test_a_token_revoked_during_a_run_rejects_no_row(connector: Connector) -> None:
+def test_a_token_that_is_revoked_during_a_run_causes_no_rejected_row(connector: Connector) -> None:
     sandbox, path = connector.sandbox, connector.write_addresses(300)
     sandbox.switch(latency_ms=20)
     with connector.start("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4", "--output", "json") as process:
@@ -133,7 +133,7 @@ def test_a_later_run_finds_the_subscriber_of_a_refused_create_that_took_effect(c
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def test_a_refused_row_is_looked_up_by_one_later_run_only(connector: Connector) -> None:
+def test_a_refused_row_is_looked_up_by_only_one_later_run(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName", error_status=422)
     path = connector.write_people("email,first_name", "a@x.org,Ann", "b@x.org,")
     assert connector.import_file(path).rows == {"read": 2, "created": 1, "rejected": 1}
@@ -159,7 +159,7 @@ def count_creates(result: CommandResult) -> int:
     return create_count
 
 
-def test_a_rate_limit_that_looks_like_a_refusal_rejects_no_row(connector: Connector) -> None:
+def test_a_rate_limit_that_looks_like_a_refusal_causes_no_rejected_row(connector: Connector) -> None:
     connector.sandbox.switch(rate=50, limit_status=200, retry_after="none", **SLOW_SWITCHES)
     result = connector.import_file(connector.write_addresses(200))
     result.expect(0, read=200, created=200)

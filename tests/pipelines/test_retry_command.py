@@ -61,7 +61,7 @@ RESEND_OPTIONS = ("--held", "resend")
         (produce_one_rejected_create, "b@x.org", ("--rejected",), 0, {"read": 1, "exists": 1}, []),
     ],
 )
-def test_a_retry_finishes_entries_without_their_source(
+def test_a_retry_finishes_entries_without_reading_the_source(
     connector: Connector,
     produce_entries: Callable[[Connector, Path], object],
     email_created_with_other_ledger: str,

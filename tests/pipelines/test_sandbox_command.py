@@ -6,7 +6,7 @@ import signal
 from tests.pipelines.conftest import Connector
 
 
-def test_the_sandbox_command_serves_until_a_signal(connector: Connector) -> None:
+def test_the_sandbox_command_serves_requests_until_it_gets_a_signal(connector: Connector) -> None:
     arguments = ("sandbox", "--port", "0", "--token", "try-me", "--data", "data", "--set", "order=id_desc")
     with connector.start_new_interpreter(*arguments) as process:
         assert process.stdout is not None

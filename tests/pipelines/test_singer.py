@@ -60,7 +60,7 @@ def run_program(
 
 
 def load_messages(connector: Connector, messages: Sequence[Any], **config: Any) -> CommandResult:
-    """Load the messages of a file."""
+    """Write the messages to a file, and load this file with `target-subscribers`."""
     (connector.folder / "job.yaml").write_text(JOB)
     path = connector.write_csv("messages.jsonl", *map(json.dumps, messages))
     return run_program(connector, run_target, {"job": "job.yaml"} | config, "--input", path)
@@ -70,7 +70,7 @@ def read_lines(text: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_only_the_record_without_an_identity_is_rejected(connector: Connector) -> None:
+def test_only_the_record_without_an_identity_is_invalid(connector: Connector) -> None:
     messages = [*write_stream([1]), *write_stream([2], mail=None)[1:], *write_stream([3])[1:]]
     result = load_messages(connector, messages)
     assert (result.exit_code, read_lines(result.stdout)[-1]) == (0, {"last": 3})

@@ -207,7 +207,7 @@ def test_a_run_whose_report_does_not_fit_on_the_disk_is_not_listed(
     assert "No space left" in caplog.text
 
 
-def test_two_runs_that_begin_at_the_same_moment_have_a_record_each(tmp_path: Path) -> None:
+def test_two_runs_that_begin_at_the_same_moment_have_separate_records(tmp_path: Path) -> None:
     started_at, now = datetime(2026, 11, 23, 8, tzinfo=UTC), system_clock().now
     first_report, second_report = (start_report("import", "people", started_at) for _ in range(2))
     with record_report(first_report, tmp_path, 1e6, now), record_report(second_report, tmp_path, 1e6, now):
