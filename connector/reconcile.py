@@ -224,6 +224,6 @@ def _translate_errors() -> Iterator[None]:
 
 
 def _read_value(wire_object: dict[str, Any], field: str) -> object:
-    """Return a listed value, or None for an empty text, because an empty cell of a row is None."""
+    """Return a listed value. Return None for an empty text, because the values of rows have None for an empty cell."""
     listed_value = read_field(wire_object, field)
     return None if listed_value == "" else listed_value

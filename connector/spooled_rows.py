@@ -1,7 +1,7 @@
 """Reads a source to its end before anything is sent. Then the source is closed, and its rows are on the disk.
 
-So a slow service does not keep a connection or a lock of the source's database open. If the source cannot be read to
-its end, nothing is sent.
+So a slow load holds no connection and no lock of the source's database. If the source cannot be read to its end,
+nothing is sent.
 """
 
 import asyncio
@@ -31,8 +31,8 @@ _RowReference = list[int]
 
 @dataclass(frozen=True, slots=True)
 class _RecordedRows:
-    """Rows of recorded subscribers, as one array for each property. `digests` has one column for each compared
-    field, with the digests of its values."""
+    """Rows of recorded subscribers, as one array for each property. `field_digests` has one column for each
+    compared field, with the digests of its values."""
 
     subscriber_digests: Digests  # the digest of each row's subscriber
     identities: Digests
@@ -40,7 +40,7 @@ class _RecordedRows:
     row_numbers: Positions  # the record number of each row
     inactive_mask: Mask
     duplicate_mask: Mask
-    digests: npt.NDArray[np.bytes_]
+    field_digests: npt.NDArray[np.bytes_]
 
     def select(self, indices: Positions) -> "_RecordedRows":
         """Return the rows at these indices."""
@@ -139,7 +139,7 @@ class Conflicts:
         for index in np.flatnonzero(duplicate_mask[indices]).tolist():
             fields: tuple[str, ...] = ()
             if used_row_mask[index]:
-                different_field_mask = rows.digests[index] != used_rows.digests[used_indices[index]]
+                different_field_mask = rows.field_digests[index] != used_rows.field_digests[used_indices[index]]
                 fields = tuple(compress(self._field_names, different_field_mask))
             if fields or not used_row_mask[index]:
                 differences.append(Difference(int(positions[index]), fields, bool(overruled_row_mask[index])))
@@ -154,7 +154,7 @@ class Conflicts:
         indices = np.flatnonzero(recorded_mask)
         rows = prepared_chunk.valid_chunk.subscribers.iloc[indices]
         row_numbers = prepared_chunk.chunk.row_numbers[rows.index.to_numpy(dtype=np.int64)]
-        digests = compute_field_digests(rows, self._field_names)
+        field_digests = compute_field_digests(rows, self._field_names)
         return indices, _RecordedRows(
             prepared_chunk.subscriber_digests[indices],
             identities[indices],
@@ -162,7 +162,7 @@ class Conflicts:
             row_numbers,
             build_inactive_mask(rows),
             prepared_chunk.duplicate_mask[indices],
-            digests,
+            field_digests,
         )
 
     def _find_file_index(self, prepared_chunk: PreparedChunk) -> int:
@@ -252,7 +252,7 @@ class SpooledRows(CloseableResource):
 
     async def spool_in_thread(self, chunks: Iterator[PreparedChunk], stop: Stop) -> AsyncGenerator[PreparedChunk]:
         """Write and yield the chunks like `spool`, until the run must stop. A thread reads the source, because reading
-        a chunk may take an hour. Close the generator with `aclosing`."""
+        a chunk may take an hour and would block the event loop. Close the generator with `aclosing`."""
         chunk_reader = _ChunkReader(chunks, stop)
         try:
             async for prepared_chunk in chunk_reader:

@@ -2,8 +2,8 @@
 
 A thread runs the slow part of a transaction, so that the event loop does not wait. For a ledger in SQLite, the slow
 part is only the commit: one call that releases the interpreter's lock. The statements before the commit are many short
-calls, which would compete for this lock (35 µs for each create, measured). For a ledger in PostgreSQL, the slow part is
-the whole transaction.
+calls. In a thread, these calls would compete for this lock (35 µs for each create, measured). For a ledger in
+PostgreSQL, the slow part is the whole transaction.
 
 A caller waits until the result of the transaction is known, even if the caller is cancelled. Otherwise a failed commit
 would go unnoticed, and the caller would rely on entries that the ledger does not have.

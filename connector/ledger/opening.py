@@ -287,9 +287,9 @@ def read_ledger(url: str, read_function: Callable[[Ledger], T]) -> T | None:
     """Return the result of `read_function` on the ledger at `url`, or None if there is no ledger. `read_ledger` takes
     no lock and writes nothing. A run may write the ledger meanwhile.
 
-    If no other process has the file open, the file is opened as immutable. Otherwise SQLite would create files in the
-    folder of the ledger. If a process opens the file meanwhile, `read_function` is called again. Raises LedgerError if
-    the ledger cannot be read. Raises ConfigurationError if the ledger has another version, the URL is invalid, or its
+    If no other process has the file open, `read_ledger` opens the file as immutable, so that SQLite creates no files
+    beside the ledger. If a process opens the file meanwhile, `read_function` is called again. Raises LedgerError if the
+    ledger cannot be read. Raises ConfigurationError if the ledger has another version, the URL is invalid, or its
     driver is missing.
     """
     location = parse_ledger_location(url)

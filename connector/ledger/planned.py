@@ -51,7 +51,8 @@ class PlannedLedger(Ledger):
 
     def __init__(self, store: Store, url: str, account: str) -> None:
         super().__init__(store)
-        # The real ledger may be on a server. So `LedgerQueue` must run whole transactions in its thread.
+        # The real ledger may be on a server, which may answer slowly. So `LedgerQueue` must run whole transactions in
+        # its thread, as for a ledger that is not a file.
         self.is_file = False
         self._url = url
         with self.transaction() as connection:

@@ -337,7 +337,7 @@ def _has_ended(lease_process: str) -> bool:
         return True
     except PermissionError:
         pass  # the process exists, and belongs to another user
-    # "" means that the system hides the process, so the process is alive.
+    # A process with another start time is not the holder. "" means that the start time cannot be read.
     return _identify_process(pid) not in ("", holder_process)
 
 

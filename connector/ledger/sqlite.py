@@ -132,8 +132,8 @@ def resolve_file(path: Path, *, may_create: bool = True) -> Path:
 
 
 def ensure_private_file(path: Path) -> None:
-    """Create the file, which only its owner can read. An existing file is not opened, because closing the file would
-    release the locks of SQLite."""
+    """Create the file, which only its owner can read. An existing file is not opened: if this process opened and closed
+    the file, it would also release the locks that SQLite holds on the file."""
     try:
         create_private_file(path).close()
     except FileExistsError:
@@ -254,7 +254,7 @@ def _write_holder(descriptor: int) -> None:
     os.pwrite(descriptor, f"{describe_holder()}, {describe_lock_time(datetime.now(UTC))}".encode(), 0)
 
 
-# The file of the emails. Several processes write this file, so it has a rollback journal and short transactions
+# The file of the emails. Several processes write this file, so it has a rollback journal and no WAL
 
 
 _EMAILS_BUSY_TIMEOUT_S = 30.0  # a backup of millions of emails may block the other connections for this long
