@@ -55,6 +55,51 @@ OUTCOMES_FOR_A_PERSON: tuple[str, ...] = tuple(
 """The names of the outcomes that need a person, in reports of loads and of mail runs."""
 
 
+class ProblemKind(StrEnum):
+    """The kind of a problem: a row that needs a person, or an opt-out. Ledgers store the texts, so a text never changes
+    its meaning."""
+
+    INVALID = "invalid"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"
+    HELD = "held"  # an unknown row whose create waits for a person's decision
+    OPTED_OUT = "opted_out"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemTraits:
+    """The properties of a kind of problem. `outcome` is the outcome of the row (None: an opt-out may have any outcome).
+    `ends_if_confirmed` means that the problem ends when the ledger confirms the subscriber."""
+
+    outcome: Outcome | None
+    ends_if_confirmed: bool
+
+
+def find_problem_traits(kind: ProblemKind) -> ProblemTraits:
+    """Return the properties of a kind of problem."""
+    match kind:
+        case ProblemKind.INVALID:
+            return ProblemTraits(outcome=Outcome.INVALID, ends_if_confirmed=False)
+        case ProblemKind.REJECTED:
+            return ProblemTraits(outcome=Outcome.REJECTED, ends_if_confirmed=True)
+        case ProblemKind.UNKNOWN | ProblemKind.HELD:
+            return ProblemTraits(outcome=Outcome.UNKNOWN, ends_if_confirmed=True)
+        case ProblemKind.OPTED_OUT:
+            return ProblemTraits(outcome=None, ends_if_confirmed=False)
+    assert_never(kind)
+
+
+def list_problem_kinds(outcome: str) -> list[ProblemKind]:
+    """Return the kinds that the problem of a row with this outcome can have."""
+    return [kind for kind in ProblemKind if find_problem_traits(kind).outcome == outcome]
+
+
+def find_problem_kind(outcome: Outcome, code: str) -> ProblemKind:
+    """Return the kind of a row's problem. The code of an unknown row names the kind. Raises ValueError if no kind has
+    this name."""
+    return ProblemKind(code if outcome is Outcome.UNKNOWN else outcome)
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """A fault of a row."""

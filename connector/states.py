@@ -77,38 +77,94 @@ class StateTraits:
     - `is_unsettled`: the effect of the create is not known, or a person has not accepted the effect. So the entry keeps
       its body.
     - `waits_for_retry`: the entry stays unsettled between two runs, until a run or a person settles it.
+    - `waits_for_person`: a retry needs a person's decision about the entry.
     - `is_confirmed_by_list`: a listing that shows the subscriber confirms the entry at once. An UNKNOWN entry is left
       to its resolution, which knows whether the connector created the subscriber.
     - `counts_as_rejected`: a row that has not changed has the outcome `rejected`.
     """
 
     rank: int
-    subscriber_may_exist: bool = False
-    is_unsettled: bool = False
-    waits_for_retry: bool = False
-    is_confirmed_by_list: bool = False
-    counts_as_rejected: bool = False
+    subscriber_may_exist: bool
+    is_unsettled: bool
+    waits_for_retry: bool
+    waits_for_person: bool
+    is_confirmed_by_list: bool
+    counts_as_rejected: bool
 
 
 def find_traits(state: State) -> StateTraits:
     """Return the properties of a state."""
     match state:
         case State.CONFIRMED:
-            return StateTraits(rank=0, subscriber_may_exist=True)
+            return StateTraits(
+                rank=0,
+                subscriber_may_exist=True,
+                is_unsettled=False,
+                waits_for_retry=False,
+                waits_for_person=False,
+                is_confirmed_by_list=False,
+                counts_as_rejected=False,
+            )
         case State.SENDING:
-            return StateTraits(rank=1, subscriber_may_exist=True, is_unsettled=True)
+            return StateTraits(
+                rank=1,
+                subscriber_may_exist=True,
+                is_unsettled=True,
+                waits_for_retry=False,
+                waits_for_person=False,
+                is_confirmed_by_list=False,
+                counts_as_rejected=False,
+            )
         case State.UNKNOWN:
-            return StateTraits(rank=2, subscriber_may_exist=True, is_unsettled=True, waits_for_retry=True)
+            return StateTraits(
+                rank=2,
+                subscriber_may_exist=True,
+                is_unsettled=True,
+                waits_for_retry=True,
+                waits_for_person=False,
+                is_confirmed_by_list=False,
+                counts_as_rejected=False,
+            )
         case State.HELD:
             return StateTraits(
-                rank=3, subscriber_may_exist=True, is_unsettled=True, waits_for_retry=True, is_confirmed_by_list=True
+                rank=3,
+                subscriber_may_exist=True,
+                is_unsettled=True,
+                waits_for_retry=True,
+                waits_for_person=True,
+                is_confirmed_by_list=True,
+                counts_as_rejected=False,
             )
         case State.DROPPED:
-            return StateTraits(rank=4, is_confirmed_by_list=True, counts_as_rejected=True)
+            return StateTraits(
+                rank=4,
+                subscriber_may_exist=False,
+                is_unsettled=False,
+                waits_for_retry=False,
+                waits_for_person=False,
+                is_confirmed_by_list=True,
+                counts_as_rejected=True,
+            )
         case State.REJECTED:
-            return StateTraits(rank=5, is_confirmed_by_list=True, counts_as_rejected=True)
+            return StateTraits(
+                rank=5,
+                subscriber_may_exist=False,
+                is_unsettled=False,
+                waits_for_retry=False,
+                waits_for_person=False,
+                is_confirmed_by_list=True,
+                counts_as_rejected=True,
+            )
         case State.NONE:
-            return StateTraits(rank=6, is_confirmed_by_list=True)
+            return StateTraits(
+                rank=6,
+                subscriber_may_exist=False,
+                is_unsettled=False,
+                waits_for_retry=False,
+                waits_for_person=False,
+                is_confirmed_by_list=True,
+                counts_as_rejected=False,
+            )
     assert_never(state)
 
 

@@ -1,5 +1,7 @@
 """Valid values of each kind of field, for the tests that every kind of field must pass."""
 
+from typing import assert_never
+
 from hypothesis import strategies as st
 
 from connector.fields import FieldKind
@@ -35,9 +37,46 @@ CELL_BY_KIND: dict[FieldKind, str] = {
 """A cell of a source."""
 
 
+REFUSED_CELL_BY_KIND: dict[FieldKind, object] = {
+    FieldKind.NUMBER: "seven",
+    FieldKind.FLAG: "perhaps",
+    FieldKind.TEXT: "a\x00b",
+    FieldKind.NULLABLE_TEXT: "a\x00b",
+    FieldKind.EMAIL: "ann",
+    FieldKind.GENDER: "m",
+    FieldKind.TAGS: ["a", "b\x07"],
+    FieldKind.COUNTRY: "Narnia",
+    FieldKind.ZIP: "no zip",
+    FieldKind.DATE: "2001-02-29",
+}
+"""A cell that no field of the kind may send, after the mapping."""
+
+CELLS_WITH_ONE_VALUE_BY_KIND: dict[FieldKind, tuple[object, object]] = {
+    FieldKind.NUMBER: ("17", "17"),
+    FieldKind.FLAG: ("yes", "TRUE"),
+    FieldKind.TEXT: ("text", "text"),
+    FieldKind.NULLABLE_TEXT: ("text", "text"),
+    FieldKind.EMAIL: ("jose\u0301@x.com", "jos\u00e9@x.com"),
+    FieldKind.GENDER: ("male", "MALE"),
+    FieldKind.TAGS: (["a", "b"], ["a", "b"]),
+    FieldKind.COUNTRY: ("nl", "Netherlands"),
+    FieldKind.ZIP: ("10115", "10115"),
+    FieldKind.DATE: ("2000-01-01", "2000-01-01"),
+}
+"""Two cells, after the mapping, that mean the same value. They are equal for a kind in which a value can be written in
+one way only."""
+
+
 def write_as_service(kind: FieldKind, value: object) -> object:
-    """Return a sent value as the service may write it: a zip as a text, and a number without its decimals if all of
-    them are zeros (4 for 4.0)."""
-    if kind is FieldKind.ZIP:
-        return str(value)
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    """Return a sent value as the service may write it."""
+    match kind:
+        case FieldKind.ZIP:
+            return str(value)
+        case FieldKind.NUMBER:  # without decimals if all of them are zeros: 4 for 4.0
+            return int(value) if isinstance(value, float) and value.is_integer() else value
+        case FieldKind.TEXT | FieldKind.NULLABLE_TEXT | FieldKind.EMAIL | FieldKind.GENDER | FieldKind.COUNTRY:
+            return value
+        case FieldKind.FLAG | FieldKind.TAGS | FieldKind.DATE:
+            return value
+        case _:
+            assert_never(kind)

@@ -62,6 +62,7 @@ STATES_BY_PROPERTY = {
     "subscriber_may_exist": {State.SENDING, State.UNKNOWN, State.HELD, State.CONFIRMED},
     "is_unsettled": {State.SENDING, State.UNKNOWN, State.HELD},
     "waits_for_retry": {State.UNKNOWN, State.HELD},
+    "waits_for_person": {State.HELD},
     "is_confirmed_by_list": {State.NONE, State.HELD, State.REJECTED, State.DROPPED},
     "counts_as_rejected": {State.REJECTED, State.DROPPED},
 }

@@ -520,7 +520,7 @@ class Ledger:
 
 
 _FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELD_NUMBERS.items()}
-_STATE_BY_NUMBER = tuple(State)  # indexed by the number of the state; `State(number)` would take twice as long
+_STATE_BY_NUMBER = {state.value: state for state in State}  # `State(number)` would take twice as long
 
 
 def _build_rows(base: Base, identities: Sequence[bytes]) -> list[tuple[int, bytes]]:

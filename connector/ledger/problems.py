@@ -12,9 +12,8 @@ from sqlalchemy import Connection, bindparam, text
 
 from connector.ledger.entries import Ledger
 from connector.ledger.store import BatchStatement, make_storable
+from connector.outcomes import ProblemKind, find_problem_traits
 from connector.states import State
-
-OPT_OUT_KIND = "opted_out"
 
 
 class ProblemKey(NamedTuple):
@@ -144,8 +143,9 @@ _JOIN_ENTRIES_SQL = (
     "SELECT 1 FROM base JOIN entry ON entry.base_key = base.base_key AND entry.identity = problem.digest "
     "WHERE base.account = problem.account AND state"
 )
+_ENDING_KINDS_SQL = ", ".join(f"'{kind}'" for kind in ProblemKind if find_problem_traits(kind).ends_if_confirmed)
 _DELETE_SETTLED_PROBLEMS = text(
-    f"DELETE FROM problem WHERE kind IN ('rejected', 'held', 'unknown') AND EXISTS ({_JOIN_ENTRIES_SQL} = :confirmed) "
+    f"DELETE FROM problem WHERE kind IN ({_ENDING_KINDS_SQL}) AND EXISTS ({_JOIN_ENTRIES_SQL} = :confirmed) "
     f"AND NOT EXISTS ({_JOIN_ENTRIES_SQL} <> :confirmed)"
 )
 _READ_PROBLEM_GROUPS = text(

@@ -7,7 +7,7 @@ every function inside a transaction.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import assert_never
+from typing import Literal, assert_never, get_args
 
 from sqlalchemy import Connection, text
 
@@ -39,13 +39,17 @@ class PendingReceipt:
     message: str | None = None
 
 
+ReceiptOutcome = Literal["created", "changed", "rejected", "held", "unknown", "exists"]
+RECEIPT_OUTCOMES: tuple[ReceiptOutcome, ...] = get_args(ReceiptOutcome)
+
+
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """The receipt of one subscriber. `identity` is the identity as a text. `evidence` is the source of the outcome:
     `answer`, `lookup`, `sweep` or `ledger`."""
 
     identity: str
-    outcome: str
+    outcome: ReceiptOutcome
     service_id: int | None
     evidence: str
     message: str | None

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, assert_never, overload
 from uuid import uuid4
 
 import pyarrow as pa
@@ -32,8 +32,9 @@ from connector.service.retry import Retrier
 from connector.service.wire import ListQuery
 from connector.settings import limit_connection_count, read_service
 from connector.warehouse.columns import SCHEMA, add_run_columns, narrow_table, select_columns
-from connector.warehouse.database import StagingFile
+from connector.warehouse.database import ColumnKind, StagingFile
 from connector.warehouse.destination import check_columns
+from connector.warehouse.statements import read_kinds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,13 +154,19 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
     checked_frame: pd.DataFrame = schema.remove_columns(
         [name for name in schema.columns if name not in frame]
     ).validate(frame)
-    for column in table.schema:  # pandas cannot write the Arrow types of tags and dates as JSON or to Excel
-        if pa.types.is_list(column.type):
-            tags = [None if texts is None else tuple(texts) for texts in table[column.name].to_pylist()]
-            checked_frame[column.name] = pd.Series(tags, index=checked_frame.index, dtype=object)
-        elif pa.types.is_date(column.type):
-            checked_frame[column.name] = checked_frame[column.name].astype("datetime64[s]")
-    checked_frame["_exported_at"] = checked_frame["_exported_at"].astype("datetime64[us, UTC]").dt.tz_localize(None)
+    for name, kind in read_kinds(table.schema).items():
+        match kind:  # pandas cannot write the Arrow types of tags, dates and times as JSON or to Excel
+            case ColumnKind.TAGS:
+                tags = [None if texts is None else tuple(texts) for texts in table[name].to_pylist()]
+                checked_frame[name] = pd.Series(tags, index=checked_frame.index, dtype=object)
+            case ColumnKind.DATE:
+                checked_frame[name] = checked_frame[name].astype("datetime64[s]")
+            case ColumnKind.TIME:
+                checked_frame[name] = checked_frame[name].astype("datetime64[us, UTC]").dt.tz_localize(None)
+            case ColumnKind.TEXT | ColumnKind.NAME | ColumnKind.WHOLE_NUMBER | ColumnKind.FLAG:
+                continue
+            case _:
+                assert_never(kind)
     return checked_frame
 
 

@@ -43,11 +43,17 @@ _MAX_LEADING_BLANKS = 64  # a page that begins with this number of blanks is rea
 _NAN_OR_INFINITY = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 
 
+_PARSED_KINDS = frozenset(
+    kind for kind in FieldKind if find_sent_type(kind) is str and find_arrow_type(kind) != pa.string()
+)
+"""Kinds whose values the service lists as texts, and whose columns have another type than text. For these kinds, the
+empty text means null."""
+
+
 def _build_row_type() -> pa.StructType:
     fields_by_key: dict[str, list[pa.Field]] = {}
     for field in FIELDS:
-        # Dates are parsed as texts.
-        parsed_type = pa.string() if field.kind is FieldKind.DATE else find_arrow_type(field.kind)
+        parsed_type = pa.string() if field.kind in _PARSED_KINDS else find_arrow_type(field.kind)
         fields_by_key.setdefault(field.path[0], []).append(pa.field(field.path[-1], parsed_type))
     nested_object_names = {field.path[0] for field in FIELDS if len(field.path) > 1}
     return pa.struct(
@@ -225,8 +231,8 @@ def _read_columns(rows: pa.StructArray) -> pa.RecordBatch | None:
         column = nested_columns[parent_names[0]][key] if parent_names else rows.field(key)
         if field.kind is FieldKind.TAGS and column.flatten().null_count:
             return None
-        if field.kind is FieldKind.DATE:
-            column = read_dates(pc.if_else(pc.equal(column, EMPTY_TEXT), _NULL_TEXT, column))
+        if field.kind in _PARSED_KINDS:
+            column = _parse_texts(field.kind, pc.if_else(pc.equal(column, EMPTY_TEXT), _NULL_TEXT, column))
             if column is None:
                 return None
         columns.append(column)
@@ -279,7 +285,7 @@ def _build_column(
     for row_index, value in enumerate(values):
         typed_value = _read_value(field.kind, value)
         typed_values.append(typed_value)
-        if typed_value is None and value is not None and not (field.kind is FieldKind.DATE and value == ""):
+        if typed_value is None and value is not None and not (field.kind in _PARSED_KINDS and value == ""):
             invalid_values_by_row.setdefault(row_index, {})[field.name] = value
     return pa.array(typed_values, find_arrow_type(field.kind))
 
@@ -291,8 +297,8 @@ def _read_column(kind: FieldKind, values: list[Any]) -> pa.Array | None:
     if not set(map(type, values)) <= {listed_type, type(None)}:
         return None
     try:
-        if kind is FieldKind.DATE:
-            return read_dates(pa.array([value or None for value in values], pa.string()))
+        if kind in _PARSED_KINDS:
+            return _parse_texts(kind, pa.array([value or None for value in values], pa.string()))
         column = pa.array(values, find_arrow_type(kind))
     except _ARROW_ERRORS:
         return None
@@ -315,6 +321,19 @@ def _read_text(value: Any) -> str | None:
     except UnicodeEncodeError:  # a lone surrogate is not valid text
         return None
     return value
+
+
+def _parse_texts(kind: FieldKind, texts: pa.Array) -> pa.Array | None:
+    """Return the values of the texts of a kind in `_PARSED_KINDS`, or None if a text is not valid."""
+    match kind:
+        case FieldKind.DATE:
+            return read_dates(texts)
+        case FieldKind.NUMBER | FieldKind.FLAG | FieldKind.ZIP | FieldKind.TAGS | FieldKind.COUNTRY | FieldKind.GENDER:
+            raise ValueError(f"the kind {kind.name} is not listed as a text that must be parsed")
+        case FieldKind.TEXT | FieldKind.NULLABLE_TEXT | FieldKind.EMAIL:
+            raise ValueError(f"the kind {kind.name} is a text")
+        case _:
+            assert_never(kind)
 
 
 def _read_date(value: Any) -> date | None:

@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 from connector.atomic_file import replace_content
 from connector.errors import ConnectorError
-from connector.ledger.problems import OPT_OUT_KIND
-from connector.outcomes import OUTCOMES_FOR_A_PERSON
+from connector.outcomes import OUTCOMES_FOR_A_PERSON, ProblemKind
 from connector.texts import choose_form, count, make_visible
 
 AlertPolicy = Literal["change", "problem", "always"]
@@ -185,7 +184,7 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
 
 def _describe_problems(problems: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line with the numbers of new and open problems, if a problem is open. Opt-outs have a separate line."""
-    counts_by_kind = {kind: counts for kind, counts in problems["kinds"].items() if kind != OPT_OUT_KIND}
+    counts_by_kind = {kind: counts for kind, counts in problems["kinds"].items() if kind != ProblemKind.OPTED_OUT}
     if open_problem_count := sum(counts["open"] for counts in counts_by_kind.values()):
         new_counts_text = (
             ", ".join(f"{counts['new']:,} {kind}" for kind, counts in counts_by_kind.items() if counts["new"]) or "none"

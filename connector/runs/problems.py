@@ -16,7 +16,6 @@ import pandas as pd
 
 from connector.ledger.entries import Ledger
 from connector.ledger.problems import (
-    OPT_OUT_KIND,
     ProblemKey,
     SeenProblem,
     end_problems,
@@ -25,7 +24,7 @@ from connector.ledger.problems import (
     find_problems,
     record_problems,
 )
-from connector.outcomes import Outcome
+from connector.outcomes import Outcome, ProblemKind, find_problem_kind
 from connector.rows import Row
 from connector.subscribers.identity import IDENTITY_BYTES, digest_text, join_digests, split_digests
 from connector.subscribers.preparation import PreparedChunk, digest_rows
@@ -91,7 +90,7 @@ class ProblemLog:
         """Add a row that a person must see."""
         if self._scope is None or problem.outcome is Outcome.DUPLICATE:
             return
-        kind = problem.code if problem.code == "held" else str(problem.outcome)
+        kind = find_problem_kind(problem.outcome, problem.code).value
         if problem.raw_record is not None:
             key = ProblemKey(digest_text(problem.raw_record), "", kind)
             self._store_problem(key, SeenProblem(False, "", self._digest_position(problem.row)))
@@ -105,7 +104,8 @@ class ProblemLog:
         if self._scope is not None:
             row_position_digest = b"" if opt_out.row is None else self._digest_position(opt_out.row)
             self._store_problem(
-                ProblemKey(opt_out.digest, "", OPT_OUT_KIND), SeenProblem(True, "is_active", row_position_digest)
+                ProblemKey(opt_out.digest, "", ProblemKind.OPTED_OUT.value),
+                SeenProblem(True, "is_active", row_position_digest),
             )
 
     def record_valid_rows(self, prepared_chunk: PreparedChunk) -> None:
@@ -176,7 +176,7 @@ class ProblemLog:
         identity_and_base = (key.identity_or_row_digest, key.base)
         return (
             reads_complete_source
-            or key.kind == OPT_OUT_KIND
+            or key.kind == ProblemKind.OPTED_OUT
             or identity_and_base in self._valid_identities_and_bases
             or identity_and_base in seen_identities
         )

@@ -201,17 +201,27 @@ _NONE_TEXT_MESSAGE = (
 """The end of the message about a cell with the text None, which may be a person's name. If another column of the row
 has a word of `NULL_TEXTS`, None means a missing value, and the row has no fault."""
 
-_NULL_TEXTS_BY_KIND = {FieldKind.DATE: ZERO_DATES, FieldKind.GENDER: UNSPECIFIED_GENDERS}
-"""Texts for a missing value that are not in `NULL_TEXTS`, by the kind of the field."""
-
 
 def _list_null_texts(kind: FieldKind, content: FieldContent) -> tuple[str, ...]:
     """Return the texts that mean a missing value in each row, for a field of this kind and content."""
-    if kind is FieldKind.COUNTRY:
-        return (*NULL_TEXTS, *EMPTY_MARKS)
-    if kind in _NULL_TEXTS_BY_KIND or content.is_digits:
-        return (*NULL_TEXTS, *EMPTY_MARKS, NA_TEXT, *_NULL_TEXTS_BY_KIND.get(kind, ()))
-    return NULL_TEXTS
+    match kind:
+        case FieldKind.DATE:
+            return (*NULL_TEXTS, *EMPTY_MARKS, NA_TEXT, *ZERO_DATES)
+        case FieldKind.GENDER:
+            return (*NULL_TEXTS, *EMPTY_MARKS, NA_TEXT, *UNSPECIFIED_GENDERS)
+        case FieldKind.COUNTRY:  # NA is the code of Namibia
+            return (*NULL_TEXTS, *EMPTY_MARKS)
+        case (
+            FieldKind.NUMBER
+            | FieldKind.FLAG
+            | FieldKind.TEXT
+            | FieldKind.NULLABLE_TEXT
+            | FieldKind.EMAIL
+            | FieldKind.TAGS
+            | FieldKind.ZIP
+        ):
+            return (*NULL_TEXTS, *EMPTY_MARKS, NA_TEXT) if content.is_digits else NULL_TEXTS
+    assert_never(kind)
 
 
 _HTML_CODE_PATTERN = r"""&(?:#[0-9]+|#[xX][0-9a-fA-F]+|[A-Za-z][A-Za-z0-9]*);|\\['"]"""

@@ -476,6 +476,8 @@ def _format_literals(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return whole_numbers.cast(pa.string())
     if pa.types.is_list(column.type):
         column = format_lists_as_json(column)
+    elif pa.types.is_timestamp(column.type):  # a DATETIME has no time zone, and all times are in UTC
+        column = column.cast(pa.timestamp("us"))
     cells = column.cast(pa.string())
     quoted_cells = pc.binary_join_element_wise(
         _APOSTROPHE, pc.replace_substring(cells, "'", "''"), _APOSTROPHE, EMPTY_TEXT

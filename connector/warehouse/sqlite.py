@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,7 @@ from connector.warehouse.database import (
     ensure_database_file,
     retry_while_locked,
 )
+from connector.warehouse.statements import read_kinds
 
 _SQLITE_WAIT_S = 0.5
 """Maximum time that SQLite itself waits for a lock. During this time, an interruption has no effect."""
@@ -119,8 +120,7 @@ class SqliteDatabase:
         return [str(table) for (table,) in self.connection.execute(_REFERRERS_SQL, {"table": name.table})]
 
     def convert_time(self, time: datetime) -> str:
-        """Return the time as `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, so that texts can be compared."""
-        return time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
+        return _format_time(time)
 
     def explain(self, error: Exception) -> str:
         return describe_error(error)
@@ -145,16 +145,32 @@ def _read_error_code(error: Exception) -> int:
 
 
 def _read_rows(batch: pa.RecordBatch, row_end: tuple[object, ...]) -> Iterator[tuple[object, ...]]:
-    """Return the rows as Python values. Lists are JSON, and dates are texts in ISO 8601."""
-    columns = []
-    for column in pa.Table.from_batches([batch]).columns:
-        if pa.types.is_list(column.type):
-            column = format_lists_as_json(column)
-        elif pa.types.is_date(column.type):
-            column = column.cast(pa.string())
-        is_text = pa.types.is_string(column.type)
-        columns.append(_read_texts(column.chunk(0)) if is_text else column.to_pylist())
+    """Return the rows as Python values. `row_end` has the last values of each row."""
+    kind_by_column = read_kinds(batch.schema)
+    columns = [_read_column(batch[name], kind) for name, kind in kind_by_column.items()]
     return zip(*columns, *([value] * len(batch) for value in row_end), strict=True)
+
+
+def _read_column(column: pa.Array, kind: ColumnKind) -> Sequence[object]:
+    """Return the values as Python values. Lists are JSON, and dates and times are texts in ISO 8601."""
+    match kind:
+        case ColumnKind.TEXT | ColumnKind.NAME:
+            return _read_texts(column)
+        case ColumnKind.WHOLE_NUMBER | ColumnKind.FLAG:
+            values: list[object] = column.to_pylist()
+            return values
+        case ColumnKind.DATE:
+            return _read_texts(column.cast(pa.string()))
+        case ColumnKind.TIME:
+            return [None if time is None else _format_time(time) for time in column.to_pylist()]
+        case ColumnKind.TAGS:
+            return _read_texts(format_lists_as_json(pa.chunked_array([column])).combine_chunks())
+    assert_never(kind)
+
+
+def _format_time(time: datetime) -> str:
+    """Return the time as `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, so that texts can be compared."""
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
 def _read_texts(column: pa.StringArray) -> list[str | None]:

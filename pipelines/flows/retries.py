@@ -124,8 +124,10 @@ class _Retry:
         remaining_bases = list(run.bases)
         while remaining_bases and run.is_running:
             await self._retry_base(run, remaining_bases.pop(0))
-        has_held_entries = run.is_running and await run.ledger_queue.execute(self._has_held_entry)
-        remarks = self._list_messages(run, remaining_bases, has_held_entries=has_held_entries)
+        waiting_states = list[State]()
+        if run.is_running and self._plan.selection.held_decision is None:
+            waiting_states = await run.ledger_queue.execute(self._list_states_that_wait_for_person)
+        remarks = self._list_messages(run, remaining_bases, waiting_states)
         run.report.messages += [*run.tally.messages, *run.tally.row_messages, *remarks]
         run.report.messages += [*describe_reactivated_rows(run.tally), *describe_unread_entries(run.tally)]
 
@@ -147,12 +149,21 @@ class _Retry:
         if run.reason is not None:
             run.reason = f"{describe_base(base)}: {run.reason}"
 
-    def _has_held_entry(self, ledger: Ledger) -> bool:
+    def _list_states_that_wait_for_person(self, ledger: Ledger) -> list[State]:
+        """Return the states in which selected entries wait for a person's decision."""
         bases = list_bases(ledger.connection, self._plan.settings.account)
-        held_entries = [entry for base in bases for entry in ledger.find_unfinished_entries(base, State.HELD)]
-        return any(self._plan.selection.is_selected(entry) for entry in held_entries)
+        return [
+            state
+            for state in State
+            if find_traits(state).waits_for_person
+            and any(
+                self._plan.selection.is_selected(entry)
+                for base in bases
+                for entry in ledger.find_unfinished_entries(base, state)
+            )
+        ]
 
-    def _list_messages(self, run: Run, remaining_bases: list[Base], *, has_held_entries: bool) -> Iterator[str]:
+    def _list_messages(self, run: Run, remaining_bases: list[Base], waiting_states: list[State]) -> Iterator[str]:
         """Yield messages about facts that the counts do not show."""
         if not run.bases:
             states = "unknown, held or rejected" if self._plan.selection.is_rejected else "unknown or held"
@@ -170,8 +181,9 @@ class _Retry:
             )
         if remaining_bases:
             yield f"The run ended before the retry of the entries of {describe_bases(remaining_bases)}"
-        if has_held_entries and self._plan.selection.held_decision is None:
-            yield "Held entries wait for your decision. For the commands, run connector status"
+        for state in waiting_states:
+            state_name = state.report_name.capitalize()
+            yield f"{state_name} entries wait for your decision. For the commands, run connector status"
         for account, entry_count in sorted(self._entry_count_by_account.items()):
             entries_text = count(entry_count, "unknown or held entry", "unknown or held entries")
             yield f"The ledger also has {entries_text} of another account: {account}"

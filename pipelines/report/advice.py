@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, assert_never
 
 from connector.choices import EFFECT_BY_HELD_DECISION, HELD_DECISIONS
+from connector.outcomes import ProblemKind, list_problem_kinds
 from connector.runs.run_log import LOAD_COMMANDS, build_job_option, describe_other_account, find_other_accounts
 from connector.texts import choose_form, count
 
@@ -46,12 +47,11 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
     elif status in _UNFINISHED_STATUSES:
         yield _advise_on_unfinished(run)
     if command in LOAD_COMMANDS and account_step is None:
-        held_count = _count_rows(run, "held")
-        unresolved_count = rows.get("unknown", 0) - held_count
-        if unresolved_count or status == "killed":
-            yield _advise_on_unresolved_creates(unresolved_count) + job_option
-        if held_count:
-            yield from _advise_on_held_creates(held_count, job_option)
+        counts_by_kind = Counter({kind: _count_rows(run, kind) for kind in list_problem_kinds("unknown")})
+        counts_by_kind[ProblemKind.UNKNOWN] += rows.get("unknown", 0) - counts_by_kind.total()
+        for kind, create_count in counts_by_kind.items():
+            if create_count or (kind is ProblemKind.UNKNOWN and status == "killed"):
+                yield from _advise_on_creates(kind, create_count, job_option)
     if any((run.get("differences") or {}).values()) and not run.get("differences_file") and job_file != "JOB":
         yield f"To list each difference, run: connector reconcile {job_file} --to differences.csv"
     if run.get("opt_outs"):
@@ -95,32 +95,30 @@ def advise_on_runs(
             step := describe_other_account(run)
         ):
             yield step
-    counts_by_job_option: dict[str, Counter[str]] = {}
+    counts_by_job_option: dict[str, Counter[ProblemKind]] = {}
     unresolved_counts = Counter[str]()
     for entry in open_entries:
         if entry["account"] in other_accounts:
             continue
-        kind = _choose_step_kind(entry["state"])
-        if kind == "unresolved":
+        kind = _find_kind_of_open_entry(entry["state"])
+        if kind is ProblemKind.UNKNOWN:
             unresolved_counts[entry["run_id"]] += entry["entries"]
         job_option = build_job_option(run_by_id.get(entry["run_id"], {}))
         counts_by_job_option.setdefault(job_option, Counter())[kind] += entry["entries"]
     running_run_ids = [run["run_id"] for run in runs if run["command"] in LOAD_COMMANDS and run["status"] == "running"]
     for job_option, counts in counts_by_job_option.items():
-        if create_count := counts["unresolved"]:
-            if running_run_ids:  # a running load holds the ledger, so a retry would be refused
+        for kind in (ProblemKind.UNKNOWN, *(kind for kind in ProblemKind if kind is not ProblemKind.UNKNOWN)):
+            create_count = counts[kind]
+            if kind is ProblemKind.UNKNOWN and create_count and running_run_ids:
+                # A running load holds the ledger, so a retry would be refused.
                 creates_text = f"{count(create_count, 'create')} {choose_form(create_count, 'is', 'are')} unresolved"
                 unresolved_creates_text = choose_form(create_count, "the create", "the creates")
                 yield (
                     f"{creates_text}. Wait until run {running_run_ids[0]} ends. The run may resolve "
                     f"{unresolved_creates_text}."
                 )
-            else:
-                yield _advise_on_unresolved_creates(create_count) + job_option
-        if create_count := counts["held"]:
-            yield from _advise_on_held_creates(create_count, job_option)
-        if create_count := counts["rejected"]:
-            yield _advise_on_rejected_rows(create_count) + job_option
+            elif create_count:
+                yield from _advise_on_creates(kind, create_count, job_option)
     invalid_problems = [problem for problem in problems if problem["kind"] == "invalid"]
     yield from _advise_on_invalid(invalid_problems, runs)
     # The job and the command of each run that was read, and whether the run was refused or found the ledger locked.
@@ -196,13 +194,30 @@ def _name_job_file(run: Mapping[str, Any]) -> str:
     return _quote_path(path) if path else "JOB"
 
 
-def _choose_step_kind(state: OpenState) -> Literal["unresolved", "held", "rejected"]:
+def _find_kind_of_open_entry(state: OpenState) -> ProblemKind:
     match state:
         case "sending" | "unknown":
-            return "unresolved"
-        case "held" | "rejected":
-            return state
+            return ProblemKind.UNKNOWN
+        case "held":
+            return ProblemKind.HELD
+        case "rejected":
+            return ProblemKind.REJECTED
     assert_never(state)
+
+
+def _advise_on_creates(kind: ProblemKind, create_count: int, job_option: str) -> Iterator[str]:
+    """Yield the next steps for creates with this kind of problem."""
+    match kind:
+        case ProblemKind.UNKNOWN:
+            yield _advise_on_unresolved_creates(create_count) + job_option
+        case ProblemKind.HELD:
+            yield from _advise_on_held_creates(create_count, job_option)
+        case ProblemKind.REJECTED:
+            yield _advise_on_rejected_rows(create_count) + job_option
+        case ProblemKind.INVALID | ProblemKind.OPTED_OUT:
+            raise ValueError(f"a problem of the kind {kind} has no create")
+        case _:
+            assert_never(kind)
 
 
 def _advise_on_unresolved_creates(create_count: int) -> str:

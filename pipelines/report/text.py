@@ -10,6 +10,7 @@ from datetime import datetime
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TextIO, cast
 
+from connector.outcomes import list_problem_kinds
 from connector.progress import Progress
 from connector.texts import escape_to_one_line
 from pipelines.report.advice import split_step
@@ -30,10 +31,6 @@ STYLE_BY_STATUS = {"ok": "green", "partial": "yellow", "running": "cyan"}
 
 _ALWAYS_SHOWN_ROWS = ("read", "created", "written", "sent")
 _PLANNED_ROW_LABELS = {"created": "would create", "sent": "would send"}
-_FURTHER_PROBLEM_KINDS_BY_OUTCOME = {"unknown": ("held",)}
-"""The kind of a problem is usually the outcome of its row. A row with the outcome `unknown` may have the kind `held`
-instead."""
-
 _FILE_LABELS = {
     "rejects_file": "Rows to look at",
     "drift_file": "Differs from the service",
@@ -272,8 +269,8 @@ def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     `_ALWAYS_SHOWN_ROWS`."""
     rows, counts_by_problem_kind = report.get("rows") or {}, (report.get("problems") or {}).get("kinds", {})
     for outcome, row_count in rows.items():
-        problem_kinds = (outcome, *_FURTHER_PROBLEM_KINDS_BY_OUTCOME.get(outcome, ()))
-        new_count = sum(counts_by_problem_kind[kind]["new"] for kind in problem_kinds if kind in counts_by_problem_kind)
+        problem_kinds = [kind for kind in list_problem_kinds(outcome) if kind in counts_by_problem_kind]
+        new_count = sum(counts_by_problem_kind[kind]["new"] for kind in problem_kinds)
         if row_count or outcome in _ALWAYS_SHOWN_ROWS:
             label = _PLANNED_ROW_LABELS.get(outcome, outcome) if report.get("planned") else outcome
             new_text = f" ({new_count:,} new)" if new_count and report["command"] == "sync" else ""

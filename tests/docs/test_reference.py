@@ -14,6 +14,7 @@ import pytest
 from connector.fields import FIELDS, find_wire_name
 from connector.jobs.mail_models import MessageFile
 from connector.jobs.schema import list_keys
+from connector.ledger.receipts import RECEIPT_OUTCOMES
 from connector.runs.explanations import ExplainedEntry
 from connector.runs.report import Report
 from connector.runs.report_keys import CheckedRowCounts, ExportRowCounts, LoadRowCounts, MailRowCounts
@@ -129,6 +130,11 @@ def test_the_texts_about_exports_and_receipts_name_each_file_format() -> None:
             assert traits.suffix in text
             assert (f"{traits.suffix}.gz" in text) is not traits.is_compressed
         assert (traits.suffix in receipts_text) is traits.can_hold_receipts
+
+
+def test_the_description_of_the_outcome_of_a_receipt_names_each_outcome() -> None:
+    description = RECEIPT_COLUMNS["outcome"].description
+    assert [outcome for outcome in RECEIPT_OUTCOMES if f"`{outcome}`" not in description] == []
 
 
 def find_help_text(option: Callable[[Callable[[], None]], Callable[[], None]]) -> str:

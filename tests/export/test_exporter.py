@@ -189,3 +189,16 @@ def test_an_export_is_compared_with_the_last_export_of_the_same_filters(
     create_people(sandbox, {"base_id": 2, "email": "p1@example.com"})
     assert run_export_of_list(sandbox, destination, query=ListQuery(base_id=2), max_shrink=0.5).status == "aborted"
     assert read_exported_table(destination).num_rows == 4
+
+
+@pytest.mark.parametrize("target", ["sqlite:///{}/w.db", *FILE_TARGETS])
+def test_an_export_is_not_compared_with_an_incomplete_export(
+    sandbox: SandboxProcess, tmp_path: Path, target: str
+) -> None:
+    sandbox.seed(1500, base_name="News")
+    sandbox.switch(order="shuffled", filters="ignored")
+    destination = parse_destination(target.format(tmp_path))
+    assert run_export_of_list(sandbox, destination, allow_incomplete=True).status == "partial"
+    sandbox.reset()
+    create_people(sandbox, *PEOPLE)
+    assert run_export_of_list(sandbox, destination, max_shrink=0.5).status == "ok"

@@ -21,8 +21,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from connector.errors import ConfigurationError, RunAborted
 from connector.warehouse.columns import SCHEMA
+from connector.warehouse.database import ColumnKind, Interruption, StagedRows, Statement, TableName
 from connector.warehouse.destination import Destination, Format, find_format_traits, parse_destination
-from connector.warehouse.opening import find_format, open_writer
+from connector.warehouse.opening import find_format, open_database, open_writer
 from connector.warehouse.runs import EXPORTED_AT, ExportRun, Writer
 from tests.export.people import (
     BARE_SUBSCRIBER,
@@ -34,7 +35,7 @@ from tests.export.people import (
     build_test_table,
 )
 from tests.export.readers import build_target, convert_for_excel, read_exported_table
-from tests.export.warehouses import DATABASE_FILE_FORMATS, FILE_FORMATS, parametrize_table, run_sql
+from tests.export.warehouses import DATABASE_FILE_FORMATS, DATABASE_FORMATS, FILE_FORMATS, parametrize_table, run_sql
 
 _MINUTE_NUMBERS = count()  # each run begins one minute after the previous run
 
@@ -299,3 +300,18 @@ def test_any_text_is_read_back_unchanged(
     ]
     written_table = export_tables(file, build_test_table(*subscriber_objects))
     assert read_sorted_table(file).equals(written_table.sort_by("id"))
+
+
+@parametrize_table(DATABASE_FORMATS)
+def test_a_time_in_a_row_is_stored_like_the_time_of_the_export(table: Destination) -> None:
+    database, name = open_database(table), TableName("moments", table.schema)
+    table_sql, type_sql = database.dialect.format_name(name), database.dialect.type_by_kind[ColumnKind.TIME]
+    batch = pa.record_batch({"row_time": pa.array([EXPORT_TIME, None], ColumnKind.TIME.value.arrow)})
+    with database.connect(Interruption()):
+        database.run(Statement(f"CREATE TABLE {table_sql} (row_time {type_sql}, export_time {type_sql})"))
+        rows = StagedRows(batch.schema, lambda: iter([batch]))
+        database.load(table_sql, rows, {"export_time": database.convert_time(EXPORT_TIME)})
+        count_sql = (
+            f"SELECT count(*), count(row_time) FROM {table_sql} WHERE COALESCE(row_time, export_time) = export_time"
+        )
+        assert [tuple(row) for row in database.fetch(Statement(count_sql), 1)] == [(2, 1)]

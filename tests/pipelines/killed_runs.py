@@ -1,4 +1,4 @@
-"""Runs a command in a fork. The fork kills itself at a kill point. Kill points are before and after each transaction of
+"""Runs a command in a fork, which kills itself at a kill point. Kill points are before and after each transaction of
 the ledger, and before and after the run writes receipts. While the run writes receipts, each SQL statement and each
 change of the disk is also a kill point."""
 

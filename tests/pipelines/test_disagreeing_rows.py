@@ -1,4 +1,4 @@
-"""If rows of one subscriber disagree, the run uses the inactive row, and the report names the fields that differ."""
+"""Rows of one subscriber that disagree: the run uses the inactive row, and the report names the fields that differ."""
 
 from pathlib import Path
 

@@ -21,7 +21,7 @@ def sync_lines(connector: Connector, *lines: str, **job_values: str) -> CommandR
 
 
 def write_files(connector: Connector, *lines: str, **job_values: str) -> Path:
-    """Write a job, and people.csv with these rows of email, name, segments and zip."""
+    """Write the job, and its file with these rows."""
     connector.write_people("email,name,segments,zip", *lines)
     return connector.write_job(**{"base": "id: 7", "fields": FIELDS, **job_values})
 

@@ -157,7 +157,7 @@ def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
     connector: Connector, base_option: str, other_person_count: int
 ) -> None:
     add_other_people(connector, other_person_count)
-    fill_base(connector, build_rows(count=3, first_index=1), base_option)  # the create of person 0 shows the base id
+    fill_base(connector, build_rows(count=3, first_index=1), base_option)  # person 0 is new: its answer has the base id
     connector.sandbox.switch(hidden_bases="7" if base_option == "--base-id 7" else "51")
     result = import_people(connector, build_rows(count=5), base_option).expect(0, read=5, created=2, exists=3)
     messages = str(result.report["messages"])
@@ -339,8 +339,8 @@ def import_with_new_ledger(connector: Connector, path: Path, *options: str) -> C
 
 @pytest.fixture
 def people_path(connector: Connector) -> Path:
-    """A file of subscribers that exist in the service. All subscribers have the same classes, so counts of classes
-    prove nothing."""
+    """A file of subscribers that exist in the service. All have the same classes, so that counts of classes prove
+    nothing."""
     path = connector.write_people("email,name", *(f"person{index}@x.org,Ann" for index in range(EXISTING_PEOPLE_COUNT)))
     connector.sync(write_job(connector)).expect_rows(read=EXISTING_PEOPLE_COUNT, created=EXISTING_PEOPLE_COUNT)
     return path

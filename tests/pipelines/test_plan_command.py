@@ -1,4 +1,4 @@
-"""`connector plan JOB|FILE` shows the outcome that each row would have, and creates nothing."""
+"""`connector plan JOB|FILE`: the outcome that each row would have, without a create."""
 
 import os
 import random

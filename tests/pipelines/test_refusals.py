@@ -193,7 +193,7 @@ def test_every_refused_row_that_a_retry_creates_counts_as_read(connector: Connec
 
 
 def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector: Connector) -> None:
-    """The message names the field, so the refusal is about the row and not about the account."""
+    """The message names the field, so the refusal is about the row."""
     connector.sandbox.switch(required="FirstName", **SLOW_SWITCHES)
     rows = [f"a{index}@x.org,{'Ann' if index < 30 or index > 90 else ''}" for index in range(120)]
     path = connector.write_people("email,first_name", *rows)

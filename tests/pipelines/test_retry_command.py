@@ -154,7 +154,7 @@ def test_a_dropped_create_is_held_if_a_run_ended_before_it_sent_the_changed_row(
     produce_three_held_creates(connector, path)
     retry(connector, "--held", "drop")
     with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
-        # A run that reads changed rows leaves this state if it ends before it sends these rows.
+        # A run that reads changed rows leaves this state if it ends before it sends them.
         (base,) = list_bases(connection, connector.sandbox.base_url)
         dropped_entries = ledger.find_unfinished_entries(base, State.DROPPED)
         ledger.mark_unresolved(base, [entry.identity for entry in dropped_entries], State.DROPPED)
@@ -185,7 +185,7 @@ def test_the_rejects_of_a_retry_can_be_corrected_and_imported(connector: Connect
 
 
 def test_a_stopped_retry_keeps_its_unsent_entries_in_the_ledger(connector: Connector) -> None:
-    """The ledger has the request bodies of these entries, and not the rows of the source."""
+    """The ledger has only the bodies of these entries, no source rows."""
     connector.sandbox.switch(required=["Phone"])
     people = (f"person{index}@example.com,{'' if index else 1}" for index in range(31))
     connector.import_file(connector.write_people("email,phone", *people)).expect_rows(read=31, created=1, rejected=30)

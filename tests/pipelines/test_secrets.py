@@ -21,7 +21,7 @@ JOB_TEXT_BY_FILE_NAME = {
 
 
 def find_secrets(folder: Path) -> list[str]:
-    """Return the names of all files below the folder whose content has the token or the password."""
+    """Return the names of the files below the folder that contain the token or the password."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return [path.name for path in files if any(secret.encode() in path.read_bytes() for secret in (TOKEN, PASSWORD))]
 

@@ -7,7 +7,7 @@ from connector.clock import Clock, system_clock
 
 
 class VirtualTime:
-    """A clock that starts at `start` and advances with the machine's clock. A sleep moves the clock without waiting."""
+    """A clock that starts at `start` and runs with the machine's clock. A sleep moves the clock without waiting."""
 
     def __init__(self, start: datetime) -> None:
         self._start, self._monotonic = start, system_clock().monotonic

@@ -40,5 +40,5 @@ def _validate_a_row() -> None:
 _import_all_modules()
 _validate_a_row()
 tempfile.tempdir = None  # each forked command reads TMPDIR again
-gc.freeze()  # the garbage collector would write to, and so copy, all memory that a fork shares
+gc.freeze()  # the collector would touch, and so copy, every page that a fork shares
 atexit.register(gc.unfreeze)  # DuckDB warns about frozen objects at the end

@@ -140,7 +140,7 @@ def check_that_no_create_is_sent_for_a_suppressed_person(facts: SimulationFacts)
 def check_that_every_confirmed_person_is_stored_with_the_confirmed_id(facts: SimulationFacts) -> Iterator[str]:
     """Check the confirmed ids after every run, even after a run that was killed.
 
-    Exceptions: answers with a provisional Id, and a service that has stored nothing.
+    Exceptions: answers with a provisional Id, a service that has stored nothing, and ids that a person has accepted.
     """
     for run_result in facts.simulation.run_results if not facts.has_provisional_ids else ():
         for person_number, entry in run_result.entries_after.items():
@@ -153,6 +153,7 @@ def check_that_every_confirmed_person_is_stored_with_the_confirmed_id(facts: Sim
                 entry.state is State.CONFIRMED
                 and entry.subscriber_id not in ids
                 and not facts.has_discarded_create(person_number)
+                and not facts.has_accepted_answer(person_number)
             ):
                 yield (
                     f"after run {run_result.number} person {person_number} is confirmed as {entry.subscriber_id}, "

@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from connector.load.lookups import UNCHECKED_SPELLINGS_MESSAGE
+from connector.states import State
 from tests.simulation.network import MIXED_UP_ENDING
 from tests.simulation.requests import Call, StoredSubscriber
 from tests.simulation.simulation import RunResult, Simulation
@@ -95,6 +97,16 @@ class SimulationFacts:
         """Return whether the service answered one of the person's creates with success and stored nothing."""
         return any(
             call.ending in ("200", "201") and not call.stored_subscribers for call in self.find_calls(person_number)
+        )
+
+    def has_accepted_answer(self, person_number: int) -> bool:
+        """Return whether a retry has confirmed the held entry of the person with the id in the answer."""
+        run_results = self.simulation.run_results
+        return any(
+            (later_run.job_run.retry is not None and later_run.job_run.retry.held_decision == "accept")
+            and _has_state(earlier_run, person_number, State.HELD)
+            and _has_state(later_run, person_number, State.CONFIRMED)
+            for earlier_run, later_run in pairwise(run_results)
         )
 
     def is_acceptable(self, person_number: int) -> bool:
@@ -222,3 +234,9 @@ class SimulationFacts:
             and attempt_ended_at < other_call.ended_at < later_creates[0].sent_at
             for other_call in self.simulation.record.calls
         )
+
+
+def _has_state(run_result: RunResult, person_number: int, state: State) -> bool:
+    """Return whether the person's entry is in this state after the run."""
+    entry = run_result.entries_after.get(person_number)
+    return entry is not None and entry.state is state

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Literal
 
-from connector.choices import HeldDecision
+from connector.choices import HELD_DECISIONS, HeldDecision
 from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
 from connector.subscribers.identity import IDENTITY_BYTES, Suppression, digest_identity, join_digests
@@ -440,7 +440,7 @@ class _ScenarioBuilder:
         )
 
     def _draw_retry(self) -> RetrySelection:
-        held_decision: HeldDecision | None = self._rng.choice((None, None, "resend", "drop"))
+        held_decision: HeldDecision | None = self._rng.choice((None, None, *HELD_DECISIONS))
         return RetrySelection(is_rejected=self._rng.random() < 0.4, held_decision=held_decision)
 
     def _draw_gap(self) -> float:

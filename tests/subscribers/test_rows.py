@@ -16,7 +16,7 @@ from connector.outcomes import Fault
 from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, PhoneRule, ValidationRules
 from connector.subscribers.validation import ValidRows, find_kind_rules, validate_rows
-from tests.field_values import CELL_BY_KIND
+from tests.field_values import CELL_BY_KIND, CELLS_WITH_ONE_VALUE_BY_KIND, REFUSED_CELL_BY_KIND
 
 TODAY = date(2026, 11, 21)
 DEFAULT_RULES = ValidationRules()
@@ -150,6 +150,19 @@ def test_an_invalid_cell_has_a_fault_with_the_right_code() -> None:
         field, code = fault.split(": ")
         check_cells_refused(field, cells.split(" | "), code)
     check_cells_refused("tags", [["a", "b\x07"]], "control")
+
+
+def test_each_field_refuses_a_cell_that_is_not_of_its_kind() -> None:
+    for field in SENT_FIELDS:
+        codes_by_cell, _ = validate_cells(field.name, [REFUSED_CELL_BY_KIND[field.kind]], zip_policy="reject")
+        assert codes_by_cell != [[]], field.name
+
+
+def test_two_cells_with_one_value_send_the_same_value() -> None:
+    for field in SENT_FIELDS:
+        codes_by_cell, sent_values = validate_cells(field.name, CELLS_WITH_ONE_VALUE_BY_KIND[field.kind])
+        assert codes_by_cell == [[], []], field.name
+        assert str(sent_values[0]) == str(sent_values[1]), field.name
 
 
 def test_a_text_that_cannot_be_converted_for_its_field_is_refused() -> None:

@@ -15,7 +15,7 @@ from tests.pipelines.forked import ForkedProcess
 
 @dataclass(frozen=True)
 class ReceivedEmail:
-    """An email of the outbox: the parsed message, and the entry of the email in the outbox of the sandbox."""
+    """An email of the outbox: the parsed message, and the sandbox's record of it."""
 
     message: EmailMessage
     outbox_entry: dict[str, Any]
