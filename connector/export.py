@@ -378,9 +378,9 @@ def _list_bases(plan: ExportPlan) -> list[int]:
 
 
 async def _find_unlisted_entries(plan: ExportPlan, started_at: float, listed_ids: IdArray) -> Sequence[int]:
-    """Return the ids of confirmed subscribers of the ledger that the list should have shown and that are not in
-    `listed_ids` (architecture 7, rule 7). Return an empty list if a run may be creating subscribers now,
-    or if the ledger cannot be read."""
+    """Return the ids of confirmed entries that are not in `listed_ids`, although the list should have shown their
+    subscribers (architecture 7, rule 7). Return an empty list if a run may be creating subscribers now, or if the
+    ledger cannot be read."""
     if plan.settings.is_ledger_missing:
         return []
     import numpy as np

@@ -142,7 +142,8 @@ class CloseableResource(Protocol):
 
 
 class Source(CloseableResource, Protocol):
-    """Rows of files or of a database, which can be read several times. Use a source with `with`, or close it."""
+    """A source of rows: files or a database. The rows can be read several times. Use a source with `with`, or close
+    the source."""
 
     @property
     def name(self) -> str:

@@ -10,8 +10,8 @@ An entry is the ledger's record of one identity in one base. The states of an en
 - DROPPED: A person has given the create up. The create is sent again only if its row changes.
 - UNKNOWN: The create may or may not have taken effect, because no understandable answer came, or because a crash cut
   the request off. Only a proof ends this state: the subscriber is found, or is absent by architecture 4.5.
-- HELD: A person must decide. For example, the answer has another base or identity than the request, which no look-up
-  can explain.
+- HELD: A person must decide. For example, the answer has another base or identity than the request, and no look-up can
+  show the reason.
 
 An email has the states NONE, SENDING, SENT, REFUSED and UNKNOWN, with similar meanings. SENT and UNKNOWN are final,
 because nobody can take an email back, and the service cannot show which emails it has sent. So an email is sent at most

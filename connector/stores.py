@@ -1,4 +1,4 @@
-"""Finds, reads and writes objects of a store, such as Amazon S3, by their URLs and fsspec.
+"""Finds, reads and writes objects of a store, such as Amazon S3, by their URLs. The package `fsspec` does the work.
 
 The library of the store finds the address and the credentials in the environment, in a profile, or in the metadata of
 the cloud machine. A URL with credentials is refused and never shown. For errors of the libraries, this module raises
@@ -44,8 +44,8 @@ _LIBRARY_ERRORS = (
     ("google.auth.exceptions", "GoogleAuthError"),
     ("azure.core.exceptions", "AzureError"),
 )
-"""The module and the name of each error class of a library that is not a subclass of OSError. A class of a module that
-is not imported is ignored, because no code of that module can have raised an error."""
+"""The module and the name of error classes that the libraries raise. The classes are not subclasses of OSError. A class
+of a module that is not imported is ignored, because no code of that module can have raised an error."""
 
 _SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY$|CONNECTION_STRING|CREDENTIAL", re.IGNORECASE)
 _MIN_MASKED_LENGTH = 8  # a shorter secret is not masked, because the same letters may be a part of other words

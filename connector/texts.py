@@ -69,7 +69,8 @@ ESCAPED_FORMULA_PATTERN = f"^'({FORMULA_PATTERN[1:]})"
 
 
 def escape_formula(text: str) -> str:
-    """Return the text for a cell of a CSV file, with an apostrophe before the text if a spreadsheet may run it."""
+    """Return the text for a cell of a CSV file. If a spreadsheet program may run the text as a formula, put an
+    apostrophe before the text."""
     return f"'{text}" if re.match(FORMULA_PATTERN, text) else text
 
 

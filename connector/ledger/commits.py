@@ -237,8 +237,8 @@ class LedgerWriter:
             await self.execute(lambda _ledger: None)
 
     async def record_base_id(self, base_id: int, name: str) -> None:
-        """Record the id and the name of the base, which an answer of the service has shown. The ledger may also have a
-        base with this name and without an id. The entries of that base move to the base with the id."""
+        """Record the id and the name of the base, because an answer of the service has shown both. The ledger may also
+        have a base with this name and without an id. The entries of that base move to the base with the id."""
         base = self.base
         await self.execute(lambda ledger: record_base_id(ledger.connection, base, base_id, name), self._set_base)
 

@@ -143,7 +143,7 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
         raise ConfigurationError(
             f"the ledger {format_ledger_location(location)} is in PostgreSQL: restore it with pg_restore. The restored "
             "ledger does not have the emails that were sent after the backup. Before you send a campaign again, "
-            "check who got them"
+            "check who got these emails"
         )
     source, ledger_path = source.absolute(), resolve_file(location)
     source_paths, target_paths = (source, find_emails_file(source)), (ledger_path, find_emails_file(ledger_path))

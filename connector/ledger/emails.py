@@ -55,7 +55,7 @@ class EmailEntry:
 
 @dataclass(frozen=True, slots=True)
 class UnsettledEmail:
-    """An UNKNOWN email of a campaign, about which a person must decide. `recipient` is the digest of the address."""
+    """An UNKNOWN email of a campaign. A person must decide about it. `recipient` is the digest of the address."""
 
     recipient: bytes
     address: str
@@ -159,7 +159,7 @@ class EmailLog:
         return {row[0]: EmailEntry(EmailState(row[1]), *row[2:]) for row in rows}
 
     def read_unsettled_emails(self, campaign: Campaign) -> list[UnsettledEmail]:
-        """Return all UNKNOWN emails, which may have been sent, in the order of sending."""
+        """Return all UNKNOWN emails in the order of their intents. The service may have sent these emails."""
         rows = self.connection.execute(_READ_UNSETTLED_EMAILS, {"campaign": campaign.key, "state": EmailState.UNKNOWN})
         return [UnsettledEmail(*row) for row in rows]
 

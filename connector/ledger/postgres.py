@@ -84,7 +84,7 @@ _DEFAULT_OPTIONS = {
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
-"""Options of libpq, which the URL of a ledger may override."""
+"""Options of libpq for a connection, unless the URL of the ledger has other values."""
 _TRY_LOCK = text("SELECT pg_try_advisory_lock(:key)")
 _RELEASE_LOCK = text("SELECT pg_advisory_unlock(:key)")
 _SESSION_END_WAIT_S = 1.0

@@ -181,8 +181,8 @@ def find_open_run(connection: Connection) -> str | None:
 
 
 def find_source_row_count(connection: Connection, account: str, job: str, command: str) -> int | None:
-    """Return the number of rows of the source in the last run of this job and command that read the whole source, or
-    None. The run must be for this account."""
+    """Return the number of rows that the source had in the last run that read the whole source. Only runs of this
+    account, job and command count. Return None if there is no such run."""
     parameters = {"account": make_storable(account), "job": make_storable(job), "command": command}
     return connection.execute(_FIND_SOURCE_ROW_COUNT, parameters).scalar_one_or_none()
 

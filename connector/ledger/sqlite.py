@@ -132,8 +132,8 @@ def resolve_file(path: Path, *, may_create: bool = True) -> Path:
 
 
 def ensure_private_file(path: Path) -> None:
-    """Create the file, which only its owner can read. An existing file is not opened: if this process opened and closed
-    the file, it would also release the locks that SQLite holds on the file."""
+    """Create the file. Only its owner can read the file. An existing file is not opened: if this process opened and
+    closed the file, the process would also release the locks that SQLite holds on the file."""
     try:
         create_private_file(path).close()
     except FileExistsError:

@@ -1,8 +1,8 @@
 """Shared parts of the ledgers of entries and of emails: a connection with transactions, bases, locks of campaigns, and
 compare-and-set over many rows.
 
-A `BatchStatement` is a statement over many rows, which is executed in few calls. Only in these statements, SQLite and
-PostgreSQL differ:
+A `BatchStatement` is one SQL statement for many rows. Few calls execute the statement for all rows. Only in these
+calls, SQLite and PostgreSQL differ:
 
 - SQLite gets each value as a parameter. One call with all rows takes two thirds of the time of separate calls (measured
   for 64 intents and 64 answers in a commit). The number of rows in a call is a power of two, so that few different
@@ -319,6 +319,6 @@ def _render_sql(statement: BatchStatement, placeholder: str, items_sql: str) -> 
 
 
 def digest_campaign(name: str) -> bytes:
-    """Return the digest (16 bytes) of a campaign's name, which identifies the campaign's lock. Campaigns with one name
-    share a lock, even in different accounts."""
+    """Return the digest (16 bytes) of a campaign's name. The digest identifies the lock of the campaign. Campaigns with
+    the same name share a lock, even in different accounts."""
     return blake2b(name.encode(errors="surrogatepass"), digest_size=16, person=b"campaign").digest()
