@@ -65,8 +65,8 @@ def build_pages() -> dict[str, str]:
         "commands.md": _build_page(
             "Commands",
             "This page is for you if you want every option. It has the help of each command, as `connector COMMAND "
-            "--help` shows it on a terminal of 80 columns. An option without a value is off by default. Durations have "
-            "a unit: `500ms`, `30s`, `10m`, `2h`, `90d`. [Outputs](outputs.md) shows what the commands print.",
+            "--help` shows it on a terminal of 80 columns. An option that takes no value is off by default. Durations "
+            "have a unit: `500ms`, `30s`, `10m`, `2h`, `90d`. [Outputs](outputs.md) shows what the commands print.",
             *_describe_commands(
                 click.Context(cli, info_name="connector", terminal_width=_HELP_WIDTH, **cli.context_settings)
             ),
@@ -74,8 +74,9 @@ def build_pages() -> dict[str, str]:
         "job-file.md": _build_page(
             "Keys of a job file",
             "This page is for you if you write a job. A job is a YAML file. Paths are relative to the file. `${NAME}` "
-            "comes from the environment. Durations are `500ms 30s 10m 2h`, shares are `5%`. `configs/annotated.yaml` "
-            "of the checkout has each key with an example. `connector schema` prints a JSON Schema. With "
+            "stands for the environment variable `NAME`. A duration has a unit, such as `500ms`, `30s`, `10m` or `2h`. "
+            "A share is a percentage, such as `5%`. `configs/annotated.yaml` of the checkout has each key with an "
+            "example. `connector schema` prints a JSON Schema. With "
             "`# yaml-language-server: $schema=job.schema.json` as the first line of a job, an editor completes and "
             "checks the job.",
             _build_key_table(list_keys()),
@@ -109,9 +110,8 @@ def build_pages() -> dict[str, str]:
         "report.md": _build_page(
             "Reports and exit codes",
             "This page is for you if a program or a dashboard reads the results of runs. `--output json`, or "
-            "`--json` for "
-            "short, prints the report as one JSON object. `--report FILE` writes the report to a file: as a page if "
-            "the name ends in `.html`, otherwise as JSON. Each run also keeps its report in `runs/` of the state "
+            "`--json` for short, prints the report as one JSON object. `--report FILE` writes the report to a file: as "
+            "an HTML page if the name ends in `.html`, otherwise as JSON. Each run also keeps its report in `runs/` of the state "
             "folder.",
             *_describe_reports(),
         ),
@@ -395,12 +395,18 @@ REPORTS: Mapping[str, tuple[type, str]] = {
         ValidationReport,
         f"`validate` has these keys of a run: {', '.join(f'`{key}`' for key in VALIDATION_KEYS)}. It also has:",
     ),
-    "`check`": (CheckReport, "`check` has one item for each check."),
-    "`status`": (StatusReport, "`status` has the reports of runs, and the open entries and problems."),
-    "`explain`": (Explanation, "`explain` has an entry for each base in which the ledger has the subscriber."),
-    "`forget`": (ForgetReport, "`forget` has the number of deleted entries."),
+    "`check`": (CheckReport, "The JSON of `check` has one item for each check."),
+    "`status`": (
+        StatusReport,
+        "The JSON of `status` has the reports of runs, the open entries of the ledger, and the open problems.",
+    ),
+    "`explain`": (
+        Explanation,
+        "The JSON of `explain` has an entry for each base in which the ledger has the subscriber.",
+    ),
+    "`forget`": (ForgetReport, "The JSON of `forget` has the number of deleted entries."),
     "`ledger backup`, `ledger copy` and `ledger restore`": (LedgerReport, "The three commands have these keys:"),
-    "`prune`": (PruneReport, "`prune` lists the files that it deleted."),
+    "`prune`": (PruneReport, "The JSON of `prune` lists the files that the command deleted."),
     "Errors": (
         ErrorReport,
         (

@@ -110,7 +110,7 @@ class JobSubscriber(JobModel):
 
     base: BaseKeys = Field(description="Base that the subscribers are created in.")
     identity: Identity = Field(
-        default="email", description="Field that identifies a subscriber: email or client_user_id."
+        default="email", description="Field that identifies a subscriber: `email` or `client_user_id`."
     )
     fields_: dict[FieldName, MappedField | None] | None = Field(
         default=None,
@@ -275,7 +275,7 @@ class Export(JobModel):
         default="replace",
         description="How to write rows to a destination that has rows. `replace`: overwrite all rows; `upsert`: "
         "update rows by id, and mark subscribers that left the list; `append`: add the new rows to the old rows; "
-        "`history`: keep each version of a row. A file allows only replace.",
+        "`history`: keep each version of a row. A file allows only `replace`.",
     )
     max_shrink: Share = Field(
         default=0.5, description="Largest share by which the list may shrink since the last certified export."

@@ -194,8 +194,8 @@ class SuppressionSettings(JobModel):
     )
     field: Identity | None = Field(
         default=None,
-        description="Field that the suppressed identities belong to: email or client_user_id. Without this key, the "
-        "job's identity.",
+        description="Field that the suppressed identities belong to: `email` or `client_user_id`. Without this key, "
+        "the job's identity.",
     )
     inactive: bool = Field(
         default=False,
