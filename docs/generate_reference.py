@@ -111,8 +111,8 @@ def build_pages() -> dict[str, str]:
             "Reports and exit codes",
             "This page is for you if a program or a dashboard reads the results of runs. `--output json`, or "
             "`--json` for short, prints the report as one JSON object. `--report FILE` writes the report to a file: as "
-            "an HTML page if the name ends in `.html`, otherwise as JSON. Each run also keeps its report in `runs/` of the state "
-            "folder.",
+            "an HTML page if the name ends in `.html`, otherwise as JSON. Each run also keeps its report in "
+            "`runs/` of the state folder.",
             *_describe_reports(),
         ),
         "sandbox.md": _build_page(

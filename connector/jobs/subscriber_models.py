@@ -85,7 +85,7 @@ class FieldRule(JobModel):
         default=None,
         min_length=1,
         description='Template over the row\'s columns that fills the field, such as "{{ first }} {{ last }}". Set one '
-        "of column, template and value.",
+        "of `column`, `template` and `value`.",
     )
     value: Constant = Field(
         default=None,
