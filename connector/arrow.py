@@ -75,4 +75,4 @@ def _build_scalar(arrow_type: pa.DataType, *buffers: bytes) -> pa.Scalar:
 
 
 EMPTY_TEXT: Final = build_text_scalar("")
-"""The empty text. Functions that join texts need the empty text as the separator."""
+"""The empty text, for example as the separator for Arrow's functions that join texts."""

@@ -215,8 +215,8 @@ def _find_columns(tree: nodes.Template, name: str, global_names: Collection[str]
 
 
 def _describe_error_line(error: BaseException) -> str:
-    """Return a text with the number of the line in the template that raised an error. Jinja writes the number into
-    Python's traceback."""
+    """Return a text with the number of the template's line that raised the error. Jinja writes the number into Python's
+    traceback."""
     traceback, line_number = error.__traceback__, 0
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == "<template>":

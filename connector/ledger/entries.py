@@ -318,8 +318,8 @@ class Ledger:
         self._change_state(_INSERT_INTENT, rows, State.NONE, Event.INTENDED, run=run_key)
 
     def mark_intended_again(self, base: Base, run_key: int, old_state: State, intents: Sequence[Intent]) -> None:
-        """Move entries from `old_state` to SENDING. The old state is REJECTED, or DROPPED if the rows have changed. The
-        run has looked up the subscribers before."""
+        """Move entries from `old_state` to SENDING. The old state is REJECTED, or DROPPED if the rows have changed.
+        Before this call, the run must look up the subscribers."""
         self._mark_sent_again(base, run_key, intents, old_state, Event.INTENDED)
 
     def mark_absent(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:

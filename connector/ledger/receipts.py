@@ -150,7 +150,7 @@ def _build_receipt(
         case State.CONFIRMED if (
             confirmation_number == CONFIRMATION_NUMBERS["found"] and kind != ReceiptKind.PROVED_CREATED
         ):
-            # Nothing proves that this run has created the subscriber. It may come from another program.
+            # Nothing proves that this run has created the subscriber. Another program may have created the subscriber.
             return Receipt(identity_text, "exists", subscriber_id, "lookup", None)
         case State.CONFIRMED:
             created_evidence = "answer" if confirmation_number == CONFIRMATION_NUMBERS["created"] else "lookup"

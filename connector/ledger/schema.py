@@ -259,7 +259,7 @@ email = Table(
     Column("account", Text),  # only for a single email; a campaign has its own account
     Column("recipient", LargeBinary(IDENTITY_BYTES)),  # the digest of the normalised address
     Column("state", SmallInteger, nullable=False),
-    Column("address", Text),  # the address as a text; deleted when no person can need it any more
+    Column("address", Text),  # the address as a text; null as soon as the email is SENT
     Column("run_id", String(40), nullable=False),
     Column("intended_at", Float, nullable=False),  # Unix seconds
     Column("sent_at", Float),  # time of the answer, Unix seconds
