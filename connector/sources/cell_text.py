@@ -145,7 +145,8 @@ def read_scalar(value: pa.Scalar) -> object:
             text = value.cast(pa.string()).as_py()
         except pa.ArrowNotImplementedError:
             return UnreadableValue(f"<{value.type}>")  # a list with a date that Python cannot represent
-        return UnreadableValue(text) if text.startswith("<") else text  # Arrow writes <value out of range: 2147483647>
+        # Arrow writes a date that has no text as <value out of range: 2147483647>.
+        return UnreadableValue(text) if text.startswith("<") else text
 
 
 def is_text_type(arrow_type: pa.DataType) -> bool:

@@ -53,7 +53,7 @@ class ParquetSource(CloseableResource):
         table_bytes = sum(metadata.row_group(index).total_byte_size for index in range(metadata.num_row_groups))
         row_count = int(min(CHUNK_ROWS, max(1, _CHUNK_BYTES * metadata.num_rows // max(1, table_bytes))))
         try:
-            # One thread, because threads that read ahead crash the interpreter if the interpreter ends first.
+            # Only one thread reads. Threads that read ahead would crash the interpreter if the interpreter ends first.
             for batch in self._file.iter_batches(row_count, use_threads=False):
                 table = pa.Table.from_batches([batch])
                 chunk = _build_table_chunk(self.name, self.columns, table, first_row_number, used_columns)

@@ -240,7 +240,8 @@ class CursorWatch:
         if self.latest_allowed_value is None and self.now is not None and self.kind is CursorKind.INTEGER:
             self.latest_allowed_value = self._find_unix_end_of_tomorrow(values, self.now)
         exceeds_bigint = isinstance(largest_value, int) and largest_value > _LARGEST_INTEGER
-        if largest_value is None or exceeds_bigint or self._is_in_future(largest_value):  # slow: read each value
+        if largest_value is None or exceeds_bigint or self._is_in_future(largest_value):
+            # Reading each value is slow, so it is done only in these cases.
             parsed_values = [read_cursor_value(value, self.kind) for value in values]
             wrong_kind_indices = [
                 index for index, value in enumerate(values) if value is not None and parsed_values[index] is None

@@ -96,7 +96,7 @@ def format_example(value: object) -> str:
     return f'"{line}"' if len(line) <= _MAX_EXAMPLE_LENGTH else f'"{line[:_MAX_EXAMPLE_LENGTH]}…"'
 
 
-_MAX_EXAMPLE_LENGTH = 40  # characters of an example in a message
+_MAX_EXAMPLE_LENGTH = 40  # largest number of characters of an example in a message
 
 
 # The bound of a cursor

@@ -43,7 +43,8 @@ _TYPES_CHANGED_BY_ARROW = frozenset({"time with time zone", "time", "bit", "inte
 columns of these types to texts."""
 
 _SQL_TYPE_BY_KIND = {CursorKind.TIMESTAMP: "TIMESTAMP", CursorKind.DATE: "DATE", CursorKind.INTEGER: "BIGINT"}
-"""The SQL type of a bound that is null. Without this type, DuckDB would compare the null with a column of any type."""
+"""The SQL type of a bound that is null. Without a type, DuckDB would compare the null with a column of any type, and
+would not refuse a column of a wrong type."""
 
 
 class DuckdbSource(CloseableResource):

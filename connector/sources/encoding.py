@@ -81,10 +81,10 @@ _ALPHABET_SHARE_POWER = 4
 # These leads were tested on 3,600 files of 1 to 10 rows of names in 29 languages.
 # No file with six words is read in a wrong encoding, and 0.3 % of the files with fewer words are.
 _MIN_RATING_LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
-# An encoding is excluded if it gives a share of impossible words that is larger than the smallest share of any encoding
-# by more than this. The difference allows for misspelt words.
+# Each encoding gives a share of impossible words. An encoding is excluded if its share is larger than the smallest
+# share by more than this value. Smaller differences may come from misspelt words.
 _MAX_MISSPELT_WORD_SHARE = 0.01
-# If the smallest share of impossible words is larger than this, the file has two encodings or an unknown encoding.
+# If the share of impossible words is larger than this value, the file has two encodings or an unknown encoding.
 _MAX_IMPOSSIBLE_WORD_SHARE = 0.05
 _MAX_LINES, _MAX_WORDS = 400, 200  # lines and words that are examined; in trials, more lines never changed the decision
 
@@ -110,7 +110,7 @@ _MAX_CHARACTER_BYTES = 4  # a character in UTF-8 has at most 4 bytes
 _READ_BYTES = 1 << 20  # bytes that are read at a time; larger reads were not faster
 _MAX_SAMPLE_WORDS = 4  # words that a message shows
 
-_BOMS = (  # longer BOMs first, because the BOM of UTF-32 begins with the BOM of UTF-16
+_BOMS = (  # longer BOMs come first, because the BOM of UTF-32 begins with the BOM of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF8, "utf-8"),
@@ -133,7 +133,7 @@ _CONTROL_CHARACTERS_PATTERN = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 REPLACEMENT_CHARACTER = "\ufffd"
 """The character that programs write in place of an undecodable byte."""
 
-# This character is invalid in UTF-8, so a row with it is malformed, like a row with an invalid byte.
+# This character is invalid in UTF-8, so a row with this character is malformed, like a row with an invalid byte.
 _LONE_SURROGATE = "\udcff"
 _C1_CONTROLS_PATTERN = re.compile("[\x80-\x9f]")
 
@@ -225,7 +225,7 @@ class Utf8Stream:
                 self.remark = f"read as {utf_16_encoding}, recognised by its zero bytes, because it has no BOM"
                 return utf_16_encoding
         if piece.startswith(tuple(signature for signature, _ in _BINARY_BEGINNINGS)) or _has_many_control_bytes(piece):
-            return "utf-8"  # any encoding will do, because the CSV reader refuses a binary file
+            return "utf-8"  # the encoding does not matter, because the CSV reader refuses a binary file
         while piece and piece.isascii():
             piece = self._read_piece(_READ_BYTES)
         if not piece:

@@ -77,7 +77,7 @@ class CheckedFile(CloseableResource):
             finally:
                 # Check for a change after an error, too: a file that became shorter looks damaged to its reader.
                 if self._input.is_local or chunk is None:
-                    # An object is checked only once, because each check is a request.
+                    # An object is checked only at the end, because each check is a request.
                     self._input.refuse_changed_file()
             if chunk is None:
                 return

@@ -13,7 +13,9 @@ DELIMITERS = (",", ";", "\t", "|")
 _DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 _CELL_IN_SINGLE_QUOTES_PATTERN = re.compile(r"'[^']+'")
 _MIN_EXTRA_CELL_SHARE = 0.8  # share of the rows that must end with a delimiter
-_MAX_SAMPLE_RECORDS = 200  # so many that a few rows with a wrong number of cells do not change the decision (measured)
+# Number of records that are examined. With this number, a few rows with a wrong number of cells do not change the
+# decision (measured).
+_MAX_SAMPLE_RECORDS = 200
 
 
 def parse_delimiter(delimiter: str) -> str | None:

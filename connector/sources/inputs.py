@@ -5,8 +5,8 @@ A pipe, an object or a packed file is copied to a temporary file when it is open
 be read several times, and damage is found before the first row is read. The temporary file has no name, and disappears
 when the process ends.
 
-A file or an object that changes before its last row is read is refused: an upload may be in progress, and the last row
-may be incomplete.
+If a file or an object changes before its last row has been read, the source is refused: an upload may be in progress,
+and the last row may be incomplete.
 """
 
 import gzip
@@ -75,7 +75,8 @@ class Input(CloseableResource):
 
     @property
     def is_local(self) -> bool:
-        """Whether the input is on this machine. For an object of a store, each check for a change is a request."""
+        """Whether the input is on this machine. An object of a store is checked for changes less often, because each
+        check is a request."""
         return not isinstance(self.origin, str)
 
     def refuse_changed_file(self) -> None:

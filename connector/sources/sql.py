@@ -203,8 +203,8 @@ class IncrementalSource(CloseableResource):
     ) -> None:
         """Read the columns, and check that all values of the cursor's column can be compared with the cursor.
 
-        The query is executed with NULL as its cursor, so that it returns no rows. Raises the errors of `open_sql`.
-        Raises ConfigurationError if the column is not in the result, or if a value cannot be compared.
+        The query is executed with NULL in place of `:cursor`, so that it returns no rows. Raises the errors of
+        `open_sql`. Raises ConfigurationError if the column is not in the result, or if a value cannot be compared.
         """
         self.watch = CursorWatch(column, kind)
         self.is_read_to_end = False
@@ -287,8 +287,8 @@ class IncrementalSource(CloseableResource):
             )
 
     def _check_values_and_find_smallest_offset(self) -> timedelta:
-        """Raise ConfigurationError if some values cannot be compared, because the comparison would leave out their
-        rows. Return the smallest offset from UTC among texts with a time zone."""
+        """Raise ConfigurationError if some values cannot be compared with the cursor. The statement of a run would
+        leave out the rows of these values. Return the smallest offset from UTC among texts with a time zone."""
         if not can_compare_texts(self._database):  # in other databases, the check by `explain_type` is enough
             return timedelta()
         column, kind = self.watch.column, self.watch.kind

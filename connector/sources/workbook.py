@@ -216,7 +216,7 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
     with zipfile.ZipFile(file) as archive:
         if "content.xml" in archive.namelist():
             raise SourceError(
-                f"{name}: is an OpenDocument file (.ods), which is not read; open it in LibreOffice, choose File > "
+                f"{name}: is an OpenDocument file (.ods), which cannot be read; open it in LibreOffice, choose File > "
                 "Save As, and save it as .xlsx or as CSV"
             )
         if sum(member_info.file_size for member_info in archive.infolist()) > _MAX_BYTES:

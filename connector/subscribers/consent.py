@@ -234,7 +234,8 @@ def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_col
         return False
     texts = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
     if _CLOSED_RECORD_HEADER_PATTERN.search(header):
-        # Many sources have such a column, for example is_deleted. It counts only if a cell means inactive.
+        # Many sources have a column about closed records, for example is_deleted. The column counts only if a cell
+        # means inactive.
         return bool(
             pc.any(pc.invert(pc.is_in(texts.drop_null(), pa.array(_list_words_for_active(column), texts.type)))).as_py()
         )

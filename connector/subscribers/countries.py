@@ -13,7 +13,7 @@ from functools import cache
 import pycountry
 
 LANGUAGES = ("de", "fr", "es", "it", "pt", "nl", "pl")
-"""The languages of names, besides English."""
+"""The languages of the known country names, in addition to English."""
 
 # Common names that neither ISO 3166-1 nor its translations have.
 _COMMON_NAMES_BY_CODE: dict[str, tuple[str, ...]] = {

@@ -63,7 +63,7 @@ HEADERS_BY_FIELD: dict[str, tuple[str, ...]] = {
     "custom_field2": ("custom_field2",),
     "custom_field3": ("custom_field3",),
     "address_country": (
-        "address_country", "Country Code", "Default Address Country Code",  # Shopify, next to a country name
+        "address_country", "Country Code", "Default Address Country Code",  # Shopify
         "Country", "Country/Region", "Address 1 - Country",  # Klaviyo; HubSpot and WooCommerce; Google Contacts
         "billing_country", "Mailing Country",  # WooCommerce, Salesforce
     ),
@@ -199,7 +199,7 @@ def build_column_rule(field: str, column: str, columns: Sequence[str]) -> Column
     """Return the rule for a column. The headers of all `columns` show which program wrote the file, and so how its
     cells must be read."""
     if field == "tags" and set(columns) >= HEADERS_OF_EVERY_EXPORT:
-        # Other files of the connector have JSON lists, which are read as lists with any separator.
+        # Some files of the connector have JSON lists instead. These are read as lists, and are not split.
         return ColumnRule(column=column, split=_EXPORT_SEPARATOR)
     if not _has_header(columns, GOOGLE_HEADERS):
         return ColumnRule(column=column)

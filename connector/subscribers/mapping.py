@@ -129,7 +129,7 @@ def _select_positions_without_null_elsewhere(
 
 def _fill_template(frame: pd.DataFrame, template_text: str, *, is_trimmed: bool) -> tuple[pa.Array, dict[int, str]]:
     """Return the text of each row, and a message for each row without a text, by position from 0."""
-    # Imported here, because most mappings need no Jinja.
+    # Imported here, because the module imports Jinja, which most mappings do not need.
     from connector.templates import TemplateError, compile_template
 
     template = compile_template(template_text)
@@ -195,15 +195,15 @@ def _has_fixed_form(kind: FieldKind) -> bool:
 
 _NONE_TEXT = "None"
 _NONE_TEXT_MESSAGE = (
-    "is None, which may be a name, or the word of a program for a missing value. Decide in a job with the field's "
-    'values: {"None": ""} for a missing value, or {"None": "None"} for the name'
+    "is None, which may be a name, or the word of a program for a missing value. Decide in the rule of the field in a "
+    'job: `values: {"None": ""}` for a missing value, or `values: {"None": "None"}` for the name'
 )
 """The end of the message about a cell with the text None, which may be a person's name. If another column of the row
 has a word of `NULL_TEXTS`, None means a missing value, and the row has no fault."""
 
 
 def _list_null_texts(kind: FieldKind, content: FieldContent) -> tuple[str, ...]:
-    """Return the texts that mean a missing value in each row, for a field of this kind and content."""
+    """Return the texts that always mean a missing value in a field of this kind and content."""
     match kind:
         case FieldKind.DATE:
             return (*NULL_TEXTS, *EMPTY_MARKS, NA_TEXT, *ZERO_DATES)
@@ -258,7 +258,7 @@ def _apply_steps(
     # Words for a missing value are searched in the cells before the change of case. In title case, NULL would become
     # the name Null.
     cells_before_case_change = cells
-    if rule.case is not None:  # NFC, because Arrow does not change the case of a letter with a separate accent
+    if rule.case is not None:  # in NFC, because Arrow does not change the case of a letter with a separate accent
         cells = _CASE_FUNCTION_BY_NAME[rule.case](normalize_texts(cells, "NFC"))
     replaced_mask: pa.Array | None = None
     if rule.values:
@@ -382,8 +382,8 @@ _ARRAY_ITEM_PATTERN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|
 """An item of a PostgreSQL array in text form, with or without quotes, and the comma or the end after the item."""
 
 _OTHER_SEPARATOR_MESSAGE = (
-    "has a semicolon, a bar (|) or a line break, and only commas divide tags. In the job, set split to the character "
-    'that divides the tags, for example split: ";". If the cell is one tag, set split: ","'
+    "has a semicolon, a bar (|) or a line break, and only commas divide tags. In the job, set `split` to the character "
+    'that divides the tags, for example `split: ";"`. If the cell is one tag, set `split: ","`'
 )
 _LIST_PATTERN = r"""^[\[{"]|^\(\s*["']|[\[{]\s*["']|["']\s*[\]}]"""
 _BRACKETED_PATTERN = re.compile(r'\[[^\[\]{}"]*\]|\{[^\[\]{}"]*\}')

@@ -179,7 +179,7 @@ def explain_missing_column(name: str, columns: Sequence[str]) -> str:
     similar_names = get_close_matches(name.strip().casefold(), list(column_by_folded_name), n=3)
     similar_columns = [column_by_folded_name[similar_name] for similar_name in similar_names]
     hint = f" Did you mean {' or '.join(similar_columns)}?" if similar_columns else ""
-    return f"there is no column {name!r}.{hint} There are: {', '.join(columns)}"
+    return f"there is no column {name!r}.{hint} The columns are: {', '.join(columns)}"
 
 
 def normalise_header(header: str) -> str:
@@ -235,7 +235,8 @@ class ValidationRules:
     e164: PhoneRule | None = None
 
 
-@lru_cache(maxsize=1 << 16)  # the check and the reader both format each number; the cache holds the numbers of a chunk
+# A check and a reader both format each number. The cache has room for the numbers of a chunk.
+@lru_cache(maxsize=1 << 16)
 def format_phone(text: str, region: str) -> str | None:
     """Return the number in E.164 form, or None for an invalid number or a number with an extension (E.164 has none).
 
@@ -256,7 +257,7 @@ def _load_phonenumbers() -> ModuleType:
         import phonenumbers
     except ImportError:
         raise ConfigurationError(
-            "e164 needs a library that is not installed: pip install 'subscriber-connector[phone]'"
+            "`e164` needs a library that is not installed: run pip install 'subscriber-connector[phone]'"
         ) from None
     return phonenumbers
 
@@ -284,15 +285,15 @@ class BaseColumn:
             return
         base_by_cell = {cell.strip(): base for cell, base in self.values.items()}
         if not base_by_cell:
-            raise ConfigurationError("values: add at least one cell with its base")
+            raise ConfigurationError("`values`: add at least one cell with its base")
         if "" in base_by_cell:
             raise ConfigurationError(
-                "values: the empty key cannot have a base, because a row with an empty cell is always invalid; remove "
-                "the empty key"
+                "`values`: the empty key cannot have a base, because a row with an empty cell is always invalid; "
+                "remove the empty key"
             )
         if len(base_by_cell) < len(self.values):
             raise ConfigurationError(
-                "values: two keys are equal, because white space around a key is ignored; remove one key"
+                "`values`: two keys are equal, because white space around a key is ignored; remove one key"
             )
         object.__setattr__(self, "values", MappingProxyType(base_by_cell))
         refuse_mixed_bases(self.column, base_by_cell.values())
@@ -327,13 +328,13 @@ def list_columns(mapped_columns: Iterable[str], base: BaseColumn | None) -> tupl
 
 
 def parse_base(text: str) -> BaseRef:
-    """Return the base that a text names. Digits are an id, and any other text is a name. Raises ValueError with a
-    message."""
+    """Return the base that a text names. Digits are an id, and any other text is a name. Raises ValueError if no base
+    can have this id or name."""
     trimmed_text = text.strip()
     if trimmed_text.isascii() and trimmed_text.isdigit():
         base_id = int(trimmed_text) if len(trimmed_text) <= len(str(LARGEST_ID)) else 0
         if not 1 <= base_id <= LARGEST_ID:
-            raise ValueError("no base has this id: ids are whole numbers from 1, of 64 bits")
+            raise ValueError("no base has this id: an id is a whole number from 1 with at most 64 bits")
         return BaseRef(service_id=base_id)
     if not trimmed_text or not trimmed_text.isprintable():
         raise ValueError("must be an id, or a name in printable characters")

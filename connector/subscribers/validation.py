@@ -65,7 +65,7 @@ def _build_reader_check(code: str, reader: Callable[[pa.Array], pa.Array], messa
     return _build_text_check(code, lambda cells: reader(cells).is_valid(), message)
 
 
-_TRANSLATE_HINT = "a job translates the words of its source by the field's `values:` map"
+_TRANSLATE_HINT = "in a job, translate the words of the source with the `values:` map of the field"
 
 # No message may contain "; ", because this text separates the faults of a row.
 CONTROL_CHARACTER_CHECK = _build_pattern_check(
@@ -143,7 +143,7 @@ COUNTRY_CHECK = _build_reader_check(
     "country",
     _read_countries,
     "is not a country of ISO 3166-1: write a code of two or three letters, or the country's whole name (South Korea "
-    f"for Korea). For other names {_TRANSLATE_HINT}",
+    f"for Korea). For other names: {_TRANSLATE_HINT}",
 )
 DATE_CHECK = _build_text_check(
     "date",
@@ -297,7 +297,7 @@ def validate_rows(
         known_fault_keys = {(fault.position, fault.field) for fault in known_faults}
         for error in errors.schema_errors:
             name, check = error.schema.name, error.check
-            is_missing = not isinstance(check, pandera.Check)  # pandera's own check of a required value
+            is_missing = not isinstance(check, pandera.Check)  # the failed check is pandera's own for a required value
             code, problem = ("required", "is missing") if is_missing else (check.name, check.error)
             message = f"{name} {problem}"
             positions = [index for index in error.failure_cases["index"] if (index, name) not in known_fault_keys]

@@ -58,7 +58,8 @@ memory until the transaction ends. With 128 MB, a history of a million changed r
 _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "threads": 2, "preserve_insertion_order": False, "autoinstall_known_extensions": False,
 }  # fmt: skip
-"""Without the last setting, DuckDB would download an extension that a file of another program needs."""
+"""Without `autoinstall_known_extensions: False`, DuckDB would download an extension that a file of another program
+needs."""
 
 _ROW_GROUP_SIZE = 61_440
 """The number of rows that are compressed together, half of DuckDB's default. Each thread compresses its own full row
@@ -115,7 +116,7 @@ class DuckdbDatabase:
         except BaseException as error:
             self._disconnect()
             if isinstance(error, duckdb.OutOfMemoryException):
-                # The export is not repeated, because it would need the same memory.
+                # The message does not advise to run again, because the next run would need the same memory.
                 raise RunAborted(
                     f"{self} is unchanged: DuckDB may use {self._memory}, and the changes of this export need more "
                     f"({describe_error(error)}). Export base by base (--base-id), or to PostgreSQL."

@@ -44,8 +44,8 @@ class ParquetFormat:
     """The keys of two JSON values: the run (run_id, job, exported_at), and the certificate as in a report."""
 
     _ROW_GROUP_ROWS = 65_536
-    """The number of rows in a row group. These rows are about 25 MB of subscribers, the size with which readers work
-    best."""
+    """The number of rows in a row group. These rows are about 25 MB of subscribers. Readers work best with row groups
+    of this size."""
 
     _COLUMNS_WITHOUT_DICTIONARY = frozenset({"id", "email", "client_user_id", "phone"})
     """Columns whose values seldom repeat. These columns get no dictionary, because a dictionary would cost time and

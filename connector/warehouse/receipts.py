@@ -27,7 +27,8 @@ RECEIPT_ROW_SCHEMA = pa.schema(
         pa.field("message", pa.string()),
     ]
 )
-"""The columns that differ from receipt to receipt. The other columns have one value for all receipts of a run."""
+"""The columns whose values differ from receipt to receipt. The other columns of RECEIPT_COLUMNS have one value for all
+receipts of a run."""
 
 RECEIPT_COLUMNS: Mapping[str, Column] = {
     "run_id": Column(ColumnKind.NAME, "Id of the run."),
@@ -45,7 +46,9 @@ RECEIPT_COLUMNS: Mapping[str, Column] = {
         "list, or by the `ledger` alone.",
     ),
     "at": Column(ColumnKind.TIME, "Time when the receipt was read from the ledger."),
-    "message": Column(ColumnKind.TEXT, "Answer of the service, or the fields that differ."),
+    "message": Column(
+        ColumnKind.TEXT, "For `changed`: the fields that differ. Otherwise the answer of the service, if there is one."
+    ),
 }
 """The columns of a table of receipts."""
 

@@ -42,7 +42,7 @@ and error numbers of MySQL."""
 
 
 class SqlalchemyDatabase:
-    """Any database with an SQLAlchemy dialect. Subclasses override methods for which their server has a better way."""
+    """Any database with an SQLAlchemy dialect. A subclass overrides a method if its database offers a better way."""
 
     dialect: Dialect
     connection: sa.Connection  # the connection of the last `connect`
@@ -357,8 +357,8 @@ class MysqlDatabase(SqlalchemyDatabase):
     statement lets a server read any file of the client."""
 
     _TIMEOUTS: Mapping[str, object] = {"connect_timeout": 10, "read_timeout": 3600, "write_timeout": 60}
-    """Timeouts in seconds, which the URL can override. Merging tens of millions of rows in one statement takes
-    minutes."""
+    """Timeouts in seconds, which the URL can override. `read_timeout` is long, because merging tens of millions of rows
+    in one statement takes minutes."""
 
     _INIT_SQL = (  # a value that does not fit is an error, and a statement waits at most 30 s for a lock
         "SET SESSION sql_mode = 'NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "

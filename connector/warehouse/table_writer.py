@@ -174,7 +174,7 @@ class TableWriter:
         return attempt()
 
     def _rehearse_merge(self) -> TargetState:
-        """Execute each kind of statement without rows, and return the state of the target."""
+        """Execute each kind of statement that `publish` needs, but without rows. Return the state of the target."""
         database, statements = self._database, self._statements
         with database.connect(self._interruption):
             target_state = self._read_target()
@@ -185,8 +185,7 @@ class TableWriter:
             for statement in statements.build_rehearsal_statements():
                 database.run(statement)
             if not database.dialect.can_roll_back_tables:
-                # A new `Interruption`, because this commit does not write the export. The export can still be
-                # interrupted.
+                # This commit gets a new `Interruption`, because the export can still be interrupted after this commit.
                 database.commit(Interruption())
         return target_state
 
