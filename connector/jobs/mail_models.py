@@ -177,12 +177,12 @@ class MessageFile(JobModel):
     )
     html: EmailTextKey | None = Field(
         default=None,
-        description="HTML body: the path of a file, or {content: text}. "
+        description="HTML body: the path of a file, or `{content: text}`. "
         "Without this key, the email has only a plain-text body.",
     )
     text: EmailTextKey | None = Field(
         default=None,
-        description="Plain-text body: the path of a file, or {content: text}. Without this key, the HTML body is "
+        description="Plain-text body: the path of a file, or `{content: text}`. Without this key, the HTML body is "
         "converted to text.",
     )
     attach: tuple[AttachedFileKey, ...] = Field(
@@ -270,13 +270,14 @@ class Webhook(JobModel):
     """The receiver of alerts, which are sent by POST."""
 
     url: Annotated[str, AfterValidator(_check_url)] = Field(
-        repr=False, description="URL that receives each alert. Keep the URL in the environment, and write ${NAME} here."
+        repr=False,
+        description="URL that receives each alert. Keep the URL in the environment, and write `${NAME}` here.",
     )
     secret: Annotated[str, AfterValidator(_check_secret)] | None = Field(
         default=None,
         repr=False,
-        description="Secret that signs each alert (Standard Webhooks): whsec_ and base64. Keep the secret in the "
-        "environment, and write ${NAME} here. Without this key, no signature.",
+        description="Secret that signs each alert (Standard Webhooks): `whsec_` and base64. Keep the secret in the "
+        "environment, and write `${NAME}` here. Without this key, no signature.",
     )
 
 

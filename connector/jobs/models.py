@@ -77,8 +77,8 @@ class JobService(JobModel):
     authorization: str | None = Field(
         default=None,
         repr=False,
-        description="Value of the Authorization header, with {token} in the place of the token, such as Bearer "
-        "{token}. Without this key, the header has only the token.",
+        description="Value of the Authorization header, such as `Bearer {token}`. The connector replaces `{token}` by "
+        "the token. Without this key, the header has only the token.",
     )
     timeout_s: Duration | None = Field(
         default=None,
@@ -121,7 +121,7 @@ class JobSubscriber(JobModel):
     by_headers: bool | None = Field(
         default=None,
         description="`true`: a field that is not in `fields` gets the column with a matching header; `false`: the "
-        "field stays empty. With true, an entry without a value, such as `phone:`, leaves the field empty. Without "
+        "field stays empty. With `true`, an entry without a value, such as `phone:`, leaves the field empty. Without "
         "this key: true if the job has no `fields`, else false.",
     )
     required: tuple[FieldName, ...] = Field(
@@ -164,8 +164,8 @@ class Load(JobModel):
     max_concurrency: int = Field(default=512, ge=1, le=1000, description="Maximum number of creates in flight.")
     on_unknown: Literal["resend", "hold"] = Field(
         default="resend",
-        description="What to do with a create that got no answer and is proved absent: resend it, or hold it for "
-        "review.",
+        description="What to do with a create that got no answer, if its subscriber is proved absent. `resend`: send "
+        "the create again; `hold`: wait for your decision.",
     )
     quiet_period_s: Duration = Field(
         default=30.0,

@@ -118,10 +118,10 @@ def format_table(results: Sequence[CaseResult]) -> str:
         _format_head(
             "limiter",
             "Retry-After",
-            "goodput of a single client",
-            "goodput beside another client",
-            "refused share after the limit was halved",
-            "seconds until a doubled limit is used",
+            "smallest and largest goodput of a single client",
+            "smallest and largest goodput beside another client",
+            "largest share of refused requests after the limit was halved",
+            "smallest and largest number of seconds until a doubled limit is used",
         )
     ]
     for (limiter, pause), group in groupby(results, key=lambda result: (format_limiter(result[0]), result[0].pause_s)):
@@ -161,8 +161,8 @@ def format_summary(results: Sequence[CaseResult]) -> str:
             "Retry-After",
             "number of cases",
             "goodput: mean, smallest",
-            "goodput of the first minute: mean, smallest, cases < 70 %",
-            "refused share: largest, cases > 3 %",
+            "goodput of the first minute: mean, smallest, number of cases under 70 %",
+            "share of refused requests: largest, number of cases over 3 %",
         )
     ]
     alone_results = [(case, measurements) for case, measurements in results if case.scenario == ONE_CLIENT]

@@ -146,9 +146,11 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
 _RANDOM_REFUSAL_RUN_COUNT = 8
 
 RULES_TABLE_HEAD = """\
-| changed rule | goodput: mean, smallest, cases < 85 % | goodput of the first minute: mean, cases < 70 % \
-| cases with > 3 % refused requests | smallest goodput beside another client \
-| served requests despite random refusals, relative to a client that knows the limit: mean, smallest, runs < 50 % |
+| changed rule | goodput: mean, smallest, number of cases under 85 % \
+| goodput of the first minute: mean, number of cases under 70 % \
+| number of cases with more than 3 % refused requests | smallest goodput beside another client \
+| served requests despite random refusals, relative to a client that knows the limit: mean, smallest, \
+number of runs under 50 % |
 |---|---|---|---|---|---|
 """
 

@@ -26,6 +26,11 @@ PAUSES = (None, 1.0, 5.0, 30.0, DATE_PAUSE)
 RATES = (5.0, 50.0, 500.0)
 ROUND_TRIPS_S = (0.02, 0.3)
 ONE_CLIENT, SHARED_LIMIT, CHANGED_LIMIT = "alone", "shared", "changed"
+_TEXT_BY_SCENARIO = {
+    ONE_CLIENT: "one client",
+    SHARED_LIMIT: "another client shares the limit",
+    CHANGED_LIMIT: "the limit changes",
+}
 SCENARIOS = (ONE_CLIENT, SHARED_LIMIT, CHANGED_LIMIT)
 
 RUN_LENGTH_S = 1800
@@ -88,14 +93,23 @@ class Case:
             if self.limiter_span_s == TWO_TOKEN_BUCKET_SPAN_S
             else f" of {self.limiter_span_s:g} s"
         )
-        pause_text = {None: "none", DATE_PAUSE: "date"}.get(self.pause_s, f"{self.pause_s} s")
+        pause_text = (
+            "no Retry-After"
+            if self.pause_s is None
+            else "Retry-After as a date"
+            if self.pause_s == DATE_PAUSE
+            else f"pause of {self.pause_s:g} s"
+        )
+        rate_text = (
+            f"at most {self.rate:g} requests/s sent" if self.limiter_kind == NO_LIMIT else f"limit {self.rate:g}/s"
+        )
         scenario_text = (
-            f"{self.random_refusal_share:.1%} refused with {self.status}"
+            f"{self.random_refusal_share:.1%} refused at random with {self.status}"
             if self.random_refusal_share
-            else self.scenario
+            else _TEXT_BY_SCENARIO[self.scenario]
         )
         return (
-            f"{self.limiter_kind}{span_text}, pause {pause_text}, {self.rate:g}/s, "
+            f"{self.limiter_kind}{span_text}, {rate_text}, {pause_text}, "
             f"round trip {1000 * self.round_trip_s:g} ms, {scenario_text}"
         )
 
