@@ -26,7 +26,7 @@ class Records:
     next_starts: Positions  # for each record, the position at which the record after it starts
     stray_quotes: Positions  # closing quotes with a text between the quote and the end of the cell: `"Jo"x`
     indented_quotes: Positions  # quotes that follow spaces at the beginning of a cell: `a, "b"`
-    # Quotes inside unquoted cells that have a delimiter between them and the next quote: `Ann"Lee, Jr"`.
+    # Quotes inside unquoted cells, each with a delimiter between this quote and the next quote: `Ann"Lee, Jr"`.
     ambiguous_quotes: Positions
     is_unclosed: bool  # the last quote of the file is not closed
 

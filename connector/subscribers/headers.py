@@ -199,7 +199,8 @@ def build_column_rule(field: str, column: str, columns: Sequence[str]) -> Column
     """Return the rule for a column. The headers of all `columns` show which program wrote the file, and so how its
     cells must be read."""
     if field == "tags" and set(columns) >= HEADERS_OF_EVERY_EXPORT:
-        # Some files of the connector have JSON lists instead. These are read as lists, and are not split.
+        # Workbooks and CSV for Excel separate tags by this separator. Other files of the connector have JSON lists,
+        # which are read as lists in any case.
         return ColumnRule(column=column, split=_EXPORT_SEPARATOR)
     if not _has_header(columns, GOOGLE_HEADERS):
         return ColumnRule(column=column)
@@ -235,7 +236,7 @@ def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) 
         ]
         # is_active is left out, because `find_consent_columns` finds its columns.
         field = next((field for field in fields if field != "is_active"), None)
-        if "ip" in separate_words(column).split():  # a header such as `IP Address` is not a postal address
+        if "ip" in separate_words(column).split():  # a header such as `IP Address` does not mean a postal address
             continue
         if field is not None and field not in mapping.rules:
             field_by_column[column] = field

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 IDENTITY_BYTES = 16  # with 128 bits, the chance that two of 10 million identities collide is 1 in 10^24
-FINGERPRINT_BYTES = 8  # few, because a fingerprint is compared only with earlier fingerprints of its subscriber
+FINGERPRINT_BYTES = 8  # enough bytes: a fingerprint is compared only with earlier fingerprints of its subscriber
 FINGERPRINT_FORMAT = b"fingerprint-1"  # after a change, each row is compared with the service once
 
 # All ASCII characters that str.strip removes.
@@ -164,7 +164,7 @@ class SeenIdentities:
         inactive.
 
         Return two masks. The first mask has the rows that are not used, because another row of the identity is used.
-        The second mask has the rows whose fingerprint differs from the fingerprint of the row that was used before.
+        The second mask has the rows whose fingerprint differs from the known fingerprint of their identity.
         """
         identities = identities.astype(_IDENTITY_PREFIX_TYPE)
         fingerprints = fingerprints.astype(_FINGERPRINT_PREFIX_TYPE)

@@ -297,7 +297,7 @@ def validate_rows(
         known_fault_keys = {(fault.position, fault.field) for fault in known_faults}
         for error in errors.schema_errors:
             name, check = error.schema.name, error.check
-            is_missing = not isinstance(check, pandera.Check)  # the failed check is pandera's own for a required value
+            is_missing = not isinstance(check, pandera.Check)  # pandera's own check: a value is missing
             code, problem = ("required", "is missing") if is_missing else (check.name, check.error)
             message = f"{name} {problem}"
             positions = [index for index in error.failure_cases["index"] if (index, name) not in known_fault_keys]
