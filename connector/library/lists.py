@@ -92,7 +92,7 @@ def read_subscribers(
 
     `attrs["certificate"]` is the certificate, as in a report. The columns are the columns of every export, and then
     `_run_id`, `_exported_at` and `_invalid`. Numbers are Int64, flags boolean, texts str, tags tuples, and birthdays
-    datetime64. `_exported_at` is datetime64 in UTC without a zone, because Excel does not accept a zone. With
+    datetime64. `_exported_at` is datetime64 in UTC without a zone, because `to_excel` of pandas refuses a zone. With
     `columns`, only these fields and the id are returned. Each chunk has its own index. An empty list yields one chunk
     without rows.
 
