@@ -179,9 +179,9 @@ def _describe_tables() -> Iterator[str]:
         ],
     )
     yield (
-        "An empty field of the service is an empty text, and NULL where the service returns null. Times are in UTC. "
-        "In SQLite a time is an ISO 8601 text and a list is a JSON array. Any other database has "
-        "the types of its SQLAlchemy dialect, and a list is a JSON text.\n"
+        "An empty field is an empty text if the service returns an empty text, and NULL if the service returns null. "
+        "Times are in UTC. In SQLite, a time is an ISO 8601 text and a list is a JSON array. A database that is not in "
+        "the table has the types of its SQLAlchemy dialect, and stores a list as a JSON text.\n"
     )
     yield "## Columns of the run\n"
     kind_by_run_column = {name: kind for name, kind in read_kinds(SCHEMA).items() if name in RUN_COLUMN_DESCRIPTIONS}
@@ -410,8 +410,8 @@ REPORTS: Mapping[str, tuple[type, str]] = {
     "Errors": (
         ErrorReport,
         (
-            "If a command could not begin, the JSON has these two keys. `connector status` shows such a start of a "
-            "job, too."
+            "If a command could not begin, the JSON has these two keys. `connector status` also shows jobs that could "
+            "not begin."
         ),
     ),
 }
@@ -467,8 +467,8 @@ def _describe_library() -> Iterator[str]:
 
 
 def _format_signature(function: Callable[..., object]) -> str:
-    """Return a signature with one parameter a line. Keywords of a TypedDict are optional, and its docstring has their
-    defaults."""
+    """Return a signature with one parameter a line. Keywords that come from a TypedDict are optional and are shown as
+    `= ...`, because only the docstring of the TypedDict has their defaults."""
     signature = inspect.signature(function)
     module_namespace = vars(inspect.getmodule(function))
     lines, is_keyword = list[str](), False

@@ -42,8 +42,8 @@ class Request:
 class Response:
     """A status, a body, and the headers other than Content-Type and Content-Length.
 
-    `wait_s` is the wait after the response that the Retry-After asks for. If the Retry-After is a date, `wait_until`
-    (Unix seconds) has this date.
+    `wait_s`: the client should send nothing for this many seconds after the response (Retry-After). If the Retry-After
+    is a date, `wait_until` has this date in Unix seconds.
     """
 
     status: int

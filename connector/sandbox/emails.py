@@ -93,7 +93,7 @@ class TrackingSettings(_EmailModel):
 
 
 class EmailSettings(_EmailModel):
-    """The settings of sending. With None, the service decides."""
+    """Settings for the sending of an email. If a setting is None, the service decides."""
 
     inline_images: bool | None = None
     send_at: Annotated[int, Field(ge=0, le=_LAST_SECOND)] | None = None
@@ -227,7 +227,7 @@ class Outbox:
         email, request_id = send_email.email, self.last_id + 1
         settings = (send_email.email_settings or EmailSettings()).model_dump(by_alias=True)
         if settings["UseDkimSelector"]:
-            settings["UseDkim"] = True  # a selector makes UseDkim count as enabled, even when it is false
+            settings["UseDkim"] = True  # a selector enables DKIM, even if the request has UseDkim false
         entry = {
             "request_id": request_id,
             "message_id": f"<{uuid.uuid4().hex}@sandbox.invalid>",

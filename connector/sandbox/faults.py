@@ -15,8 +15,8 @@ from connector.sandbox.truth import AnswerFate
 
 
 class Fault(StrEnum):
-    """The faults. Each fault has the name of its switch, where `before` and `after` mean before and after the request
-    is executed. The faults are drawn in this order."""
+    """The faults, in the order in which they are drawn. The value of a member is the name of its switch. In these
+    names, `before` and `after` mean before and after the request is executed."""
 
     REFUSE = "refuse"
     DROP_BEFORE = "drop_before"

@@ -47,7 +47,7 @@ class Query:
 
     @property
     def base_id(self) -> int | None:
-        """The base, if the base is the only filter."""
+        """The BaseId of the query, or None if the query also has another filter or no BaseId."""
         if len(self.filters) == 1 and self.filters[0].name == "BaseId":
             return int(self.filters[0].value)
         return None

@@ -64,7 +64,7 @@ class SandboxProcess:
             command += ["--data", str(self._data_folder)]
         for setting in self._settings:
             command += ["--set", setting]
-        # This package comes first, so that the child imports the same code as its parent.
+        # The folder of this project comes first in PYTHONPATH, so that the child imports the same code as its parent.
         project_folder = str(Path(__file__).resolve().parents[2])
         python_path = os.pathsep.join(filter(None, (project_folder, os.environ.get("PYTHONPATH"))))
         environment = os.environ | {"CONNECTOR_SANDBOX_TOKEN": self.token, "PYTHONPATH": python_path}

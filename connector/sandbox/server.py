@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 _HTML_CONTENT_TYPE = "text/html; charset=utf-8"
-_MAX_SHOWN_ENTRIES = 50  # maximum number of subscribers and of emails; the page has a search for other subscribers
+_MAX_SHOWN_ENTRIES = 50  # the page shows at most this many subscribers and emails, and can search for others
 _HEADING_BY_FIRST_SWITCH = {
     "duplicates": "What a create does",
     "error_shape": "Errors and access",
@@ -270,7 +270,7 @@ async def _serve_sandbox(
             service.receive(request, connection)
 
     def create_protocol() -> asyncio.Protocol:
-        # With handler_cancellation, a request without an answer ends when the client closes.
+        # With handler_cancellation, a request that gets no answer ends when the client closes the connection.
         return web.Server(
             Connection(receive_request).answer,
             handler_cancellation=True,
@@ -294,7 +294,7 @@ async def _serve_sandbox(
         sandbox.event_log.close()
 
 
-# loopback: the addresses of the sandbox
+# The check that a request was sent to a loopback address
 
 
 def _is_loopback(host: str) -> bool:
@@ -338,8 +338,8 @@ def _build_json_response(value: object, status: int = 200) -> Response:
 _FOREIGN_HOST_RESPONSE = _build_json_response(
     {"error": "the Host must be localhost, an address in 127.0.0.0/8, or [::1]"}, 403
 )
-"""The response to a request whose Host header has another name. In an attack by DNS rebinding, the name of a web page
-leads to this machine. The page could then read the answer to a request with this name."""
+"""The response to a request whose Host header does not name this machine. This prevents an attack by DNS rebinding: an
+attacker lets the name of a web page lead to this machine, so that the page can read answers of the sandbox."""
 
 
 def _answer_control_request(sandbox: Sandbox, service: Service, request: Request) -> Response:

@@ -35,7 +35,7 @@ _CREATED_429_WAIT_S = 1.0  # the Retry-After of a 429 after a create that took p
 
 
 class Peer(Protocol):
-    """The connection of a request. `paused_until` is the end of the pause that a Retry-After asked the client for."""
+    """The connection of a request. `paused_until`: before this time, the client should send nothing (Retry-After)."""
 
     paused_until: float
 
@@ -57,7 +57,7 @@ def is_authorised(request: Request, authorization: bytes) -> bool:
 
 
 class Service:
-    """Answers all API requests to one sandbox. `call_later` sets a timer in seconds."""
+    """Answers all API requests to one sandbox. `call_later` calls a function after a number of seconds."""
 
     def __init__(
         self, sandbox: Sandbox, call_later: Callable[[float, Callable[[], None]], asyncio.TimerHandle]

@@ -40,7 +40,7 @@ def format_base_name(name: str, base_name_matching: str) -> str:
 
 
 def fold_base_name(name: str, base_name_matching: str) -> str:
-    """Return the key by which a name finds its base (switch `base_names`)."""
+    """Return the form of a base name that is compared: names with the same form are one base (switch `base_names`)."""
     if base_name_matching == "folded":
         return name.strip().casefold()
     if base_name_matching == "accent_blind":
@@ -124,7 +124,7 @@ class SubscriberStore:
         self._seeded_blocks: list[SyntheticSubscribers] = []
         self._json_by_id: dict[int, bytes] = {}
         self._removed_ids: set[int] = set()  # ids that were removed from blocks
-        # The ids of the subscribers that are stored as JSON: by field, then by `fold_key` of its value.
+        # The ids of the subscribers in `_json_by_id`: by field, then by `fold_key` of the value of this field.
         self._ids_by_key: dict[str, dict[str, list[int]]] = {"Email": {}, "ClientUserId": {}}
         self._visible_ids: dict[int | None, list[int]] = {None: []}  # sorted ids of each base (None: of all bases)
         self._hidden_ids: set[int] = set()

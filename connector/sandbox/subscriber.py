@@ -19,7 +19,7 @@ from connector.sandbox.switches import SandboxSettings
 _COUNTRY_CODES = frozenset(country.alpha_2 for country in pycountry.countries)  # ISO 3166-1
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _FORBIDDEN_DOMAIN_CHARACTERS = frozenset(' <>,;:"()')
-_LARGEST_ID = 2**53 - 1  # not all programs read a larger JSON number as the same number
+_LARGEST_ID = 2**53 - 1  # some programs round a larger number in JSON
 
 
 class RejectedError(Exception):
@@ -120,7 +120,7 @@ _FIELDS = tuple(name for name in _Subscriber.__annotations__ if name != "Base")
 
 
 def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, str | None, dict[str, Any]]:
-    """Return the Id and the Name of the base that a create names (one of both is None), and the normalised fields. A
+    """Return the Id and the Name of the base that a create names (one of the two is None), and the normalised fields. A
     null State or Line3 becomes "", and Zip becomes a text. Raise RejectedError for the first rule that the create
     breaks."""
     try:

@@ -95,12 +95,13 @@ class SandboxSettings(BaseModel):
     alter_fields: _CommaSeparated[TextFieldName] = ()
     """Text fields that the service stores in capitals."""
     alter_identity: bool = False
-    """The service stores and answers an email without the `+tag` of its local part."""
+    """Remove the `+tag` from the local part of each email. The list and the answers show the shorter email."""
     base_names: Literal["exact", "folded", "nfd", "collapsed", "escaped", "cut", "accent_blind"] = "exact"
-    """How a name finds its base. `exact` creates a new base for an unknown spelling. `folded` ignores capitals and
-    outer blanks, and `accent_blind` also ignores accents; both answer with the first spelling. The other values store a
-    changed name: `nfd` with accents as separate characters, `collapsed` with single blanks, `escaped` with HTML
-    entities, and `cut` with only the first 20 characters."""
+    """How a base is found by its name. `exact` creates a new base for an unknown spelling. `folded` ignores capitals
+    and outer blanks. `accent_blind` ignores capitals, outer blanks and accents. With `folded` and `accent_blind`, the
+    answers show the first spelling of the name. The other values store a changed name: `nfd` with accents as separate
+    characters, `collapsed` with single blanks, `escaped` with HTML entities, and `cut` with only the first 20
+    characters."""
     base_alias: _Pairs = {}
     """A create in the base on the left (a name, or an Id in digits) is stored in the base on the right. The answer
     shows the base on the right.
@@ -278,7 +279,7 @@ class SandboxSettings(BaseModel):
     server_error: Annotated[int, Field(ge=500, le=599)] = 500
     """The HTTP status of a server error."""
     cut_by: Literal["close", "reset"] = "close"
-    """How a connection is cut: by a close, or by a reset."""
+    """How a connection is cut: `close` closes the connection normally, and `reset` sends a TCP reset."""
     seed: _Count = 1
     """The seed of the random generator. A change of the seed starts the generator again."""
     # emails

@@ -59,7 +59,9 @@ class EventLog:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(f"{path} is in use by another sandbox: end it, or give another directory") from None
+            raise ValueError(
+                f"{path} is in use by another sandbox. Stop the other sandbox, or name another directory"
+            ) from None
         self._file.seek(0)
         content = self._file.readall()
         self._file.truncate(content.rfind(b"\n") + 1)

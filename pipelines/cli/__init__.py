@@ -145,7 +145,7 @@ def main() -> None:
         run()
     except SystemExit as system_exit:
         for stream in (sys.stdout, sys.stderr):
-            # If the stream is full or closed, the exit code is 3 already.
+            # A stream is closed, or its disk is full. An earlier write has failed too, and has set the exit code to 3.
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         os._exit(system_exit.code if isinstance(system_exit.code, int) else 3)
@@ -214,6 +214,6 @@ def _exit_with_message(exit_code: int, message: str, *, is_message_already_shown
     if not is_message_already_shown:
         show_message(f"connector: {message}")
     if is_option_value("--output", "json") or "--json" in sys.argv[1:]:
-        with suppress(ConnectorError):  # standard output is closed or full, which the exit code shows already
+        with suppress(ConnectorError):  # standard output cannot be written to; stderr and the exit code show the error
             write_json_stdout({"status": _STATUS_BY_EXIT_CODE.get(exit_code, "stopped"), "message": message})
     sys.exit(exit_code)

@@ -1,7 +1,7 @@
 """The help of commands: sections of commands, groups of options, and options that may precede the command.
 
-cloup has sections and groups, too, but needs click 8.5 and doubles the time of `connector --help`. rich-click imports
-Rich.
+The package `cloup` also has sections and groups, but needs click 8.5 and doubles the time of `connector --help`. The
+package `rich-click` also slows the help, because it imports Rich.
 """
 
 from __future__ import annotations

@@ -505,7 +505,7 @@ def retry_command(
     if held_decision == "resend":
         if load_options["on_unknown"] == "hold":
             raise ConfigurationError(
-                "--held resend sends held creates again, and --on-unknown hold does not. Use one of the two"
+                "--held resend sends held creates again, but --on-unknown hold holds them again. Use one of the two"
             )
         load_options["on_unknown"] = "resend"
     if job_path is None:

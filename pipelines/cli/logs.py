@@ -58,7 +58,7 @@ class _PlainFormatter(logging.Formatter):
 
 
 class _StderrHandler(logging.Handler):
-    """Writes to the current standard error. If the stream is closed or full, the run continues without the line."""
+    """Writes to the current standard error. If the stream cannot be written to, the run continues without the line."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line of a log record."""
@@ -126,7 +126,7 @@ def show_message(message: str) -> None:
 
 
 def write_stderr(text: str) -> None:
-    """Write text to standard error, unless the stream is full or closed. (click.echo would write UTF-8 to a stream in
+    """Write text to standard error, if the stream can be written to. (click.echo would write UTF-8 to a stream in
     ASCII.)"""
     with suppress(OSError, ValueError):
         if sys.stderr is not None:

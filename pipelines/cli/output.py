@@ -112,7 +112,7 @@ def get_clock() -> Clock:
 
 def write_stdout(text: str, *, is_file_content: bool = False) -> None:
     """Write text to standard output. The content of a file is written in UTF-8, unless a terminal shows it. Raises
-    RunAborted if standard output is closed or full."""
+    RunAborted if standard output cannot be written to."""
     if sys.stdout is None:
         raise RunAborted("standard output is closed")
     if is_file_content and isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():
@@ -261,7 +261,7 @@ def end_command(
         is_output_complete = _try_to_write(write_report) and is_output_complete
     if (metrics_path := output.metrics_path) is not None:
         is_output_complete = _try_to_write(lambda: write_metrics(report, metrics_path)) and is_output_complete
-    if not is_output_complete and "run_id" in report and not report.get("planned"):  # the record of this run exists
+    if not is_output_complete and "run_id" in report and not report.get("planned"):  # this run is on record
         show_message(
             f"connector: the run ended with the status {report['status']}. To see its report, run: connector status "
             f"{report['run_id']}"

@@ -105,7 +105,7 @@ async def check_job(job_path: Path | None, environ: Mapping[str, str]) -> AsyncG
 
 
 def advise_on_check(job_path: Path | None, results: Sequence[CheckResult]) -> str:
-    """Return the next step after the checks. The first result is the result of the configuration."""
+    """Return the next step after the checks. The first result is the check of the configuration."""
     exit_code = max(result.exit_code for result in results)
     argument = "" if job_path is None else f" {shlex.quote(str(job_path))}"
     if exit_code:
@@ -123,8 +123,8 @@ def advise_on_check(job_path: Path | None, results: Sequence[CheckResult]) -> st
 
 
 async def _run_check(name: str, check: Callable[[], str]) -> CheckResult:
-    """Run a check in a thread, because drivers block signals, and return its result. `check` returns the message of the
-    result."""
+    """Run a check in a thread, and return its result. In the main thread, a database driver would delay the handling of
+    signals. `check` returns the message of the result."""
     try:
         return CheckResult(name, await asyncio.to_thread(check))
     except ConnectorError as error:

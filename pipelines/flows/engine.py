@@ -234,7 +234,8 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
                     n_workers=options.worker_count,
                     threads_per_worker=1,
                     memory_limit=0,  # a run limits its own memory
-                    security=Security.temporary(),  # workers run any code that they receive
+                    # Only this command can connect to the workers, which run any code that they receive.
+                    security=Security.temporary(),
                     dashboard_address="127.0.0.1:0",  # a free port: 8787 may belong to another command
                     silence_logs=False,
                     asynchronous=True,
@@ -263,12 +264,13 @@ async def _close_resource(resource: Any) -> None:
 
 
 def _start_fork_server() -> None:
-    """Start the fork server, which forks the workers. The fork server and the workers ignore SIGINT and SIGTERM,
-    because a terminal sends a signal to all processes."""
+    """Start the fork server, which forks the workers. The fork server and the workers ignore SIGINT and SIGTERM.
+    Ctrl-C reaches these processes too, but only the command must react: it stops their tasks cleanly."""
     signals = (signal.SIGINT, signal.SIGTERM)
     os.environ["DASK_LOGGING__DISTRIBUTED"] = "critical"
     forkserver.set_forkserver_preload(_PRELOADED_MODULES)
-    resource_tracker.ensure_running()  # a later start of the tracker would unblock the signals
+    # Started before the signals are blocked, because the start of the tracker ends with unblocked signals.
+    resource_tracker.ensure_running()
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         forkserver.ensure_running()

@@ -38,7 +38,7 @@ def run_forget(
     wait_s: float,
 ) -> ForgetReport:
     """Delete the entries of an identity in one base, or in all bases, and return the report. `fields` are the fields
-    that may contain the identity. If the answer to one of its creates is not known, nothing is deleted. If another run
+    that may contain the identity. If a create of the identity has no known answer, nothing is deleted. If another run
     holds the ledger, wait at most `wait_s` seconds.
 
     Raises ConfigurationError when the ledger does not know the base.

@@ -41,7 +41,7 @@ from pipelines.flows.reconcile_sides import (
 )
 from pipelines.report.differences import DifferenceFile, Differences
 
-_CONNECTION_COUNT = 4  # few connections are enough, because the pages of a list are read one after another
+_CONNECTION_COUNT = 4  # at most this many requests are in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,8 @@ class _Reconciliation:
             report.messages += source_rows.list_messages()
 
     async def _wait_for_other_runs(self, ledger: Ledger) -> None:
-        """Report a run that is active. Wait until the list shows the subscribers that a run has just confirmed: for a
-        quiet period, or for the largest lag on record."""
+        """Report a run that is active. If a run has just confirmed subscribers, wait until the list shows them. This
+        takes a quiet period, or the largest lag on record if this is longer."""
         now = self._clock.now().timestamp()
         with ledger.transaction() as connection:
             run_id = find_open_run(connection)

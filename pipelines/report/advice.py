@@ -35,7 +35,8 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
     if run.get("planned"):
         if command in ("plan", "sync") and rows.get("created") and job_file != "JOB":
             yield f"To carry out the plan, run: connector sync {job_file}"
-        elif command == "plan" and rows.get("created"):  # the report has no options of the file, such as its delimiter
+        elif command == "plan" and rows.get("created"):
+            # A complete command would need the options of the file, such as its delimiter. The report lacks them.
             yield "To carry out the plan, run the same command with import instead of plan."
         return
     job_option = build_job_option(run)
@@ -251,11 +252,11 @@ def _advise_on_rejected_rows(row_count: int) -> str:
 
 def _advise_on_unfinished(run: Mapping[str, Any]) -> str:
     run_name = _name_run(run)
-    if run["command"] == "send":  # a send does not know whether an earlier send succeeded
+    if run["command"] == "send":  # no record shows whether an earlier `send` has sent the email
         if (run.get("rows") or {}).get("unsent"):
             return f"{run_name} was {run['status']}, and the email was not sent. Run the same command again."
         return f"{run_name} was {run['status']}. Before you send the email again, check whether the email arrived."
-    if run["status"] == "aborted":  # the message may name an option, a guard or another account
+    if run["status"] == "aborted":  # the next step is in the message, which may name an option or a guard
         sentence = f"{run_name} was aborted. Follow the message of the run, and run the command again"
     else:
         reason = "found the ledger locked" if run["status"] == "locked" else f"was {run['status']}"
@@ -292,7 +293,7 @@ def _advise_on_rejects_file(run: Mapping[str, Any]) -> str:
     options_text = build_job_option(run) or f" {(run.get('settings') or {}).get('options', '')}"
     if run["command"] in ("import", "sync") and options_text.strip():
         return f"{sentence}: connector import {_quote_path(path)}{options_text}"
-    if run["command"] == "import":  # an import by the library has no options
+    if run["command"] == "import":  # an import by the library has no command-line options
         return f"{sentence} with the options of this import: connector import {_quote_path(path)}"
     open_command = f"open {path} in Excel or LibreOffice" if path.endswith(".xlsx") else f"less {_quote_path(path)}"
     return f"Rows of run {run['run_id']} need your attention: {open_command}"

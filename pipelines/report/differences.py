@@ -105,7 +105,8 @@ class Differences:
             self.examples[kind].append(example)
 
     def find_certain_count(self, kind: str) -> int | None:
-        """Return the number of differences of a kind, or None if an incomplete list leaves the number open."""
+        """Return the number of differences of a kind. Return None if the number needs a complete list, and the list is
+        not known to be complete."""
         return self.counts[kind] if self.is_certain or kind not in KINDS_THAT_NEED_COMPLETE_LIST else None
 
     @property

@@ -74,7 +74,7 @@ _TEXT_BY_DIFFERENCE = {
     "drifted": "with other values in the service",
     "vanished": "confirmed by an earlier run, and no longer in the service",
 }
-_LISTED_RUN_COUNT = 10  # latest runs of a job in the table; older runs are only bars
+_LISTED_RUN_COUNT = 10  # the table lists this many latest runs of a job; older runs appear only as bars
 _MIN_BAR_HEIGHT = 12  # per cent of the height, so that the bar of a run without rows is visible
 _DONE_OUTCOMES = ("created", "written", "sent")
 _MAX_CAUSES = 12
@@ -327,7 +327,8 @@ def _build_job_values(job: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _compute_bar_height(share: float) -> float:
-    """Return the height of a bar in percent. `share` are the rows of a run, as a share of the largest run."""
+    """Return the height of a bar in percent. `share` is the row count of a run, divided by the row count of the
+    largest run."""
     return _MIN_BAR_HEIGHT + (100 - _MIN_BAR_HEIGHT) * sqrt(share)
 
 

@@ -109,7 +109,7 @@ def show_report(report: Mapping[str, Any], console: PlainConsole, *, title: str 
     table.add_column("how many", justify="right")
     for name, count_text in list_rows(report):
         table.add_row(name, count_text)
-        # A validation does not know which subscribers exist.
+        # A validation reports `valid` instead of `created`, because it does not know which subscribers exist.
         counted_outcome = "created" if "created" in report["rows"] else "valid"
         is_counted = name in (counted_outcome, _PLANNED_ROW_LABELS.get(counted_outcome))
         if is_counted and report["rows"][counted_outcome] and (activity := report.get("activity")):
@@ -205,7 +205,7 @@ def show_run(run: Mapping[str, Any], console: PlainConsole) -> None:
 
 
 def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print the runs on record: a line for each, a line for its rows, and the message of a run that did not finish."""
+    """Print each run on record: a line, a line with its row counts, and its message if the run did not finish."""
     from rich.text import Text
 
     for run in runs:

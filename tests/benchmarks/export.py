@@ -1,4 +1,4 @@
-"""The speed of `connector export` to each destination, and of a handwritten script with requests and pandas.
+"""The speed of `connector export` to each destination, and of a handwritten script with the package `requests`.
 
 `python -m tests.benchmarks.export [--rows N …] [--rounds N] [--others N]` seeds a sandbox with N people and exports
 them to a new target in each round. It prints a table for each N, the promises, and a line of JSON. The pace is measured

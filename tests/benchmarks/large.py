@@ -36,8 +36,8 @@ from tests.databases import open_postgres
 _FEW_ROW_COUNT = 1_000  # rows of the import that measures the start
 _PROMISED_RATE_BY_LEDGER = {"sqlite": 100_000.0, "postgresql": 50_000.0}
 _PROMISED_PEAK_MB = 500.0
-_PROMISED_FIRST_IMPORT_PEAK_MB = 400.0  # for a million rows
-_PROMISED_MB_PER_MILLION_ROWS = 24.0  # for each further million rows
+_PROMISED_FIRST_IMPORT_PEAK_MB = 400.0  # peak memory of the first import of a million rows
+_PROMISED_MB_PER_MILLION_ROWS = 24.0  # additional peak memory for each further million rows
 _NAN = float("nan")
 
 

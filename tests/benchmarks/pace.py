@@ -6,13 +6,13 @@ script also loads into the first sandbox. The script uses urllib3, which obeys R
 and a line of JSON.
 
 The measured time of a run begins `--search` seconds (120) after the first create, and lasts `--seconds` (180). The
-measured time has about six pauses of a second, so one pause more or less changes the result by half a percent. Requests
-inside a Retry-After are counted from the first create to the last. The project promises:
+measured time has about six pauses of a second, so one pause more or less changes the result by half a percent. The
+requests of the third promise are counted from the first create to the last. The project promises:
 
 - at least 95 % of the allowed rate;
 - at most 2 % refused requests;
-- no request inside a Retry-After on a connection that had received the Retry-After. Other requests may have been under
-  way when the service answered.
+- a connection that has received a Retry-After sends no request before the end of the pause. Requests on other
+  connections may have been under way when the sandbox asked for the pause.
 
 `--chance` imports into sandboxes that have no limit and refuse a random share of the creates. A script loads the same
 file: the script sends one create after another and obeys Retry-After. The project promises that the import takes at
@@ -128,8 +128,8 @@ class PaceMeasurement:
     retry_after: str
     goodput: float  # creates in the measured time, as a share of the allowed requests
     refused_share: float  # refused requests in the measured time, as a share of all requests
-    request_count_inside_pause: int  # requests that arrived inside a Retry-After
-    disobedient_request_count: int  # requests inside a Retry-After, on the connection that received the Retry-After
+    request_count_inside_pause: int  # requests that arrived during a pause that a Retry-After asked for
+    disobedient_request_count: int  # of these, requests on the connection that received the Retry-After
     created_count: int
     duplicate_count: int
     stalled_s: float  # seconds of the measured time in which the machine stalled
@@ -252,7 +252,7 @@ def measure_script_s(sandbox: SandboxProcess, path: Path) -> float:
 
 
 def compare_with_random_refusals(cases: Iterable[RandomRefusals]) -> None:
-    """Load with the import and with the script into each sandbox with random refusals, and print the times."""
+    """Load the same file with the import and with the script, for each case of random refusals. Print the times."""
     table_rows = []
     with tempfile.TemporaryDirectory() as folder:
         for index, random_refusals in enumerate(cases):

@@ -1,10 +1,10 @@
-"""A simple handwritten script: pandas reads the file, requests posts the rows from 32 threads, and urllib3 retries.
+"""A simple handwritten script: pandas reads the file, `requests` posts the rows from 32 threads, and urllib3 retries.
 
 `python by_hand.py FILE BASE_ID`, with CONNECTOR_BASE_URL and CONNECTOR_TOKEN in the environment, prints the numbers of
 creates that succeeded and failed. urllib3 obeys Retry-After by default.
 """
 # mypy: ignore-errors
-# The script runs in its own environment: the project's environment does not have requests.
+# The script runs in its own environment, because the project does not install the package `requests`.
 
 import os
 import sys

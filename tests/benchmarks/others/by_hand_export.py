@@ -1,10 +1,10 @@
-"""A simple handwritten export: the package requests reads pages up to TotalCount, and pandas or DuckDB writes the rows.
+"""A simple handwritten export: `requests` reads pages up to TotalCount, and pandas or DuckDB writes the rows.
 
 `python by_hand_export.py TARGET`, with CONNECTOR_BASE_URL and CONNECTOR_TOKEN in the environment. TARGET is a path that
 ends in .parquet or .duckdb, or a URL of SQLAlchemy.
 """
 # mypy: ignore-errors
-# The script runs in its own environment, because the project does not install the package requests.
+# The script runs in its own environment, because the project does not install the package `requests`.
 
 import os
 import sys
