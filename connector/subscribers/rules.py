@@ -43,10 +43,10 @@ class ColumnRule:
     """The source of a field's values, and the steps that read the values.
 
     Exactly one source is set: a `column`, a `template` over the columns of a row, or a constant `value` for all rows.
-    Then these steps follow in this order, if they are set:
+    Then these steps follow in this order, if they are set. (`mapping.py` also has steps that always run, for example a
+    step that decodes HTML codes.)
 
     - `is_trimmed` (the default): remove white space at both ends.
-    - Remove an apostrophe that a program wrote before a number or a formula to protect it from spreadsheets.
     - `case`: write all letters small (`lower`), all letters capital (`upper`), or the first letter of each word capital
       (`title`).
     - `values`: replace whole texts. Other texts stay.

@@ -1,6 +1,7 @@
 """Writes an export to one file, with or without gzip. The file is on disk, in a store, or standard output.
 
-The new file replaces the old file in one step. A file is replaced only if an export created the file.
+The new file replaces the old file in one step. Without `overwrite`, a file is replaced only if an export created the
+file.
 """
 
 import gzip

@@ -1,8 +1,8 @@
 """The interface of a destination, and the rules for the rows of `_connector_runs`. The functions have no side effects.
 
-The connector writes a table only if the table is new or empty, or has a finished run in `_connector_runs`. When a run
-begins, it inserts its row, with the next number of its table. Exports to one table lock the table's first row in
-`_connector_runs`, so that only one export at a time publishes.
+Without `overwrite`, the connector writes a table only if the table is new or empty, or has a finished run in
+`_connector_runs`. When a run begins, it inserts its row, with the next number of its table. Exports to one table lock
+the table's first row in `_connector_runs`, so that only one export at a time publishes.
 """
 
 import json
