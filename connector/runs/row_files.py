@@ -39,7 +39,7 @@ DRIFT_COLUMNS = {
     "_outcome": "The outcome of the row.",
     "_code": "`changed`: the values differ; `not_compared`: the values could not be compared with the service, and a "
     "message of the report gives the reason; `opted_out`: the row says inactive, and the service shows the subscriber "
-    "as active; `zip_omitted`: the subscriber was created without the zip code, which is not a plain number.",
+    "as active; `zip_omitted`: the subscriber was created without the zip code, because it is not a plain number.",
     "_run_id": "The id of the run.",
     "_at": "Time when the line was written.",
 }
