@@ -57,9 +57,9 @@ def list_bases(connection: Connection, account: str) -> list[Base]:
 
 
 def count_unsettled_entries_of_possible_duplicate_bases(connection: Connection, base: Base) -> int:
-    """Return the number of unsettled entries in those other bases of the ledger that may be this base. If this base has
-    only an id, each base without an id may be this base. If this base has only a name, each base without a name may be
-    this base."""
+    """Return the number of unsettled entries in bases that may be a second record of `base`. The ledger may have one
+    base of the service twice: once with only the id, and once with only the name. If `base` has only an id, each base
+    without an id counts. If `base` has only a name, each base without a name counts."""
     if base.service_id is not None and base.name is not None:
         return 0
     parameters = {"account": base.account, "key": base.key}
