@@ -48,10 +48,10 @@ mail:
 """The files that the commands read."""
 
 SENTENCE_BY_COMMAND: Mapping[str, str] = {
-    "validate crm.yaml": "Two rows are not loaded: an invalid address, and a second row of one subscriber.",
+    "validate crm.yaml": "Two rows are not loaded: a row with an invalid address, and a second row of one subscriber.",
     "plan crm.yaml": "A plan creates nothing.",
     "sync crm.yaml": "The first run of a job.",
-    "import people.csv --base-name Newsletter": "An import of the same people creates nobody again.",
+    "import people.csv --base-name Newsletter": "An import of the same people creates no subscriber.",
     "retry": "No create needs a retry.",
     "explain eve@example.com": "The ledger has an entry for each base.",
     "export people.parquet": "The export has a certificate.",

@@ -228,7 +228,7 @@ def _run_checks(
     sync_report: Report,
     export_report: Report,
 ) -> Iterator[DemoCheck]:
-    """Yield the five checks of the reports, the service, the ledger and the warehouse."""
+    """Yield the results of five checks, which compare the service with the reports, the ledger and the warehouse."""
     first_import_counts = {
         "created": len(data.file_people),
         "invalid": data.invalid_count,

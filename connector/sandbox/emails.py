@@ -84,7 +84,7 @@ class Attachment(_EmailModel):
 
 
 class TrackingSettings(_EmailModel):
-    """The kinds of tracking. With None, the service decides."""
+    """The kinds of tracking, each switched on or off. If a kind is None, the service decides."""
 
     track_links: bool | None = None
     track_plain_text_links: bool | None = None

@@ -47,7 +47,7 @@ ANSWER_FATE_BY_FAULT: dict[Fault | None, AnswerFate] = {
     Fault.EXECUTED_STATUS: AnswerFate.ANSWERED_AS_REFUSED,
     Fault.WRONG_ANSWER: AnswerFate.WRONG,
     Fault.REPEAT: AnswerFate.ANSWERED,
-    Fault.DISCARD: AnswerFate.ANSWERED,  # a request that is not a create is executed and answered
+    Fault.DISCARD: AnswerFate.ANSWERED,  # only a create is discarded: any other request is executed and answered
 }
 
 
@@ -132,7 +132,7 @@ class RateLimiter(Protocol):
 
 
 class NoLimiter:
-    """A limiter without a limit."""
+    """A limiter that admits every request."""
 
     def admit_or_compute_wait(self, now: float) -> float:
         """Return 0."""

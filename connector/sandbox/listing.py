@@ -1,6 +1,7 @@
 """The list (service-api.md 4.3): queries, the subscribers that a query finds, pages, and churn.
 
-The document does not show two cases: an offset below 0 is raised to 0, and a limit below `min_limit` to `min_limit`.
+The document does not define two cases. The sandbox raises an offset below 0 to 0, and a limit below the switch
+`min_limit` to this switch.
 """
 
 from collections.abc import Mapping

@@ -159,8 +159,8 @@ def _list_people() -> list[Person]:
 
 @cache
 def _list_templates() -> list[tuple[bytes, bytes, bytes, bytes]]:
-    """Return for each person the four parts of the JSON after the base. To build the JSON of a subscriber, write the
-    id, the phone number, and again the id between the parts.
+    """Return a template for each person: the JSON of a subscriber after its base, cut into four parts. To build the
+    JSON, write the id, the phone number, and again the id between the parts.
 
     The templates make it fast to write the pages of a list with a million subscribers.
     """

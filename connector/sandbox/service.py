@@ -163,7 +163,8 @@ class Service:
                 self._execute_with_fault(operation, request, peer, fault)
             finally:
                 self._served_count -= 1
-                # A request that this loop serves must not start a second loop.
+                # If the latency is 0, the loop below executes a waiting request at once. The request calls this
+                # function again, and must not start a second loop.
                 if not self._is_serving_waiting_requests:
                     self._is_serving_waiting_requests = True
                     capacity = self._sandbox.settings.capacity

@@ -54,7 +54,7 @@ class BaseRegistry:
 
     def __init__(self) -> None:
         self._name_by_id: dict[int, str] = {}
-        # For each value of the switch base_names: the id of each base, by the key of its name.
+        # For each value of the switch `base_names`: the id of each base, by `fold_base_name` of its name.
         self._id_by_key_by_matching: dict[str, dict[str, int]] = {}
 
     def find_or_create_base(

@@ -2,7 +2,7 @@
 
 An event is a JSON object with `sequence` (from 1), `at` (Unix seconds) and `kind`. Each kind has more keys:
   created | updated      id, base_id, email (as in the request), answered (an AnswerFate), subscriber (as stored);
-  churn_inserted         the same, with the AnswerFate NO_REQUEST
+  churn_inserted         the keys of `created`; answered is NO_REQUEST
   churn_deleted          id
   seeded                 first_id, count, step, base_id, base_name
   sent                   request_id, message_id, answered, email (an outbox entry)

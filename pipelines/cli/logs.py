@@ -66,7 +66,7 @@ class _StderrHandler(logging.Handler):
 
 
 def is_utf8(stream: TextIO | None) -> bool:
-    """Return whether a stream can show all characters. Return True for a stream in UTF-8, in memory, or closed."""
+    """Return whether a stream can show all characters. Also return True for a closed stream and a stream in memory."""
     encoding = getattr(stream, "encoding", None)
     return encoding is None or codecs.lookup(encoding).name == "utf-8"
 

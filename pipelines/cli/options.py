@@ -348,8 +348,8 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
 
 def file_options(command: CommandFunction, *, needs_base: bool = True) -> CommandFunction:
     """Add the options of a file. The command gets all values in one argument, the dict `row_options`. Its keys are the
-    names of the library's arguments, but the key of `job` is `job_path`. With `needs_base`, the help says that the
-    command needs a base."""
+    names of the library's arguments, except that the argument `job` has the key `job_path`. With `needs_base`, the
+    help says that the command needs a base."""
 
     @wraps(command)
     def wrapped_command(*args: Any, **kwargs: Any) -> Any:

@@ -171,7 +171,8 @@ class Output:
 
 
 def output_options(command: CommandFunction) -> CommandFunction:
-    """Add the options of `add_output_options`; `--output`, `--report` and `--quiet` reach the command as `output`."""
+    """Add the options of `add_output_options`. The command gets `--output`, `--report` and `--quiet` in one argument,
+    `output`."""
 
     @add_output_options
     @wraps(command)
@@ -211,7 +212,7 @@ def run_options(command: CommandFunction) -> CommandFunction:
 def run_flow(flow: Flow, output: Output, time_limit_s: float | None = None) -> Report:
     """Run one flow to its end, and return its report. Signals and the time limit stop the flow cleanly.
 
-    A terminal shows the progress on one line. Without a terminal, and with `-v`, the log shows the progress.
+    A terminal shows the progress on one line. If there is no terminal, or with `-v`, the log shows the progress.
     """
     import uvloop
 

@@ -152,7 +152,7 @@ class PruneReport(TypedDict):
 def prune_command(age_s: float, removed_job: str | None, output: Output) -> None:
     """Delete old reports, rejects files and drift files.
 
-    These files hold personal data. Each run also deletes such files after the `retention` of its job, 90 days by
+    These files contain personal data. Each run also deletes such files after the `retention` of its job, 90 days by
     default. Without --removed-job the ledger does not change.
     """
     from connector.runs.run_log import delete_old_runs

@@ -154,8 +154,9 @@ class _ShardResult:
 async def _run_shards(
     sharded_sync: ShardedSync, options: EngineOptions, stop: Stop, progress: Progress
 ) -> Sequence[_ShardResult]:
-    """Sync each shard as a task, and return the result of each shard. A signal stops the tasks cleanly, and a second
-    signal ends the wait. Raises ConfigurationError for a scheduler that does not answer or has no workers."""
+    """Sync each shard as a task, and return the result of each shard. A signal stops the tasks cleanly. After a second
+    signal, the command no longer waits for the tasks. Raises ConfigurationError for a scheduler that does not answer or
+    has no workers."""
     shard_results, task_key_prefix = list[_ShardResult](), token_hex(8)
     wait_s = max(sharded_sync.request.wait_s, LEASE_S + 5.0)
     # A task waits longer than a lease, because the lease of an attempt that died on another machine is still valid.
@@ -233,7 +234,7 @@ async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
                 cluster = await LocalCluster(
                     n_workers=options.worker_count,
                     threads_per_worker=1,
-                    memory_limit=0,  # a run limits its own memory
+                    memory_limit=0,  # no limit by Dask, because a run limits its own memory
                     # Only this command can connect to the workers, which run any code that they receive.
                     security=Security.temporary(),
                     dashboard_address="127.0.0.1:0",  # a free port: 8787 may belong to another command

@@ -38,7 +38,7 @@ _REPORT_BEGINNING = re.compile(
 """Matches the beginning of a file that the connector wrote: an HTML page, or the JSON of a run, of several runs, or of
 a command without a run."""
 
-_SLASH = re.compile(r"(?<=\w)/")  # a slash inside of a path
+_SLASH = re.compile(r"(?<=\w)/")  # a slash within a path
 _OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 
 _MESSAGE_BY_STATUS = {
@@ -99,7 +99,7 @@ _MESSAGE_BY_CUT_OFF_RESULT = {
 
 
 def build_page(report: Mapping[str, Any]) -> str:
-    """Return the HTML page of a report, the JSON of one run or of several runs (key `runs`)."""
+    """Return the HTML page of a report. The report is the JSON of one run, or of several runs (key `runs`)."""
     runs = report.get("runs") or [report]
     title = f"{_name_report(runs[0])}: {runs[0].get('status', 'planned')}"
     title = title if len(runs) == 1 else f"{len(runs)} runs: {report['status']}"
@@ -241,7 +241,7 @@ def _list_outcomes(rows: Mapping[str, int]) -> list[dict[str, str]]:
 
 
 def _format_share(share: float) -> str:
-    """Return the share in whole per cent. Below 1 % return `< 1%`, and above 99 % `> 99%` or `100%`."""
+    """Return the share in whole per cent. Return `< 1%` below 1 %, and `> 99%` between 99 % and 100 %."""
     if 0.01 <= share <= 0.99 or share == 1:
         return f"{share:.0%}"
     return "< 1%" if share < 0.01 else "> 99%"

@@ -41,7 +41,7 @@ _PROMISED_RATIO_BY_DESTINATION = {"Parquet": 5.0, "DuckDB": 5.0, "SQLite": 4.0}
 """The promised ratio of the connector's rows/s to the script's rows/s with the same destination. Both rates include the
 start of the process."""
 _PROMISED_PEAK_MB = 350.0
-_MIN_ROW_COUNT_FOR_PEAK = 1_000_000  # rows of the export whose peak memory is promised
+_MIN_ROW_COUNT_FOR_PEAK = 1_000_000  # the promise of the peak memory is for exports of at least this many rows
 
 _TARGET_NUMBERS = count(1)  # a server keeps the tables of all rounds, so each table needs its own number
 
@@ -75,8 +75,8 @@ class MeasurementSeries:
 
 
 def open_destinations(folder: Path, exit_stack: ExitStack) -> dict[str, TargetFactory | str]:
-    """Open the destinations. Return for each name of a destination a function that makes targets. For an excluded
-    destination, return the reason instead of a function."""
+    """Open the destinations. Return a dict from the name of each destination to a function that makes targets. For an
+    excluded destination, the value is the reason instead of a function."""
     factories: dict[str, TargetFactory | str] = {
         "DuckDB": lambda export_number: Target("DuckDB", f"duckdb:///{folder}/{export_number}.duckdb", "subscribers"),
         "Parquet": lambda export_number: Target("Parquet", f"{folder}/{export_number}.parquet"),
@@ -185,7 +185,8 @@ def main() -> None:
 
 @contextmanager
 def open_sandbox(row_count: int) -> Iterator[SandboxProcess]:
-    """Start a sandbox with this number of subscribers. A first request has already sorted the subscribers."""
+    """Start a sandbox with this number of subscribers, and export them once. The first request sorts the subscribers,
+    so no measured export contains the time of the sorting."""
     with SandboxProcess() as sandbox, tempfile.TemporaryDirectory() as folder_name:
         sandbox.seed(row_count, base_id=BASE_ID)
         export_list(sandbox, Target("warm-up", f"{folder_name}/people.parquet"), row_count, Path(folder_name) / "state")

@@ -41,7 +41,7 @@ def format_number(number_format: str, value: float) -> str:
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table. The first column is aligned to the left, the others to the right."""
+    """Print a table. The first column is aligned to the left, all other columns to the right."""
     lines = [tuple(header), *map(tuple, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for first_cell, *other_cells in lines:
