@@ -29,7 +29,7 @@ class Delivery(StrEnum):
 
 @dataclass(slots=True)  # not frozen, because each request creates an object, and freezing doubles the cost
 class Request:
-    """A complete request. `path` and `query` are not decoded."""
+    """A complete request. `path` and `query` are still percent-encoded."""
 
     method: str
     path: str
@@ -59,8 +59,8 @@ NO_RESPONSE = Response(0, b"")
 
 
 class Connection:
-    """The server side of one connection. `receive_request` gets each complete request, and must call `finish` once for
-    each request."""
+    """The server side of one connection. `receive_request` gets each complete request. For each request,
+    `finish_request` must be called once."""
 
     def __init__(self, receive_request: "Callable[[Request, Connection], None]") -> None:
         self._receive = receive_request

@@ -180,8 +180,8 @@ def compose_eml(send_email: SendEmail, message_id: str, accepted_at: float) -> b
         message[header.name] = header.value
     if send_email.email_settings is not None and send_email.email_settings.send_at is not None:
         message["X-Sandbox-Send-At"] = datetime.fromtimestamp(send_email.email_settings.send_at, UTC).isoformat()
-    # The text and the HTML are alternatives.
-    # Inline files are related to the HTML, and other files are attached to the whole email.
+    # The text and the HTML are parts of a multipart/alternative. Inline files and the HTML are parts of a
+    # multipart/related. Other files are attached to the whole email.
     parent_of_inline_files = message
     if email.plain_text:
         message.set_content(email.plain_text)

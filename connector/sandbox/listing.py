@@ -1,7 +1,7 @@
 """The list (service-api.md 4.3): queries, the subscribers that a query finds, pages, and churn.
 
-The document does not define two cases. The sandbox raises an offset below 0 to 0, and a limit below the switch
-`min_limit` to this switch.
+The document does not define two cases: an offset below 0 is read as 0, and a limit below the value of the switch
+`min_limit` is read as this value.
 """
 
 from collections.abc import Mapping
@@ -214,10 +214,11 @@ class SubscriberList:
         self._settings: SandboxSettings | None = None
 
     def find(self, query: Query, settings: SandboxSettings) -> list[int]:
-        """Return the result of `find_subscriber_ids`. If many pages of a list are read, the store is searched once."""
+        """Return the result of `find_subscriber_ids`. The result is kept, so that all pages of a list need only one
+        search of the store."""
         is_list_in_store = query.base_id is not None or not (query.filters or settings.hidden_bases)
         if is_list_in_store and settings.order != "email" and not settings.hide:
-            return find_subscriber_ids(self._store, query, settings)  # the store keeps this list
+            return find_subscriber_ids(self._store, query, settings)  # the store has this list ready
         if self._version != self._store.version or self._settings is not settings:
             self._ids_by_filters, self._version, self._settings = {}, self._store.version, settings
         if query.filters not in self._ids_by_filters:

@@ -110,8 +110,8 @@ def _create_email(
     person_number: int,
     taken_emails: set[str],
 ) -> str:
-    """Return an address in one of the usual forms. The number makes the address unique if `taken_emails` has the
-    address."""
+    """Return an address in one of the usual forms. If `taken_emails` already has the address, add `person_number` to
+    the local part."""
     random_number = random.random()
     host = random.choice(_HOSTS)
     if random_number < 0.02 and all(character.isalpha() for character in first_name):
@@ -122,7 +122,7 @@ def _create_email(
     elif random_number < 0.14:
         local_part = f"{latin_first_name}.{latin_last_name}+{random.choice(('news', 'shop', '2026'))}"
     elif random_number < 0.22:
-        # The connector sends capitals unchanged, and compares addresses without case.
+        # Capitals test that the connector sends an address unchanged, and compares addresses without case.
         local_part = f"{latin_first_name.capitalize()}.{latin_last_name.capitalize()}"
     else:
         local_part = random.choice(
@@ -197,7 +197,7 @@ def _list_templates() -> list[tuple[bytes, bytes, bytes, bytes]]:
 class SyntheticSubscribers:
     """A block of `count` plausible subscribers of one base. Their ids are `first_id`, `first_id + step`, and so on.
 
-    The block takes no memory, because a subscriber is computed from the id when it is read. So a list of a million
+    The block takes no memory, because each read computes the subscriber from the id. So a list of a million
     subscribers is ready at once.
     """
 

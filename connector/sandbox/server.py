@@ -282,7 +282,7 @@ async def _serve_sandbox(
         stop_event = asyncio.Event()
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(signal_number, stop_event.set)
-        if stops_at_end_of_stdin:  # the other end of the pipe closes when the parent ends, even if the parent is killed
+        if stops_at_end_of_stdin:  # stdin, a pipe, ends when the parent ends, even if the parent is killed
             loop.add_reader(sys.stdin.fileno(), stop_event.set)
         server = await loop.create_server(create_protocol, host, port, backlog=_BACKLOG)
         shown_host = f"[{host}]" if ":" in host else host
@@ -305,7 +305,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-@lru_cache(maxsize=64)  # a client sends the same header with every request
+@lru_cache(maxsize=64)  # cached, because a client sends the same Host header with every request
 def is_loopback_header(host: str) -> bool:
     """Return whether a Host header (RFC 9110, 7.2) names this machine. Return False for an empty header and for a
     header with two names."""
@@ -338,13 +338,14 @@ def _build_json_response(value: object, status: int = 200) -> Response:
 _FOREIGN_HOST_RESPONSE = _build_json_response(
     {"error": "the Host must be localhost, an address in 127.0.0.0/8, or [::1]"}, 403
 )
-"""The response to a request whose Host header does not name this machine. This prevents an attack by DNS rebinding: an
-attacker lets the name of a web page lead to this machine, so that the page can read answers of the sandbox."""
+"""The response to a request whose Host header does not name this machine. This prevents DNS rebinding: in
+this attack, the host name of a web page gets the address of this machine, so that the page can read answers of the
+sandbox."""
 
 
 def _answer_control_request(sandbox: Sandbox, service: Service, request: Request) -> Response:
-    """Return the answer to a request under /_sandbox/, which is always JSON. A wrong request is answered with 400 and
-    changes nothing. A request without the token is answered with 401."""
+    """Return the answer to a request under /_sandbox/. The answer is always JSON. A wrong request is answered with 400
+    and changes nothing. A request without the token is answered with 401."""
     if not is_authorised(request, sandbox.token.encode()):
         return _build_json_response({"error": "the sandbox's token is missing or wrong: send it as Authorization"}, 401)
     try:

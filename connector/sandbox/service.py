@@ -246,7 +246,7 @@ class Service:
             return self._build_server_error(), False
 
     def _build_error(self, status: int, message: str, *headers: tuple[str, str]) -> Response:
-        """Return an error. Its shape is a switch (`error_shape`), because service-api.md does not show the shape."""
+        """Return an error. The switch `error_shape` decides its shape, which service-api.md does not define."""
         match self._sandbox.settings.error_shape:
             case "plain":
                 return Response(status, orjson.dumps({"success": False, "message": message}), headers=headers)

@@ -132,7 +132,7 @@ class Sandbox:
         self.limiter = build_limiter(settings.limiter, settings.rate, settings.burst, settings.window_ms / 1000)
 
     def execute(self, operation: str, request: Request, answer_fate: AnswerFate) -> Response:
-        """Execute a request. `answer_fate` shows whether the answer is sent.
+        """Execute a request. The truth log records `answer_fate`: whether and how the answer is sent.
 
         Raise RejectedError if the request breaks a rule, and OSError if the disk is full and nothing was stored.
         """

@@ -19,7 +19,7 @@ from connector.sandbox.people import SyntheticSubscribers
 FIRST_ID = 100_001  # not 1, because subscribers that appear at the head of the list need lower ids
 # The maximum number of subscribers whose JSON a search reads. This takes a tenth of a second.
 _MAX_SEARCHED_SUBSCRIBERS = 100_000
-_MAX_BASE_NAME_LENGTH = 20  # the length of names with the switch base_names=cut
+_MAX_BASE_NAME_LENGTH = 20  # maximum length of a name with the switch `base_names` = cut
 
 
 def format_base_name(name: str, base_name_matching: str) -> str:
@@ -50,7 +50,7 @@ def fold_base_name(name: str, base_name_matching: str) -> str:
 
 
 class BaseRegistry:
-    """The ids and names of the bases. The ids count from 1."""
+    """The ids and names of the bases. A base that is created by its name gets the next id, from 1."""
 
     def __init__(self) -> None:
         self._name_by_id: dict[int, str] = {}
@@ -80,7 +80,7 @@ class BaseRegistry:
         return base_id, self._name_by_id[base_id]
 
     def add(self, base_id: int, name: str) -> tuple[int, str]:
-        """Add a base. If two bases have the same name, the name finds the first base."""
+        """Add a base. If two bases have the same name, a create with this name goes to the first base."""
         self._name_by_id.setdefault(base_id, name)
         for base_name_matching, id_by_key in self._id_by_key_by_matching.items():
             id_by_key.setdefault(fold_base_name(name, base_name_matching), base_id)

@@ -23,8 +23,8 @@ _LARGEST_ID = 2**53 - 1  # some programs round a larger number in JSON
 
 
 class RejectedError(Exception):
-    """The error of a request that breaks a rule. If `status` is None, the switch `error_status` has the status of the
-    answer."""
+    """The error of a request that breaks a rule. If `status` is None, the answer has the status of the switch
+    `error_status`."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)

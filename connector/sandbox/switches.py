@@ -172,8 +172,8 @@ class SandboxSettings(BaseModel):
     client_user_ids: Literal["text", "number"] = "text"
     """How answers show a ClientUserId of digits: as a text, or as a JSON number."""
     activity: Literal["boolean", "number", "text", "letter", "omit_false", "omit_some", "omit"] = "boolean"
-    """How answers show IsActive: as a boolean, as 0 or 1, as a text, as Y or N, as a boolean but only if it is true, as
-    a boolean but not for every third Id, or not at all."""
+    """How answers show IsActive. `boolean`: true or false; `number`: 1 or 0; `text`: "true" or "false"; `letter`: Y or
+    N; `omit_false`: true is shown, false is not; `omit_some`: every third Id has no IsActive; `omit`: never."""
     list_omits: _CommaSeparated[Literal["TotalCount", "Offset", "Limit"]] = ()
     """Keys that each page of the list leaves out: TotalCount, Offset or Limit."""
     uuids: bool = False
@@ -361,7 +361,7 @@ def parse_settings(settings: Sequence[str]) -> SandboxSettings:
     for setting in settings:
         name, equals_sign, value = setting.partition("=")
         if not equals_sign:
-            raise ValueError(f"{setting!r} is not a setting: write it as name=value")
+            raise ValueError(f"{setting!r} is not a setting. Write a setting as name=value")
         value_by_name[name.strip()] = value.strip()
     return change_settings(SandboxSettings(), value_by_name)
 

@@ -51,7 +51,8 @@ SECTIONS = {
         "schema": "jobs:schema_command",
     },
 }
-"""The sections of the help: each command's module in this package, and the name of the command in the module."""
+"""The commands by the sections of the help. A value has the module of the command in this package, and the name of the
+command's function."""
 
 COMMANDS = {name: location for commands in SECTIONS.values() for name, location in commands.items()}
 
@@ -145,7 +146,7 @@ def main() -> None:
         run()
     except SystemExit as system_exit:
         for stream in (sys.stdout, sys.stderr):
-            # A stream is closed, or its disk is full. An earlier write has failed too, and has set the exit code to 3.
+            # If the stream is closed or its disk is full, an earlier write has failed too, and the exit code is 3.
             with suppress(OSError, ValueError, AttributeError):
                 stream.flush()
         os._exit(system_exit.code if isinstance(system_exit.code, int) else 3)

@@ -87,7 +87,8 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A group of commands. Its own options are options of each command, and may also precede the command's name."""
+    """A group of commands. The options of the group are also options of each command, and may precede the
+    command's name."""
 
     command_class = Command
 

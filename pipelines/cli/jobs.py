@@ -147,7 +147,7 @@ def _open_file(source: str, table: str | None, option_values: Mapping[str, str])
     from connector.sources.inputs import STANDARD_INPUT
 
     if table is not None:
-        raise ConfigurationError("--table is for a database, and SOURCE is a file")
+        raise ConfigurationError("--table is for a database, and SOURCE is a file. Leave out --table")
     if source == STANDARD_INPUT:
         raise ConfigurationError(
             "a job cannot read standard input, because each run reads the source again. Name a file"

@@ -127,7 +127,7 @@ class LedgerReport(TypedDict):
     source: Annotated[NotRequired[str], "Only in `restore`: path of the backup."]
     entries: Annotated[int, "Number of entries that were copied."]
     emails: Annotated[int, "Number of emails whose records were copied."]
-    messages: Annotated[list[str], "Sentences about the event and the next step."]
+    messages: Annotated[list[str], "Sentences about the result and the next step."]
 
 
 @ledger_group.command("backup")

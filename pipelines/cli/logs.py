@@ -126,8 +126,8 @@ def show_message(message: str) -> None:
 
 
 def write_stderr(text: str) -> None:
-    """Write text to standard error, if the stream can be written to. (click.echo would write UTF-8 to a stream in
-    ASCII.)"""
+    """Write text to standard error, if the stream can be written to. (This function
+    replaces `click.echo`, which would write UTF-8 to a stream in ASCII.)"""
     with suppress(OSError, ValueError):
         if sys.stderr is not None:
             sys.stderr.write(text)

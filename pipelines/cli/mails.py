@@ -96,7 +96,7 @@ def send_command(file: Path | None, is_dry_run: bool, eml_path: Path | None, out
     from connector.mail.single import run_send
 
     if eml_path is not None and not is_dry_run:
-        raise ConfigurationError("--eml is for --dry-run: an email that is sent is not written as a file")
+        raise ConfigurationError("--eml works only with --dry-run. Add --dry-run, or leave out --eml")
     message = compose_file(_read_message(file, options), get_clock().now())
     if is_dry_run:
         path = eml_path or Path("email.eml")

@@ -106,8 +106,8 @@ limit_option = option(
     metavar="N",
     group=RUN_GROUP,
     default_text="all rows",
-    help="Use only the first N rows. All rows are still read: a person with an inactive row anywhere is not created as "
-    "active, and gets no email by default.",
+    help="Use only the first N rows. All rows are still read, so that a person with an inactive row anywhere is not "
+    "created as active, and gets no email by default.",
 )
 
 

@@ -153,7 +153,7 @@ class Output:
             raise ConfigurationError(f"--report {self.report_path}: this path is {file_description}. Name another file")
 
     def can_ask(self) -> bool:
-        """Return whether the command can ask a person: standard input and the stream of the question are a terminal."""
+        """Return whether the command can ask a person: standard input and the stream of the question are terminals."""
         streams = (sys.stdin, sys.stderr if self.is_json else sys.stdout)
         return all(stream is not None and stream.isatty() for stream in streams)
 

@@ -160,7 +160,7 @@ def prune_command(age_s: float, removed_job: str | None, output: Output) -> None
 
     location, messages = read_state_location(os.environ, writes_state=False), list[str]()
     if removed_job is not None:
-        from connector.ledger.opening import open_ledger  # imported here, because old files need no database
+        from connector.ledger.opening import open_ledger  # imported here, because deleting old files needs no database
         from connector.ledger.problems import end_problems_of_job
         from connector.ledger.receipts import delete_pending_receipts_of_job
 

@@ -1,4 +1,4 @@
-"""The checks of a job: its configuration, source, service, ledger and destination, without a write."""
+"""The checks of a job: its configuration, source, service, ledger and destination. The checks write nothing."""
 
 import asyncio
 import os
@@ -85,7 +85,8 @@ class CheckResult:
 
 async def check_job(job_path: Path | None, environ: Mapping[str, str]) -> AsyncGenerator[CheckResult]:
     """Yield the result of each check. Without `job_path`, check only the settings, the service and the ledger. If the
-    configuration cannot be read, yield only its result. Nothing is created, sent or published."""
+    configuration cannot be read, yield only the result of the check `configuration`. Create, send and publish
+    nothing."""
     try:
         job = load_job(job_path, environ) if job_path is not None else None
         settings = read_settings(environ, job)

@@ -159,7 +159,8 @@ async def _run_shards(
     has no workers."""
     shard_results, task_key_prefix = list[_ShardResult](), token_hex(8)
     wait_s = max(sharded_sync.request.wait_s, LEASE_S + 5.0)
-    # A task waits longer than a lease, because the lease of an attempt that died on another machine is still valid.
+    # A task waits for the ledger longer than a lease lasts. The lease of an attempt that died on another machine must
+    # expire first.
     sharded_sync = replace(sharded_sync, request=replace(sharded_sync.request, wait_s=wait_s))
     try:
         async with _open_client(options) as client:
@@ -220,7 +221,8 @@ async def _stop_tasks(client: Client, task_key_prefix: str, stop: Stop) -> None:
 
 @asynccontextmanager
 async def _open_client(options: EngineOptions) -> AsyncIterator[Client]:
-    """Start a cluster on this machine, or connect to a scheduler; close both at the end."""
+    """Start a cluster on this machine, or connect to a running scheduler. At the end, close the client and the
+    cluster."""
     import dask
 
     with TemporaryDirectory(prefix="connector-engine-", ignore_cleanup_errors=True) as folder:
@@ -270,7 +272,7 @@ def _start_fork_server() -> None:
     signals = (signal.SIGINT, signal.SIGTERM)
     os.environ["DASK_LOGGING__DISTRIBUTED"] = "critical"
     forkserver.set_forkserver_preload(_PRELOADED_MODULES)
-    # Started before the signals are blocked, because the start of the tracker ends with unblocked signals.
+    # Start the tracker before the signals are blocked, because the start of the tracker unblocks the signals.
     resource_tracker.ensure_running()
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:

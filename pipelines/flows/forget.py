@@ -25,7 +25,7 @@ class ForgetReport(TypedDict):
     status: Annotated[Literal["ok", "partial", "aborted", "locked"], "`partial`: no entry was deleted."]
     forgotten: Annotated[int, "Number of entries that were deleted from the ledger."]
     bases: Annotated[list[BaseOfDeletedEntries], "Bases of the deleted entries."]
-    messages: Annotated[list[str], "Sentences about the event and the next step."]
+    messages: Annotated[list[str], "Sentences about the result and the next step."]
 
 
 def run_forget(

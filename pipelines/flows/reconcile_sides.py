@@ -39,10 +39,10 @@ ROW_COUNT_NAMES = ("read", "valid", "invalid", "duplicate", "suppressed")
 
 
 class ComparedBases:
-    """The bases that are compared. Each base gets a number, from 0, at its first call of `find_base_number`.
+    """The bases that are compared. `find_base_number` gives each base a number, from 0.
 
     `listed_bases` are the bases of the list. `bases` are the same bases in the ledger, in the order of their numbers.
-    `listed_base_numbers` connects both: (2, 0) means that `listed_bases[2]` is the base with the number 0.
+    `listed_base_numbers` connects the two lists: (2, 0) means that `listed_bases[2]` is the base with the number 0.
     """
 
     def __init__(self, listed_bases: Sequence[ListedBase], ledger: Ledger, account: str) -> None:

@@ -166,7 +166,7 @@ def _check_rows(
                 ]
                 for problem in problems:
                     rejects_file.write_problem(problem)
-    except ConfigurationError:  # also an error in the content of a file, which a person must correct
+    except ConfigurationError:  # a person must correct the job or a file, so the status must not be `aborted`
         raise
     except ConnectorError as error:
         return str(error)

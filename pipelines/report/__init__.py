@@ -1,1 +1,2 @@
-"""Reports: as values, as text for a terminal, as a page, and the files of a run for its users."""
+"""Shows the reports of runs as text on a terminal and as HTML pages, finds the next steps, and writes the file of the
+differences."""

@@ -1,4 +1,4 @@
-"""A console of rich that shows hidden characters of data as escapes; the console's own colours stay."""
+"""A console of rich that shows hidden characters of data as escapes. The colours that the console adds still work."""
 
 from collections.abc import Iterable
 from typing import Any

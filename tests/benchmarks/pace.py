@@ -7,7 +7,7 @@ and a line of JSON.
 
 The measured time of a run begins `--search` seconds (120) after the first create, and lasts `--seconds` (180). The
 measured time has about six pauses of a second, so one pause more or less changes the result by half a percent. The
-requests of the third promise are counted from the first create to the last. The project promises:
+first two promises are about the measured time, and the third promise is about the whole run. The project promises:
 
 - at least 95 % of the allowed rate;
 - at most 2 % refused requests;
@@ -129,7 +129,7 @@ class PaceMeasurement:
     goodput: float  # creates in the measured time, as a share of the allowed requests
     refused_share: float  # refused requests in the measured time, as a share of all requests
     request_count_inside_pause: int  # requests that arrived during a pause that a Retry-After asked for
-    disobedient_request_count: int  # of these, requests on the connection that received the Retry-After
+    disobedient_request_count: int  # requests during a pause, on the connection that received the Retry-After
     created_count: int
     duplicate_count: int
     stalled_s: float  # seconds of the measured time in which the machine stalled

@@ -5,8 +5,8 @@ and prints a table and a line of JSON. The project promises that the help takes 
 `import click`, and the import at most 2.5 times as long as `import pandas, pyarrow`. The result is the median wall time
 of the rounds.
 
-If hypothesis is installed, pandera imports hypothesis. Users of the connector do not have hypothesis, so the benchmark
-hides hypothesis."""
+If the package `hypothesis` is installed, pandera imports `hypothesis`. Users of the connector do not have `hypothesis`,
+so the benchmark hides this package."""
 
 import argparse
 import os
