@@ -198,9 +198,8 @@ def plan_file(
     from connector.jobs.reader import load_job, read_settings
 
     if is_job(file):
-        raise ConfigurationError(
-            f"{file} is a job file, and this command needs a file with rows. {load_job(file, os.environ).explain_command()}"
-        )
+        explanation = load_job(file, os.environ).explain_command()
+        raise ConfigurationError(f"{file} is a job file, and this command needs a file with rows. {explanation}")
 
     job = build_file_job(file, {**row_options, **load_options, "receipts": receipts})
     settings = read_settings(os.environ, job, time_limit_s=time_limit_s, writes_state=not plans_only)

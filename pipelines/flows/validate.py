@@ -43,8 +43,8 @@ class FaultExample(TypedDict):
 
 @dataclass(slots=True)
 class ValidationFinding:
-    """One kind of fault: an item of the report's `faults`. The reference shows the type and the text of each
-    annotation."""
+    """One kind of fault: an item of the report's `faults`. The reference shows the description in the
+    annotation of each field."""
 
     field: Annotated[str, "Faulty field. Empty if the whole row is faulty."]
     code: Annotated[str, "Short code of the fault, for programs."]
