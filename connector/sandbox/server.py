@@ -124,17 +124,17 @@ def _render_page(
                 "allowed": switch.allowed_values,
                 "help": switch.help,
                 "choices": switch.allowed_values.split(" | ") if " | " in switch.allowed_values else (),
-                "is_moved": value != switch.default,
+                "is_changed": value != switch.default,
             }
         )
     started_at = sandbox.wall_clock() - sandbox.clock()
     requests = [
         {
-            "at": datetime.fromtimestamp(started_at + received_at, UTC).strftime("%H:%M:%S.%f")[:-3],
-            "what": OPERATION_AND_METHOD_BY_PATH[request.path][0]
+            "time": datetime.fromtimestamp(started_at + received_at, UTC).strftime("%H:%M:%S.%f")[:-3],
+            "operation": OPERATION_AND_METHOD_BY_PATH[request.path][0]
             if request.path in OPERATION_AND_METHOD_BY_PATH
             else f"{request.method} {request.path}",
-            "about": request.query or _describe_body(request.body),
+            "subject": request.query or _describe_body(request.body),
             "answer": answer,
         }
         for received_at, request, answer in reversed(sandbox.recent_requests)
@@ -149,7 +149,7 @@ def _render_page(
         emails=sandbox.outbox.read_last_emails(_MAX_SHOWN_ENTRIES, sandbox.wall_clock()),
         opened=_open_email(sandbox, query.get("email", "")),
         groups=switches_by_heading,
-        changed=[switch for switches in switches_by_heading.values() for switch in switches if switch["is_moved"]],
+        changed=[switch for switches in switches_by_heading.values() for switch in switches if switch["is_changed"]],
         problem=problem,
         were_set=query.get("set", ""),
         is_following="follow" in query,

@@ -82,5 +82,5 @@ def test_the_page_of_the_sandbox_fits_every_screen(client: SandboxClient, tmp_pa
     }
     assert client.request("POST", SEND_PATH, json.dumps({"SendEmail": {"Email": email}}).encode()).status == 200
     views = view_page(f"http://any:{client.sandbox.token}@127.0.0.1:{client.port}/", chromium, tmp_path / "shots")
-    check_views(views, LONG_NAME, "Outbox", "not at its default")
+    check_views(views, LONG_NAME, "Outbox", "differs from its default")
     check_backgrounds(views)

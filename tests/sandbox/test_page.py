@@ -37,7 +37,7 @@ def test_the_page_shows_the_subscribers_and_the_requests(client: SandboxClient) 
     assert ("ann@example.com</summary>" in search_page, "bob@example.com</summary>" in search_page) == (True, False)
     assert "Headers that an email must not add or replace" in page
     assert "(comma-separated" in page
-    assert "Nothing is found" in open_page(client, "/?q=carl").body.decode()
+    assert "No subscriber matches" in open_page(client, "/?q=carl").body.decode()
     assert 'http-equiv="refresh"' in open_page(client, "/?follow").body.decode()
     assert client.sandbox.stats() == stats_before  # opening the page is not counted as a request of the API
 
