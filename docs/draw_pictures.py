@@ -1,8 +1,8 @@
 """Draw the pictures of the pages: `python docs/draw_pictures.py`.
 
 The pictures show real runs. docs/demo.svg shows the end of the demo, docs/how-to/preview.svg shows the question of an
-import, and docs/how-to/preview-answered.svg shows the report after the answer yes. For the page on Excel, the program also writes two
-workbooks, a picture of each workbook, and pictures of the import of the first workbook.
+import, and docs/how-to/preview-answered.svg shows the report after the answer yes. For the page on Excel, the
+program also writes two workbooks, a picture of each workbook, and pictures of the import of the first workbook.
 """
 
 import os
