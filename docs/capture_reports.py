@@ -49,24 +49,26 @@ mail:
 
 SENTENCE_BY_COMMAND: Mapping[str, str] = {
     "validate crm.yaml": "Two rows are not loaded: a row with an invalid address, and a second row of one subscriber.",
-    "plan crm.yaml": "A plan creates nothing.",
-    "sync crm.yaml": "The first run of a job.",
-    "import people.csv --base-name Newsletter": "An import of the same people creates no subscriber.",
-    "retry": "No create needs a retry.",
-    "explain eve@example.com": "The ledger has an entry for each base.",
-    "export people.parquet": "The export has a certificate.",
+    "plan crm.yaml": "A plan shows what `sync` would do, and creates nothing.",
+    "sync crm.yaml": "This is the first run of the job. It creates the three valid subscribers.",
+    "import people.csv --base-name Newsletter": "The base has all valid subscribers of the file already.",
+    "retry": "All creates succeeded, so there is nothing to retry.",
+    "explain eve@example.com": "The command shows the ledger's entry in each base. This subscriber is in one base.",
+    "export people.parquet": "The certificate `complete` says that no subscriber is missing.",
     "reconcile crm.yaml": "The source, the ledger and the service agree.",
     "send --to ann@example.com --from hello@example.com --subject Hello --text hello.txt --dry-run": (
         "A dry run shows the request, without the contents of attachments."
     ),
-    "send --to ann@example.com --from hello@example.com --subject Hello --text hello.txt": "One email.",
+    "send --to ann@example.com --from hello@example.com --subject Hello --text hello.txt": (
+        "This command sends one email."
+    ),
     "mail news.yaml --preview 1": "A preview writes emails to files.",
     "mail news.yaml": "A campaign goes to active people only.",
-    "check crm.yaml": "Each line is one check.",
-    "status": "The last runs and the next steps.",
-    "forget bob@example.com": "The ledger forgets a subscriber.",
-    "ledger backup copy.db": "A backup has two files.",
-    "prune": "No file is older than 90 days.",
+    "check crm.yaml": "Each line of the output is one check.",
+    "status": "The command shows the last runs, the newest first, and then the next steps.",
+    "forget bob@example.com": "The command deletes the ledger's entries of this address.",
+    "ledger backup copy.db": "A backup has two files: the ledger, and the record of sent emails.",
+    "prune": "Nothing is deleted, because no file is older than 90 days.",
     "init people.csv --base-name Newsletter": "The guesses go to standard error, and the job to standard output.",
 }
 """The commands in their order, each with a sentence about its output."""
