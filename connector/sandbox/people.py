@@ -29,8 +29,8 @@ _BIRTHDAY_COUNT = 75 * 365  # number of possible birthdays; the youngest person 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """One subscriber with the values that an import must find in a row. Every value is valid, or "" if the person has
-    no such value."""
+    """One subscriber with the values that an import must find in a row. A value is valid, or "" if the person has no
+    value for the field."""
 
     email: str
     first_name: str

@@ -39,7 +39,7 @@ class SandboxProcess:
     def pid(self) -> int:
         """The process id of the child. Raises RuntimeError if no child runs."""
         if self._child is None:
-            raise RuntimeError("the sandbox does not run: enter its context, or start() it")
+            raise RuntimeError("the sandbox does not run. Enter it as a context, or call start()")
         return self._child.pid
 
     def __enter__(self) -> Self:

@@ -92,8 +92,8 @@ options."""
     type=SHARE,
     metavar="PERCENT",
     default_text="50%",
-    help="Largest share of its subscribers that the list may have lost since the last certified export. An export with "
-    "a larger loss is refused.",
+    help="Maximum share of subscribers that the list may have lost since the last certified export. If the list has "
+    "lost more, the export is refused.",
 )
 @option(
     "--columns",

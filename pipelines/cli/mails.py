@@ -85,7 +85,8 @@ def send_command(file: Path | None, is_dry_run: bool, eml_path: Path | None, out
     """Send one email from a message file, from options, or both.
 
     FILE is a message file (.yaml, .yml or .json); docs/reference/message-file.md lists its keys. An option replaces the
-    key of FILE with the same name. Only --attach does not replace its key: the email gets all attachments of both.
+    key of FILE with the same name. Only --attach adds to its key: the email gets the attachments of FILE and the
+    attachments of the options.
 
     The command sends the email at most once. If the answer is lost, the email counts as unknown (exit code 1) and is
     not sent again. A second run of the command sends a second email.
@@ -132,7 +133,7 @@ def _build_request_json(message: Message) -> dict[str, Any]:
 
 
 def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
-    """Return the message of a message file, changed by options that have the names of its keys. Raises
+    """Return the message of a message file. An option replaces the key of the file that has the same name. Raises
     ConfigurationError."""
     from connector.jobs.arguments import format_option, validate_arguments
     from connector.jobs.mail_models import MessageFile

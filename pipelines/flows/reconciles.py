@@ -131,8 +131,8 @@ class _Reconciliation:
                 report.reconciled = self.differences.as_json()
             if not is_certain:
                 report.messages.append(
-                    f"the list is not known to be complete ({certificate.reason}). So its missing, extra and "
-                    "vanished subscribers are not certain. The listed duplicated and drifted subscribers are "
+                    f"the list is not known to be complete ({certificate.reason}). So the missing, extra and "
+                    "vanished subscribers are not certain. The duplicated and drifted subscribers of the report are "
                     "certain, but more may exist"
                 )
             ((subscriber_count,),) = comparison.fetch_rows(COUNT_UNIDENTIFIED_SUBSCRIBERS_SQL)

@@ -21,7 +21,7 @@ OpenState = Literal["sending", "unknown", "held", "rejected"]
 
 
 def advise_on_run(run: Mapping[str, Any]) -> list[str]:
-    """Return the next steps after one run, by its report."""
+    """Return the next steps after the run with this report."""
     steps = list(_find_steps(run))
     is_on_record = run.get("run_id") and not run.get("planned") and run["command"] != "validate"
     if not steps and run["status"] == "partial" and is_on_record:

@@ -265,7 +265,7 @@ def _list_entry_facts(entry: ExplainedEntry) -> Iterator[tuple[str, str]]:
 
 
 def list_rows(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each outcome of a run's rows with its number. Outcomes without rows are left out, except those of
+    """Yield each outcome of a run with its row count. Leave out outcomes without rows, except the outcomes in
     `_ALWAYS_SHOWN_ROWS`."""
     rows, counts_by_problem_kind = report.get("rows") or {}, (report.get("problems") or {}).get("kinds", {})
     for outcome, row_count in rows.items():

@@ -197,7 +197,7 @@ def test_an_incomplete_list_shows_duplicates_and_drift(connector: Connector) -> 
     assert result.report["certificate"]["reason"] == "total_count"
     assert result.report["differences"] == {**UNKNOWN_DIFFERENCES, "duplicated": 20, "drifted": 20}
     (message,) = result.find_messages("is not known to be complete")
-    assert "its missing, extra and vanished subscribers are not certain" in message
+    assert "the missing, extra and vanished subscribers are not certain" in message
     result_without_total_count = reconcile(connector, "--ignore-total-count")
     assert result_without_total_count.report["differences"] == {**NO_DIFFERENCES, "duplicated": 20, "drifted": 20}
 
