@@ -123,7 +123,8 @@ class SandboxSettings(BaseModel):
     """A request with a larger body is answered with 413."""
     # the list
     filters: Literal["exact", "partial", "icase", "ignored"] = "exact"
-    """How the text filters match. With `ignored`, all filters are ignored."""
+    """What a text filter finds: the same text (`exact`), the same text if capitals make no difference (`icase`), or
+    each text that contains the value (`partial`, in any capitals). With `ignored`, all filters are ignored."""
     blind_filters: _CommaSeparated[Literal["capitals", "plus", "non_ascii"]] = ()
     """Kinds of characters. A text filter whose value has a character of one of these kinds finds no subscriber."""
     filters_return: Literal["all", "first"] = "all"
@@ -209,7 +210,7 @@ class SandboxSettings(BaseModel):
     limiter: Literal["bucket", "fixed_window", "sliding_window"] = "bucket"
     """How the rate limit counts: tokens in a bucket, requests in fixed periods, or requests in a sliding period."""
     window_ms: Annotated[float, Field(ge=1)] = 1000.0
-    """The milliseconds of the period in which the limiters `fixed_window` and `sliding_window` count requests."""
+    """The period in which the limiters `fixed_window` and `sliding_window` count requests, in milliseconds."""
     limit_status: Annotated[int, Field(ge=200, le=599)] = 429
     """The HTTP status of a refused request. With 200, only the body shows the refusal."""
     retry_after: Literal["seconds", "date", "unix", "none"] = "seconds"
@@ -340,7 +341,7 @@ def _describe_values(schema: Mapping[str, Any]) -> str:
             minimum, maximum = schema["minimum"], schema.get("maximum")
             if noun == "a number" and (minimum, maximum) == (0, 1):
                 return "a probability, 0 to 1"
-            return f"{noun} from {minimum:g}" if maximum is None else f"{noun}, {minimum:g} to {maximum:g}"
+            return f"{noun} from {minimum:g}" if maximum is None else f"{noun}, {minimum:.10g} to {maximum:.10g}"
 
 
 def format_value(value: object) -> str:
