@@ -172,8 +172,8 @@ def fill_defaults(subscriber_values: dict[str, Any], absent_field_style: str) ->
 
 
 def format_row(subscriber_json: bytes, settings: SandboxSettings) -> bytes:
-    """Return the JSON of a subscriber as a row of the list shows the subscriber (the switches `base_in_rows`,
-    `rows_omit` and `emails_in_rows`, and the switches of `format_answer`)."""
+    """Return the JSON of a subscriber as a row of the list. The row depends on the switches `base_in_rows`, `rows_omit`
+    and `emails_in_rows`, and on the switches of `format_answer`."""
     is_masked = settings.emails_in_rows == "masked"
     if settings.base_in_rows == "full" and not settings.rows_omit and not is_masked:
         return format_answer(subscriber_json, settings)
@@ -192,8 +192,8 @@ def format_row(subscriber_json: bytes, settings: SandboxSettings) -> bytes:
 
 
 def format_answer(subscriber_json: bytes, settings: SandboxSettings) -> bytes:
-    """Return the JSON of a subscriber as answers show the subscriber (the switches `activity`, `client_user_ids` and
-    `uuids`). With `uuids`, the UUID is computed from the numeric Id, so a subscriber has the same UUID in all
+    """Return the JSON of a subscriber in an answer. The JSON depends on the switches `activity`, `client_user_ids` and
+    `uuids`. With `uuids`, the UUID is computed from the numeric Id, so a subscriber has the same UUID in all
     answers."""
     if settings.activity == "boolean" and settings.client_user_ids == "text" and not settings.uuids:
         return subscriber_json

@@ -79,8 +79,8 @@ class SandboxSettings(BaseModel):
     """The field that identifies a subscriber within a base. With `email`, capitals and spaces around the email make no
     difference. A subscriber without an email is identified by the ClientUserId."""
     merge_by: _CommaSeparated[Literal["Email", "Phone", "ClientUserId"]] = ()
-    """A create that has the value of an existing subscriber in one of these fields overwrites the existing subscriber,
-    and answers with the subscriber's Id."""
+    """If a create has the value of an existing subscriber in one of these fields, the create overwrites this
+    subscriber. The answer has the Id of this subscriber."""
     merge_within: Literal["base", "account"] = "base"
     """The bases in which `merge_by` searches. `base`: only the base of the create. `account`: all bases, and the
     subscriber that is found moves to the base of the create."""

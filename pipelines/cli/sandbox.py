@@ -68,7 +68,9 @@ def sandbox_command(port: int, token: str, data_folder: Path | None, settings: t
             raise
         if error.filename is not None:
             raise ConfigurationError(f"--data {error.filename}: {error.strerror}. Name another folder") from None
-        raise ConfigurationError(f"cannot serve on port {port}: {error.strerror}") from None
+        raise ConfigurationError(
+            f"cannot serve on port {port}: {error.strerror}. Choose another port with --port"
+        ) from None
 
 
 @click.command("demo", cls=Command)
