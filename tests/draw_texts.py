@@ -43,7 +43,7 @@ def main() -> None:
 
 def _find_context(location: str) -> str:
     """Return the headers of the class and function around a line of code, or the heading above a line of a page. Each
-    is on a line of its own."""
+    header or heading has its own line in the result."""
     file_name, _, line_number_text = location.rpartition(":")
     line_number, source_text = int(line_number_text), (ROOT / file_name).read_text(encoding="utf-8")
     if file_name.endswith(".md"):
@@ -125,8 +125,8 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _read_comments(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield each comment of a module with its line. A comment after code comes with the code of its line. Comments on
-    consecutive lines of their own are one text, with the line of code below."""
+    """Yield each comment of a module with its line. A comment after code comes with the code of its line. Consecutive
+    lines that have only a comment are one text, with the line of code below the text."""
     text, first_line_number, last_line_number = "", 0, 0
     lines = path.read_text(encoding="utf-8").splitlines()
     with path.open("rb") as file:

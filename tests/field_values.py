@@ -20,7 +20,7 @@ VALUES_BY_KIND: dict[FieldKind, st.SearchStrategy[object]] = {
     FieldKind.ZIP: st.integers(0, 2**53 - 1),
     FieldKind.DATE: st.dates().map(str),
 }
-"""The values as a create sends them."""
+"""Strategies for the values that a create can send."""
 
 CELL_BY_KIND: dict[FieldKind, str] = {
     FieldKind.NUMBER: "17",
@@ -34,7 +34,7 @@ CELL_BY_KIND: dict[FieldKind, str] = {
     FieldKind.ZIP: "10115",
     FieldKind.DATE: "2000-01-01",
 }
-"""A cell of a source."""
+"""A valid cell of a source."""
 
 
 REFUSED_CELL_BY_KIND: dict[FieldKind, object] = {
@@ -49,7 +49,7 @@ REFUSED_CELL_BY_KIND: dict[FieldKind, object] = {
     FieldKind.ZIP: "no zip",
     FieldKind.DATE: "2001-02-29",
 }
-"""A cell that no field of the kind may send, after the mapping."""
+"""A cell, after the mapping, that is invalid for every field of the kind."""
 
 CELLS_WITH_ONE_VALUE_BY_KIND: dict[FieldKind, tuple[object, object]] = {
     FieldKind.NUMBER: ("17", "17"),
@@ -63,8 +63,8 @@ CELLS_WITH_ONE_VALUE_BY_KIND: dict[FieldKind, tuple[object, object]] = {
     FieldKind.ZIP: ("10115", "10115"),
     FieldKind.DATE: ("2000-01-01", "2000-01-01"),
 }
-"""Two cells, after the mapping, that mean the same value. They are equal for a kind in which a value can be written in
-one way only."""
+"""Two cells, after the mapping, that mean the same value. If a kind has only one spelling of a value, the two cells are
+equal."""
 
 
 def write_as_service(kind: FieldKind, value: object) -> object:

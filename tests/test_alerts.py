@@ -63,7 +63,7 @@ def test_new_problems_cause_an_alert_and_known_problems_cause_no_alert() -> None
     assert decide_alerts(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
 
 
-def test_an_alert_is_sent_if_mail_has_more_invalid_rows_than_in_its_last_run() -> None:
+def test_an_alert_is_sent_if_a_mail_run_has_more_invalid_rows_than_the_run_before() -> None:
     reports = [
         build_report("partial", command="mail", rows={"read": 9, "invalid": invalid_count})
         for invalid_count in (3, 3, 4, 2, 3)

@@ -51,7 +51,7 @@ async def test_an_error_of_background_work_is_raised_after_the_with_block() -> N
     assert has_block_ended
 
 
-async def test_work_is_cancelled_by_a_stop_and_the_first_reason_is_raised() -> None:
+async def test_a_stop_cancels_the_work_and_the_error_has_the_first_of_two_reasons() -> None:
     stop = Stop()
     asyncio.get_running_loop().call_soon(stop.request_stop, "the guard tripped")
     asyncio.get_running_loop().call_soon(stop.request_stop, "the time is over")

@@ -82,7 +82,7 @@ def parse_module(path: Path) -> ast.Module:
 
 @cache
 def read_imports(path: Path) -> list[str]:
-    """Return the dotted names that a module imports. The cache lets all tests share one reading."""
+    """Return the dotted names that a module imports. Because of the cache, all tests together parse a module once."""
     imported_names = []
     for node in ast.walk(parse_module(path)):
         if isinstance(node, ast.Import):
@@ -186,7 +186,7 @@ def test_the_check_finds_an_import_from_a_higher_layer(importer: str, imported_n
     assert find_import_fault(importer, imported_name) is not None
 
 
-def test_package_inits_contain_only_a_docstring() -> None:
+def test_the_init_files_of_packages_contain_only_a_docstring() -> None:
     """Other modules import a name from the module that defines it. Only `connector` re-exports its public names."""
     init_files = [
         path

@@ -48,7 +48,7 @@ def simulate_answers(*answers: tuple[int, Answer]) -> list[str | None]:
     return asyncio.run(record_all_answers())
 
 
-def test_a_create_in_another_base_between_two_refusals_keeps_the_run_alive() -> None:
+def test_two_refusals_do_not_end_the_run_if_a_create_in_another_base_succeeds_between_them() -> None:
     assert simulate_answers((0, RATE_REFUSAL), (1, CREATED_ANSWER), (0, RATE_REFUSAL)) == [None, None]
 
 

@@ -83,7 +83,7 @@ def test_a_valid_row_is_in_the_shard_of_its_identity() -> None:
         assert list(shard_chunk.frame.index) == list(range(len(shard_chunk.row_numbers)))
 
 
-def test_a_text_in_another_form_is_not_a_shard() -> None:
+def test_a_text_that_does_not_name_shard_i_of_n_is_refused() -> None:
     for text in ["", "2", "0/4", "5/4", "1/1001", "a/b", "-1/4", "1/4/2", "²/4"]:
         with pytest.raises(ValueError, match=re.escape(f"{text!r} is not a shard")):
             Shard.parse(text)

@@ -43,7 +43,7 @@ class Block:
 
 
 def read_blocks(page: Path) -> list[Block]:
-    """Return the code blocks in their order. The blocks that make an environment are left out, because CI runs them."""
+    """Return the code blocks in their order. Blocks with `venv --clear` are left out: a CI job runs these blocks."""
     matches = _BLOCK.finditer(page.read_text(encoding="utf-8"))
     blocks = [
         Block(

@@ -31,7 +31,7 @@ def test_a_dropped_connection_sends_no_byte_of_an_answer(
 ) -> None:
     with client.connect() as client_socket:
         client_socket.sendall(client.encode_create("before@example.com"))
-        assert read_answers(client_socket, 1)[0][0] == 200  # before the fault, an answer is complete
+        assert read_answers(client_socket, 1)[0][0] == 200  # without a fault, the connection gets a complete answer
         client.sandbox.switch(**{fault: 1, "cut_by": closing_method})
         client_socket.sendall(client.encode_create("a@example.com") + client.encode_create("b@example.com"))
         if closing_method == "reset":

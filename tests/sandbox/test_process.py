@@ -44,7 +44,7 @@ def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) ->
         sandbox.start()
         sandbox.switch(churn_delete=0)
         truth_log_after = sandbox.truth()
-        # Reading the last page deleted one more subscriber.
+        # `churn_delete` deletes a subscriber for each page, so reading `page_before` added one more event.
         assert truth_log_after["events"][:-1] == truth_log_before["events"]
         assert client.read_page(limit=1000)["Subscribers"] == page_before["Subscribers"][1:]
         assert client.create("new@example.com").json["Subscriber"]["Id"] > page_before["Subscribers"][-1]["Id"]

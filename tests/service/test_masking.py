@@ -23,7 +23,7 @@ ENCODE_FUNCTION_BY_NAME: dict[str, Callable[[str], str]] = {
     "percent-encoded path": quote,
     "percent-encoded in small letters": lambda text: quote(text, safe="").lower(),
     "percent-encoded twice": lambda text: quote(quote(text, safe=""), safe=""),
-    "percent-encoded to the last letter": lambda text: "".join(f"%{ord(character):02X}" for character in text),
+    "every character percent-encoded": lambda text: "".join(f"%{ord(character):02X}" for character in text),
     "form": quote_plus,
     "JSON": lambda text: json.dumps(text)[1:-1],
     "JSON with escaped slashes": lambda text: json.dumps(text)[1:-1].replace("/", r"\/"),

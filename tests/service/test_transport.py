@@ -217,7 +217,7 @@ async def test_the_client_does_not_use_a_closed_connection(request_: Request) ->
     ):
         for _ in range(3):
             assert isinstance(await transport.send(request_), RawAnswer)
-            await asyncio.sleep(0.02)  # the event loop notices the close
+            await asyncio.sleep(0.02)  # in this time, the event loop notices that the server has closed the connection
         assert (server.connection_count, len(server.requests)) == (3, 3)
 
 

@@ -14,7 +14,7 @@ from tests.simulation import report_checks
 from tests.simulation.facts import SimulationFacts
 from tests.simulation.simulation import EntryValues
 
-_MAX_ATTEMPTS = 5  # lost creates of one identity, each proved absent, before a person must decide about the entry
+_MAX_ATTEMPTS = 5  # after five lost creates of an identity, a person must decide about its entry
 
 _RETRY_S = 70.0  # without a connection, a create is retried for 60 s; the last attempt may take 10 s more
 
@@ -95,7 +95,7 @@ def check_that_no_create_is_repeated_before_two_quiet_periods_have_passed(facts:
         for first_call, second_call in pairwise(calls):
             pause_s = second_call.sent_at - facts.find_quiet_period_start(first_call)
             if (
-                facts.is_in_doubt(first_call)
+                facts.may_have_had_effect(first_call)
                 and pause_s < 2 * quiet_period_s
                 and not facts.is_ledger_changed_between(first_call, second_call)
                 and not facts.may_replica_hide_subscriber(first_call)
@@ -106,7 +106,9 @@ def check_that_no_create_is_repeated_before_two_quiet_periods_have_passed(facts:
                 )
 
 
-def check_that_no_create_in_doubt_is_repeated_with_on_unknown_hold(facts: SimulationFacts) -> Iterator[str]:
+def check_that_no_create_with_a_possible_effect_is_repeated_with_on_unknown_hold(
+    facts: SimulationFacts,
+) -> Iterator[str]:
     """Check that a job with `on_unknown: hold` sends no unknown create again. Exceptions: a ledger that was lost or
     restored, a retry that releases held entries, and a refused create whose subscriber a lagging replica hides."""
     if facts.simulation.scenario.policy.on_unknown != "hold":
@@ -119,7 +121,7 @@ def check_that_no_create_in_doubt_is_repeated_with_on_unknown_hold(facts: Simula
                 or facts.are_held_entries_released_between(first_call, second_call)
                 or facts.may_replica_hide_subscriber(first_call)
             )
-            if facts.is_in_doubt(first_call) and not is_excused:
+            if facts.may_have_had_effect(first_call) and not is_excused:
                 yield (
                     f"person {person_number} must be held after request {first_call.number}, and request "
                     f"{second_call.number} sent the person again"
@@ -185,17 +187,17 @@ def check_that_the_runs_create_at_most_one_subscriber_in_a_wrong_base(facts: Sim
         yield f"{len(wrong_subscribers)} subscribers were stored in another base"
 
 
-def check_that_every_create_in_doubt_has_an_entry(facts: SimulationFacts) -> Iterator[str]:
-    """Check after every run that a create that may have had an effect has an entry, even if the process was killed."""
+def check_that_every_create_with_a_possible_effect_has_an_entry(facts: SimulationFacts) -> Iterator[str]:
+    """Check the ledger after every run, even if the process was killed."""
     for run_result in facts.simulation.run_results:
         for person_number in facts.person_numbers:
-            doubtful_calls = [
-                call for call in facts.find_calls(person_number, run_result.number) if facts.is_in_doubt(call)
+            calls_with_possible_effect = [
+                call for call in facts.find_calls(person_number, run_result.number) if facts.may_have_had_effect(call)
             ]
-            if doubtful_calls and person_number not in run_result.entries_after:
+            if calls_with_possible_effect and person_number not in run_result.entries_after:
                 yield (
                     f"after run {run_result.number} the ledger has no entry of person {person_number}, which request "
-                    f"{doubtful_calls[-1].number} sent"
+                    f"{calls_with_possible_effect[-1].number} sent"
                 )
 
 
@@ -312,7 +314,7 @@ def _is_rejected_without_reason(facts: SimulationFacts, person_number: int, entr
 
 
 def check_that_a_dropped_create_is_sent_again_only_for_a_changed_row(facts: SimulationFacts) -> Iterator[str]:
-    """Check that no retry sends a dropped create again, and that a load sends the create again only for another row."""
+    """Check that no retry sends a dropped create again, and that a load sends it again only for a changed row."""
     for run_result in facts.simulation.run_results:
         for person_number, state_change in run_result.state_changes:
             if state_change.earlier_state is not State.DROPPED or state_change.later_state in _UNSENT_STATES:
@@ -402,12 +404,12 @@ CLAIMS: tuple[Claim, ...] = (
     check_that_no_create_is_sent_for_a_listed_person,
     check_that_no_create_relies_on_an_expired_look_up,
     check_that_no_create_is_repeated_before_two_quiet_periods_have_passed,
-    check_that_no_create_in_doubt_is_repeated_with_on_unknown_hold,
+    check_that_no_create_with_a_possible_effect_is_repeated_with_on_unknown_hold,
     check_that_no_create_is_sent_for_a_suppressed_person,
     check_that_every_confirmed_person_is_stored_with_the_confirmed_id,
     check_that_every_create_is_sent_after_its_intent_is_durable,
     check_that_the_runs_create_at_most_one_subscriber_in_a_wrong_base,
-    check_that_every_create_in_doubt_has_an_entry,
+    check_that_every_create_with_a_possible_effect_has_an_entry,
     check_that_every_state_change_of_an_entry_is_allowed,
     check_that_the_last_run_finishes,
     check_that_each_entry_has_an_outcome,

@@ -151,11 +151,11 @@ def _count_events_of_runs(facts: SimulationFacts) -> Counter[SituationKey]:
 
 
 def _count_late_events(facts: SimulationFacts) -> tuple[int, int, int]:
-    """Return three counts of the subscribers that our requests stored.
+    """Return three counts of the subscribers that our creates stored.
 
-    The first count has subscribers that were too new for a list request. The second count has subscribers that the
-    service stored late, but inside the quiet period. The third count has subscribers that the service stored after the
-    quiet period.
+    1. Subscribers that a list request did not show, because they were too new.
+    2. Subscribers that the service stored late: after the attempt had ended, but inside the quiet period.
+    3. Subscribers that the service stored after the quiet period.
     """
     late_shown_subscriber_count = subscriber_in_quiet_period_count = subscriber_after_quiet_period_count = 0
     times_of_list_requests = [

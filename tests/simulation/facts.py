@@ -49,7 +49,7 @@ class SimulationFacts:
         calls = self._creates_by_person.get(person_number, [])
         return [call for call in calls if call.was_sent and run_number in (None, call.run_number)]
 
-    def is_in_doubt(self, call: Call) -> bool:
+    def may_have_had_effect(self, call: Call) -> bool:
         """Return whether the create may have had an effect (architecture 2), so that it must not be sent again at once.
 
         Each create counts, except a create that was refused and stored nothing.
@@ -58,7 +58,7 @@ class SimulationFacts:
 
     def may_replica_hide_subscriber(self, call: Call) -> bool:
         """Return whether a lagging replica may hide the subscriber of a create that was refused, for example with a
-        429. One look-up decides about such a create (architecture 4.8)."""
+        429. A single look-up resolves such a create (architecture 4.8), and the replica may answer this look-up."""
         has_lagging_replicas = "replica_lags_ms" in self.simulation.scenario.settings
         return has_lagging_replicas and call.is_refusal and bool(call.stored_subscribers)
 
@@ -100,7 +100,7 @@ class SimulationFacts:
         )
 
     def has_accepted_answer(self, person_number: int) -> bool:
-        """Return whether a retry has confirmed the held entry of the person with the id in the answer."""
+        """Return whether a retry with `--held accept` has confirmed the held entry of the person."""
         run_results = self.simulation.run_results
         return any(
             (later_run.job_run.retry is not None and later_run.job_run.retry.held_decision == "accept")
@@ -161,7 +161,7 @@ class SimulationFacts:
         return any(name in switches for switches in self._list_switches() for name in _STATUS_SWITCHES)
 
     def _list_switches(self) -> list[Mapping[str, object]]:
-        """Return the switches of the faults of each run."""
+        """Return the sandbox switches that each run with faults sets."""
         return [
             job_run.fault_period.switches
             for job_run in self.simulation.scenario.job_runs

@@ -12,7 +12,7 @@ _OTHER_HOST_URL = "https://elsewhere.example"
 
 @dataclass(frozen=True, slots=True)
 class JobDurations:
-    """The times on which a fault may depend: the quiet period and the timeout of the job, and the lag of the list."""
+    """Durations that a fault may use: the quiet period and the timeout of the job, and the lag of the list."""
 
     quiet_period_s: float
     timeout_s: float
@@ -82,12 +82,11 @@ FAULTS: tuple[tuple[str, str, Callable[[Random, float, JobDurations], Fault]], .
     ("list_error", "list_error", _build_switch("list_error")),
     ("redirect", "redirect", lambda rng, fault_share, durations: Fault({"redirect_to": _OTHER_HOST_URL})),
 )
-# The weights of faults that are drawn less or more often than others. Faults that end a run at once are drawn less.
-# Faults that test the rule of absence (architecture 4.5) are drawn more.
+# The weight of each other fault is 1. Faults that end a run at once have smaller weights, and are drawn less often.
+# Faults that test the rule of absence (architecture 4.5) have larger weights.
 _FAULT_WEIGHTS = {
     "redirect": 0.3,
     "wrong_answer": 0.4,
-    "mixed_up": 1.0,
     "late inside": 3.0,
     "delayed": 2.0,
     "created_422": 0.6,

@@ -40,7 +40,7 @@ class ProcessState:
     step_count: int = 0
     commit_count: int = 0
     has_ended: bool = False
-    on_commit: Callable[[int], None] | None = None  # called with the number of each commit after the commit
+    on_commit: Callable[[int], None] | None = None  # called after each commit with its number
 
     def record_step(self) -> None:
         """Count a step, and kill the process at `kill_at_step`."""
@@ -83,7 +83,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
         self._ready_handles.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon  # the work of threads is done between two steps of the loop
+    call_soon_threadsafe = call_soon  # safe without a lock, because the simulation has no threads
 
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -147,7 +147,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
             self._run_step()
 
     def _list_tasks(self) -> "list[asyncio.Task[Any]]":
-        """Return the running tasks in the order of their start, so that each run of a seed is the same."""
+        """Return the running tasks in the order of their start, so that each simulation of a seed is the same."""
         return sorted(asyncio.all_tasks(self), key=lambda task: int(task.get_name().partition("-")[2]))
 
     def _resume_handle(self, handle: asyncio.TimerHandle) -> None:
@@ -155,7 +155,7 @@ class Process(asyncio.BaseEventLoop):  # only an event loop can run coroutines
             self._ready_handles.append(handle)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: a cancelled timer is ignored at its time."""
+        """Do nothing, because `_resume_handle` ignores a cancelled timer."""
 
     def _close_coroutines(self) -> None:
         """Close the coroutines of a killed process. Their finally blocks run, but reach neither ledger nor service."""

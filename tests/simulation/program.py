@@ -78,7 +78,7 @@ class Report(RowRecorder):
 
 
 class _Run(Run):
-    """A run whose look-ups draw from the simulation's random numbers."""
+    """A run whose look-ups draw their random values from the seed of the simulation."""
 
     rng: Random
 

@@ -100,7 +100,7 @@ class _ScenarioBuilder:
             job_runs.append(replace(self._draw_run(), fault_period=None, foreign_creates=(), retry=self._draw_retry()))
             chunks.append([])
         for index in range(_FINAL_RUN_COUNT):
-            # If the naming is "both", the first of these runs gives the name of the base, and the second gives the id.
+            # If the naming is "both", the first final run has the name of the base, and the second has the id.
             has_base_name = self._base_naming == "name" or (self._base_naming == "both" and index == 0)
             job_runs.append(JobRun((), max(self._draw_gap(), self._lag_s + 1.0), has_base_name))
             chunks.append(self._write_rows(list(self._people.person_by_number.values()), self._faulty_run_count + 1))
@@ -126,7 +126,8 @@ class _ScenarioBuilder:
     def _add_proxy(self, scenario: Scenario) -> Scenario:
         """In some seeds, let a proxy repeat creates, or let the service answer creates without storing them.
 
-        Only a service that stores duplicates is changed. Other services refuse, update, merge or hide a second create.
+        The scenario changes only if its service stores duplicates. Other services refuse, update, merge or hide a
+        second create.
         """
         rng, settings = Random(f"{self._seed} proxy"), scenario.settings
         random_value = rng.random()
@@ -150,7 +151,8 @@ class _ScenarioBuilder:
         """In some seeds, let the list behave in an unusual way: filters return only the first match, or a cache
         answers.
 
-        The cache obeys Cache-Control. A cache that ignores Cache-Control would repeat answers of an earlier run.
+        The cache obeys Cache-Control. Otherwise the cache would repeat answers of an earlier run, and the connector
+        does not cover this case (architecture 2).
         """
         rng, settings = Random(f"{self._seed} habits"), dict(scenario.settings)
         random_value = rng.random()

@@ -25,7 +25,7 @@ def check_that_the_created_count_is_the_number_of_new_subscribers(facts: Simulat
     """Check the count of created rows.
 
     A row counts if a create of the run stored its person. A row may count if its create was lost and another program
-    created the person meanwhile, because the connector cannot tell the two cases apart. A row never counts if the
+    created the person meanwhile, because the connector cannot distinguish these cases. A row never counts if the
     service merged or moved a subscriber that was listed before the run.
     """
     for run_result, report in _list_reports(facts):
@@ -104,15 +104,16 @@ def check_that_the_changed_count_is_the_number_of_different_rows(facts: Simulati
 
 
 def check_that_each_changed_row_is_reported_with_its_fields(facts: SimulationFacts) -> Iterator[str]:
-    """Check that each changed row is reported once, with only fields that differ and that can differ.
+    """Check that each changed row is reported once, only with fields whose reported values differ.
 
-    The names can differ. If client_user_id is the identity, the spelling of the email can differ as well.
+    The rows of a person have different names. If client_user_id is the identity, the email also has different
+    spellings. No other field differs, except the fields of subscribers that other programs created.
     """
     changeable_fields = {"first_name", "last_name"}
     if facts.simulation.scenario.people.identity == "client_user_id":
         changeable_fields.add("email")
     if any(job_run.foreign_creates for job_run in facts.simulation.scenario.job_runs):
-        changeable_fields.add("client_user_id")  # subscribers of other programs may have no client_user_id
+        changeable_fields.add("client_user_id")  # other programs may create subscribers without `client_user_id`
     for run_result, report in _list_reports(facts):
         if len(report.changes) != report.tally.outcomes[Outcome.CHANGED]:
             yield (
@@ -142,15 +143,15 @@ def check_that_unknown_rows_are_those_of_unknown_and_held_entries(facts: Simulat
         reported_persons = _find_problem_persons(facts, report, Outcome.UNKNOWN)
         for row in _list_loaded_rows(run_result, report):
             entry = run_result.entries_after.get(row.person_number)
-            is_in_doubt = entry is not None and entry.state in _UNKNOWN_STATES
+            is_entry_unknown = entry is not None and entry.state in _UNKNOWN_STATES
             may_have_been_sent = any(
-                facts.is_in_doubt(call) for call in facts.find_calls(row.person_number, run_result.number)
+                facts.may_have_had_effect(call) for call in facts.find_calls(row.person_number, run_result.number)
             )
-            if row.person_number in reported_persons and not is_in_doubt:
+            if row.person_number in reported_persons and not is_entry_unknown:
                 yield f"run {run_result.number} reports person {row.person_number} as unknown: {entry}"
             elif (
                 row.person_number not in reported_persons
-                and is_in_doubt
+                and is_entry_unknown
                 and (run_result.is_finished or may_have_been_sent)
             ):
                 yield f"run {run_result.number} does not report person {row.person_number} as unknown: {entry}"
@@ -221,7 +222,8 @@ def check_that_no_unsent_row_was_sent(facts: SimulationFacts) -> Iterator[str]:
     for run_result, report in _list_reports(facts):
         rows = _list_loaded_rows(run_result, report)
         unsent_row_count = sum(
-            not any(map(facts.is_in_doubt, facts.find_calls(row.person_number, run_result.number))) for row in rows
+            not any(map(facts.may_have_had_effect, facts.find_calls(row.person_number, run_result.number)))
+            for row in rows
         )
         reported_count = report.tally.outcomes[Outcome.UNSENT]
         if reported_count > unsent_row_count:

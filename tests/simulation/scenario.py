@@ -50,8 +50,8 @@ class ForeignCreate:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One run of the job, `gap_s` after the previous run. With `retry`, the run has no source and finishes old
-    entries."""
+    """One run of the job, `gap_s` after the previous run. With `retry`, the run has no source and finishes
+    entries of earlier runs."""
 
     prepared_chunks: tuple[PreparedChunk, ...]
     gap_s: float = 60.0

@@ -20,8 +20,8 @@ from tests.simulation.service import SimulatedService
 from tests.simulation.slow_disk import SlowDisk
 from tests.simulation.timeline import Timeline, Timer
 
-_FINAL_WAIT_S = 100_000.0  # after the last run, until the service has executed all requests
-# If a person has several entries, the entry with the last of these states counts.
+_FINAL_WAIT_S = 100_000.0  # virtual seconds after the last run, in which the service executes all open requests
+# If a person has several entries, the checks use the entry whose state comes last in this tuple.
 _STATE_PRIORITY = (State.REJECTED, State.DROPPED, State.SENDING, State.HELD, State.UNKNOWN, State.CONFIRMED)
 
 
@@ -262,7 +262,7 @@ class Simulation:
         )
 
     def _read_ledger(self) -> dict[int, EntryValues]:
-        """Return the entries of the people. If a person has two entries, return the entry whose state has priority."""
+        """Return the entry of each person. `_STATE_PRIORITY` chooses between two entries of a person."""
         entry_by_person_number: dict[int, EntryValues] = {}
         for identity, state, subscriber_id, fingerprint, attempt_count in self._ledger_database.read_entries():
             person_number = self._number_by_identity.get(identity)

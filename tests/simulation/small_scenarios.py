@@ -35,7 +35,7 @@ class SmallScenario:
 
 
 def build_small_scenarios() -> list[SmallScenario]:
-    """Return the scenarios. Their seeds are fixed, so each run is the same."""
+    """Return the scenarios. Their seeds are fixed, so each test run simulates the same events."""
     lost_answers = FaultPeriod({"drop_before": 0.25, "drop_after": 0.25, "late_ms": 8000.0})
     lost_requests = FaultPeriod({"drop_before": 0.5})
     false_refusals = FaultPeriod({"created_422": 0.4, "drop_after": 0.2})

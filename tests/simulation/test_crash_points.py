@@ -25,9 +25,9 @@ BUILD_ENDING_BY_KILL_KIND: dict[str, Callable[[int], RunEnding]] = {
     "before step": lambda point: RunEnding(kill_at_step=point),
 }
 _IS_LONG_RUN = SEED_COUNT > DEFAULT_SEED_COUNT
-# The distances are odd numbers, so that every second kill is at an odd point.
+# The distances are odd numbers, so every second kill is at an odd point. After this kill, the next run has the source.
 _POINT_DISTANCE_BY_KILL_KIND = {"before commit": 5, "after commit": 5, "before step": 25}
-# The smallest number of points that a run has.
+# Each run must have at least this number of commits or steps. Otherwise the test kills at too few points.
 _MIN_POINT_COUNT_BY_KILL_KIND = {"before commit": 10, "after commit": 10, "before step": 80}
 
 
@@ -59,8 +59,7 @@ def kill_at_each_point(
 def test_the_runs_after_a_kill_fulfil_every_claim(
     scenario_number: int, small_scenario: SmallScenario, record_property: Callable[[str, object], None]
 ) -> None:
-    """The processes of each scenario are killed in one of three ways, in turn. A long run of this test tries all
-    ways."""
+    """In a short run of this test, each scenario tries one of the three kinds of kills. A long run tries all kinds."""
     for kill_kind in (
         BUILD_ENDING_BY_KILL_KIND
         if _IS_LONG_RUN

@@ -17,7 +17,7 @@ from tests.simulation.scenario import BASE_ID, FaultPeriod, JobRun, RunEnding, S
 from tests.simulation.simulate import SimulationResult, simulate
 
 BASE_IDS = (BASE_ID, 9, 11)
-MAX_CREATES = 5  # lost creates of one entry in one run, each proved absent
+MAX_CREATES = 5  # a run sends the create of an entry at most five times
 PERSON_NUMBERS_WITH_LOST_CREATES = frozenset({2, 5})
 
 

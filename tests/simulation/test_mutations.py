@@ -13,8 +13,8 @@ from tests.simulation.simulate import EXCEPTION_CLAIM, simulate_seeds
 
 ROOT = Path(__file__).parents[2]
 SEED_COUNT_PER_MUTATION = 200
-"""The number of seeds for each mutation: three times the number that is needed now, because each change of the program
-changes the events of a seed."""
+"""The number of seeds that are simulated with each mutation: three times the largest number that a mutation needs
+today. Each change of the program changes the events of a seed, so later versions may need more seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Mutation:
 
     name: str
     edits: tuple[Edit, ...]
-    first_seed: int = 0  # a later first seed saves the time of the seeds that do not notice the mutation
+    first_seed: int = 0  # a later first seed skips seeds that pass despite the mutation, and so saves time
 
 
 _RESOLUTION_FILE = "load/resolution.py"

@@ -22,7 +22,7 @@ FIRST_REFUSED_CREATE = 50  # the number of the first create that the service ref
 def simulate_runs(
     fault_periods: list[FaultPeriod | None], ending: RunEnding | None = None, person_count: int = PERSON_COUNT
 ) -> SimulationResult:
-    """Simulate a run for each item of `fault_periods`. The first run ends by `ending`."""
+    """Simulate a run for each item of `fault_periods`. `ending` is the ending of the first run."""
     people = People("email")
     for _ in range(person_count):
         people.add(Random(3))

@@ -1,4 +1,4 @@
-"""The basis of the simulation: virtual time passes without waiting, and a killed process has no effect."""
+"""The basis of the simulation: virtual time passes without waiting, and a killed process has no further effect."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -30,7 +30,7 @@ def build_scenarios_with_bases_in_rows(seeds: range) -> Iterator[Scenario]:
 
     - scenarios with retries;
     - scenarios whose base has no id yet;
-    - scenarios whose base is answered as another base, because a list can then show one person in two bases of the run.
+    - scenarios in which the service answers with another base, because a list can then show one person in two bases.
     """
 
     def add_base_column(job_run: JobRun) -> JobRun:

@@ -1,4 +1,4 @@
-"""The trace of a seed for a person: the scenario, and then every event with its time."""
+"""The readable trace of a simulated seed: the scenario, and then every event with its time."""
 
 from tests.simulation.scenario import JobRun, Scenario
 from tests.simulation.simulate import SimulationResult

@@ -47,7 +47,7 @@ def test_every_kind_of_file_source_can_be_read_several_times(tmp_path: Path, kin
 
 
 @pytest.mark.parametrize("kind", ["duckdb", "postgresql", "sqlite"])
-def test_a_query_can_be_read_again_before_and_after_its_last_row(kind: str) -> None:
+def test_a_query_can_be_read_again_after_an_incomplete_or_a_complete_reading(kind: str) -> None:
     with DATABASE_OPENER_BY_KIND[kind]() as database:
         database.run("create table people (email varchar(20))", "insert into people values ('a@x.org'), ('b@x.org')")
         with open_sql(database.url, query="select email from people order by email") as source:

@@ -227,7 +227,7 @@ def test_tags_in_json_are_read_unchanged(tag_lists: list[list[str]]) -> None:
     assert apply_rule(cells, "tags", ColumnRule(column="cell")) == tag_lists
 
 
-def test_a_year_of_two_digits_is_not_in_the_future() -> None:
+def test_a_birthday_with_a_year_of_two_digits_is_not_in_the_future() -> None:
     cells_and_days: list[tuple[str, str, str]] = [
         ("31.12.45", "%d.%m.%y", "1945-12-31"),
         ("31.12.26", "%d.%m.%y", "1926-12-31"),
@@ -243,7 +243,7 @@ def test_a_year_of_two_digits_is_not_in_the_future() -> None:
         ].tolist() == [day]
 
 
-def test_an_empty_chunk_keeps_its_types() -> None:
+def test_the_fields_of_a_chunk_without_rows_have_their_types() -> None:
     mapping = FieldMapping({"email": ColumnRule(column="a"), "tags": ColumnRule(column="a"),
                             "birthday": ColumnRule(column="a", format=("%Y",)), "gender": ColumnRule(value="male"),
                             "phone": ColumnRule(column="a", values={"x": "y"})})  # fmt: skip
@@ -252,7 +252,7 @@ def test_an_empty_chunk_keeps_its_types() -> None:
     assert {str(dtype) for dtype in mapped_rows.dtypes} == {"str", "list<item: string>[pyarrow]"}
 
 
-def test_the_rows_keep_their_index() -> None:
+def test_the_mapping_keeps_the_index_of_the_rows() -> None:
     frame = build_frame(a=["x", "y, z"]).set_axis([7, 9])
     mapped_rows = apply_mapping(
         frame, FieldMapping({"email": ColumnRule(column="a"), "tags": ColumnRule(column="a")})
@@ -297,7 +297,7 @@ def test_a_row_with_a_single_null_word_has_a_fault() -> None:
     assert [convert_to_python(cell) for cell in mapped_rows.frame["first_name"]] == ["Ann", None, None, "Eve", None]
 
 
-def test_na_beside_another_na_is_missing_in_names_and_countries() -> None:
+def test_two_cells_na_in_a_row_are_missing_values_even_in_names_and_countries() -> None:
     frame = pd.DataFrame(
         {
             "first": ["NA", "NA", "Ann", "Eve"],
@@ -327,7 +327,7 @@ def apply_template(template: str, **columns: list[str | None]) -> MappedChunk:
     return apply_mapping(build_frame(**columns), FieldMapping({"first_name": ColumnRule(template=template)}))
 
 
-def test_a_mapping_has_the_columns_of_its_templates() -> None:
+def test_the_columns_of_a_mapping_include_the_columns_in_its_templates() -> None:
     rule = ColumnRule(template="{{ a }} {{ row['b c'] }} {% if d %}{{ a }}{% endif %}")
     assert FieldMapping({"first_name": rule, "phone": ColumnRule(column="a")}).columns == ("a", "b c", "d")
     with pytest.raises(ConfigurationError, match="'b c'"):

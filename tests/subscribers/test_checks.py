@@ -51,7 +51,7 @@ def test_an_address_is_valid_if_and_only_if_the_library_email_validator_accepts_
     assert mark_emails(build_cells(texts)).to_pylist() == [is_valid(text) for text in texts]
 
 
-def test_a_missing_address_is_neither_valid_nor_invalid() -> None:
+def test_the_check_of_a_missing_address_returns_null() -> None:
     assert mark_emails(build_cells([None, "a@x.com", None, "é"])).to_pylist() == [None, True, None, False]
     assert mark_emails(build_cells([])).to_pylist() == []
 

@@ -218,7 +218,7 @@ def test_a_consent_column_is_recognised_if_the_job_makes_every_row_active() -> N
     assert find_consent_columns(frame, mapping_with_everybody_active, ()) == []
 
 
-def test_a_column_with_other_words_than_yes_and_no_is_recognised() -> None:
+def test_a_consent_column_with_other_words_than_yes_and_no_is_recognised() -> None:
     headers_and_cells: list[tuple[str, list[str]]] = [
         ("Newsletter", ["Ja", "nein", "k.A."]),
         ("Newsletter", ["ja", "Nein, danke"]),
@@ -268,7 +268,7 @@ def test_an_answer_of_no_is_recognised_beside_a_mapped_column_of_unsubscribed_pe
     assert find_consent_columns(frame, mapping, ()) == []
 
 
-def test_a_state_that_is_no_region_is_recognised_even_if_everybody_is_active() -> None:
+def test_a_column_state_without_regions_is_a_consent_column_even_if_everybody_is_active() -> None:
     for cells, is_consent in ((["Active", "Active"], True), (["Active", "Bayern"], False), (["ON", "ON"], False)):
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "State": cells}, dtype="str")
         assert find_consent_columns(frame, guess_mapping(["email", "State"]), ()) == (["State"] if is_consent else [])

@@ -27,7 +27,7 @@ def test_the_field_names_of_the_connector_are_recognised_except_the_fields_of_th
     assert list_columns(guess_mapping(FIELD_NAMES)) == {name: name for name in MAPPABLE_FIELDS}
 
 
-def test_the_names_of_the_api_are_recognised() -> None:
+def test_headers_with_the_field_names_of_the_service_are_recognised() -> None:
     columns = [find_wire_name(field) for field in FIELDS]
     assert list_columns(guess_mapping(columns)) == {
         field.name: find_wire_name(field) for field in FIELDS if field.name in MAPPABLE_FIELDS

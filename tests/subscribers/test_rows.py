@@ -61,7 +61,7 @@ def validate_cells(
 
 
 def map_cells(cells: Mapping[str, str]) -> pd.DataFrame:
-    """Return a row with these cells of a source, by field, after its mapping."""
+    """Return a frame with one mapped row. `cells` has the cell of the source for each field."""
     mapping = FieldMapping({name: ColumnRule(column=name) for name in cells})
     return apply_mapping(pd.DataFrame([cells], dtype="str"), mapping).frame
 
@@ -183,7 +183,7 @@ def test_the_service_has_one_zip_field_and_one_date_field() -> None:
     assert fields_by_kind[FieldKind.DATE] == ["birthday"]
 
 
-def test_the_fault_of_an_unknown_word_names_the_values_key_and_not_the_word() -> None:
+def test_the_message_about_an_unknown_word_shows_the_job_key_and_not_the_word() -> None:
     faults = validate_columns(email=["a@x.com"], gender=["vrouw"], is_active=["geabonneerd"]).faults
     assert [fault.field for fault in faults] == ["is_active", "gender"]
     assert all("`values:` map" in fault.message for fault in faults)

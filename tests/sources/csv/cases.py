@@ -82,7 +82,8 @@ READABLE_FILES = [
     # Line numbers count from the first line of the file.
     Case("preamble, and a row too short", f"Newsletter\n\n{HEADER}\n{A}\nd@x.org\n", [ANN],
          ((5, "ragged", "d@x.org"),), message="(lines: 1)"),
-    # Two cells may be a header, so no row is read, and the import ends because no column has addresses.
+    # The source uses the line of two cells as the header, and rejects the rows, because the rows have three cells. Then
+    # the import ends, because no column has addresses.
     Case("preamble of two cells", f"As of,today\n{PLAIN_CSV}", [],
          ((2, "ragged", HEADER), (3, "ragged", A), (4, "ragged", B), (5, "ragged", C)), ("As of", "today")),
     # A row with an address is never used as the header.
@@ -103,7 +104,7 @@ READABLE_FILES = [
     ],
     Case("the delimiter follows from the cells, not from the number of commas",
          "email;name\n" + "a@x.com;Doe, Ann, Dr\n" * 50, [["a@x.com", "Doe, Ann, Dr"]] * 50, (), ("email", "name")),
-    Case("two delimiters: the more frequent delimiter counts", "a|b|c;d\n1|2|3;4\n", [["1", "2", "3;4"]], (),
+    Case("two delimiters: the more frequent delimiter is used", "a|b|c;d\n1|2|3;4\n", [["1", "2", "3;4"]], (),
          ("a", "b", "c;d")),
     Case("a colon as the delimiter of the job", "a:b\n1:2\n", [["1", "2"]], (), AB, options={"delimiter": ":"}),
     Case("a tab as the delimiter of the job", "a\tb\n1\t2\n", [["1", "2"]], (), AB, options={"delimiter": "tab"}),

@@ -54,7 +54,8 @@ def write_table(
 
 
 def is_record(row: list[str], delimiter: str) -> bool:
-    """Return whether the source reads the row as a record. The source skips rows of blanks, even in quoted cells."""
+    """Return whether the source reads the row as a record. The source skips a row whose cells contain only blanks, even
+    if the cells are quoted."""
     return bool("".join(row).strip(" \t" if delimiter not in " \t" else " \t".replace(delimiter, "")))
 
 

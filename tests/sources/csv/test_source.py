@@ -71,7 +71,7 @@ def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: 
         assert [(row.number, row.raw_record) for row in file.malformed_rows] == [(9, "row 9,a,b")]
 
 
-def test_numbers_and_lines_of_records_continue_over_chunks(tmp_path: Path) -> None:
+def test_row_numbers_and_line_numbers_continue_over_chunks(tmp_path: Path) -> None:
     content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n" for n in range(2, 1002))
     file = read_file(write_file(tmp_path, content), chunk_size=500)
     assert len(file.chunks) > 5
@@ -196,7 +196,7 @@ def test_a_row_without_the_trailing_delimiter_of_the_other_rows_is_rejected(tmp_
 @pytest.mark.parametrize(
     "rows", ["a@x.org,Ann,Lee,x\n" * 9, "a@x.org,Ann,Lee,,\n" * 9, "a@x.org,Ann,Lee\n" * 9 + GOOD_ROWS]
 )
-def test_rows_with_more_cells_than_the_header_are_still_rejected(tmp_path: Path, rows: str) -> None:
+def test_rows_with_more_cells_than_the_header_are_rejected(tmp_path: Path, rows: str) -> None:
     file = read_file(write_file(tmp_path, f"email,first,last\n{rows}"))
     assert [row.code for row in file.malformed_rows] == ["ragged"] * 9
 

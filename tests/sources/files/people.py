@@ -129,8 +129,8 @@ BUILD_FILE_BY_NAME: dict[str, Callable[[], bytes]] = {
     "misnamed.csv": build_parquet,
     "no-suffix": build_json_lines,
 }
-"""Files with the same people. The names of the last two files do not fit: the source recognises both by their
-contents."""
+"""Files with the same people. The names of the last two files do not show their format, so the source recognises the
+format by the content of the file."""
 
 EXPECTED_FRAME = pd.DataFrame(
     {

@@ -51,7 +51,7 @@ def test_an_array_has_the_same_rows_as_json_lines_with_the_same_objects(tmp_path
     assert [chunk.row_numbers[0] for chunk in read_chunks(array_path)] == [1, 20_001]
 
 
-def test_an_element_that_is_not_a_row_is_rejected_by_its_number(tmp_path: Path) -> None:
+def test_an_element_that_is_not_a_row_is_rejected_with_its_number(tmp_path: Path) -> None:
     path = write_file(tmp_path, "a.json", '[{"email": "a"}, 5, {"email": "b", "email": "c"}, {"email": "d"}]')
     assert read_frame(path)["email"].tolist() == ["a", "d"]
     assert [(row.number, row.line) for row in read_malformed(path)] == [(2, None), (3, None)]

@@ -55,7 +55,7 @@ def test_the_error_of_a_missing_column_shows_the_file_and_the_column(tmp_path: P
         with pytest.raises(ConfigurationError, match=r"b.csv: has no column name, which other files of .* \(1 more"):
             refuse_missing_columns(source, ["email", "name", "phone"])
     with open_pattern(tmp_path / "b.csv") as single_source:
-        # The check of the mapping reports missing columns of a single file.
+        # No error: if the source is a single file, the check of the mapping reports missing columns.
         refuse_missing_columns(single_source, ["name"])
 
 

@@ -153,7 +153,7 @@ def test_an_endless_result_is_read_in_chunks_and_closed(database: Database) -> N
     command = [sys.executable, "-c", READ_CHUNKS_SCRIPT, database.url, ENDLESS_QUERY_BY_DATABASE[database.kind]]
     result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert result.stderr == ""
-    # DuckDB takes a process with `-c` for an interactive process, and prints a progress bar before the numbers
+    # DuckDB takes a process of `python -c` for an interactive process, and prints a progress bar before the numbers
     row_count, memory_mb = map(int, result.stdout.split()[-2:])
     assert row_count == 200_000
     assert memory_mb < 30  # ten chunks have 25 MB, and the source keeps two chunks
@@ -344,7 +344,8 @@ def test_an_error_in_the_middle_of_a_result_is_raised_as_a_source_error(kind: st
         pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row") as error_info,
     ):
         read_all_rows(open_sql(database.url, query=FAILING_QUERY_BY_DATABASE[kind]))
-    assert isinstance(error_info.value, ContentError) is (kind == "postgresql")  # a value that a person must correct
+    # A ContentError says that a person must correct a value.
+    assert isinstance(error_info.value, ContentError) is (kind == "postgresql")
 
 
 KILL_SQL_BY_DATABASE = {

@@ -71,7 +71,7 @@ def test_a_cursor_column_that_the_result_lacks_is_refused(database: Database) ->
         ),
     ):
         if database.kind == "duckdb" and expected_text == "several columns" and duckdb.__version__ < "2":
-            continue  # DuckDB 1 names the second column changed_1
+            continue  # DuckDB 1 names the second column `changed_1`, so the names of the columns differ
         with pytest.raises(ConfigurationError, match=expected_text):
             IncrementalSource(database.url, query=query, column=column, kind=CursorKind.TIMESTAMP)
     with pytest.raises((ConfigurationError, SourceError), match="changed"):
