@@ -1,5 +1,5 @@
 """Fixtures and settings of all tests. Each process has one sandbox, which is emptied before each test that uses it. The
-folders with the slowest files run first, so that no process waits for another at the end.
+folders with the slowest files run first, so that all processes end at about the same time.
 
 If the memory has room, the temporary files of the tests are in memory. So thousands of commits do not wait for a disk.
 """
@@ -27,7 +27,7 @@ from tests.simulation.summary import print_summary
 from tests.stores import Bucket, make_bucket, open_s3
 
 settings.register_profile(
-    "shared machine",  # the speed of a shared machine proves nothing about the code
+    "shared machine",  # examples have no deadline, because other programs may slow a shared machine
     max_examples=int(os.environ.get("CONNECTOR_TEST_EXAMPLES", "25")),
     stateful_step_count=30,
     deadline=None,
@@ -41,7 +41,7 @@ _MEMORY_FOLDER = Path("/dev/shm")
 _SESSION_FOLDER: Path | None = None  # all temporary files of the session; the first process makes the folder
 if "TMPDIR" not in os.environ and _MEMORY_FOLDER.is_dir() and shutil.disk_usage(_MEMORY_FOLDER).free > 4 << 30:
     _SESSION_FOLDER = Path(tempfile.mkdtemp(prefix="connector-tests-", dir=_MEMORY_FOLDER))
-    _SESSION_FOLDER.chmod(0o711)  # tests of permissions reach their folders with the rights of another user
+    _SESSION_FOLDER.chmod(0o711)  # so that tests of permissions can reach their folders as another user
     os.environ["TMPDIR"] = tempfile.tempdir = str(_SESSION_FOLDER)
 
 # The processes share compiled modules. Otherwise each process would compile all modules.
@@ -52,7 +52,7 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ |= {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 
 atexit.register(gc.unfreeze)  # if objects are frozen when the process ends, DuckDB prints warnings
-gc.disable()  # until pytest has collected all tests: the garbage collector took half of this time
+gc.disable()  # until pytest has collected all tests, because garbage collection took half of the time
 
 _EXIT_STATUS = pytest.StashKey[int]()
 
@@ -60,7 +60,7 @@ _SLOW_FOLDERS = ("simulation", "docs", "pipelines", "export", "sources")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the folders with the slowest files run first. The tests need no order."""
+    """Let the folders with the slowest files run first. The tests do not depend on their order."""
     ranks = {name: rank for rank, name in enumerate(_SLOW_FOLDERS)}
     items.sort(key=lambda item: (ranks.get(item.path.parent.name, len(ranks)), item.path))
 

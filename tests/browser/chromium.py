@@ -1,4 +1,4 @@
-"""A headless Chromium that opens a page at a width and in a colour scheme. Commands use its DevTools protocol."""
+"""A headless Chromium that opens a page at a width and in a colour scheme. The tests control it by DevTools."""
 
 import json
 import os
@@ -35,7 +35,7 @@ _MEASUREMENT_SCRIPT = r"""(async () => {
     broken_words, clipped_texts: elements.filter(is_clipped).map(element => element.innerText.slice(0, 60)) });
 })()"""
 """A script that measures the page. The script finds words of up to 20 characters that a line break divides, and
-elements that cut their contents. A word may break at / and -, but an option must not break."""
+elements that hide a part of their text. A word may break at / and -, but an option such as `--map` must not break."""
 
 
 @dataclass(frozen=True)

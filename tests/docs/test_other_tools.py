@@ -46,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 def open_environment(
     folder: Path, sandbox: SandboxProcess, *requirements: str, name: str = "environment"
 ) -> RunCommand:
-    """Make an environment with these requirements next to the folder. The folder is the home of the programs."""
+    """Make an environment with `requirements` next to `folder`. The programs use `folder` as their home folder."""
     environment_folder = folder.with_name(name)
     # uv needs the TLS certificates of the machine, so the SSL_CERT_* settings of tests/conftest.py are left out.
     excluded_prefixes = ("CONNECTOR_", "AIRFLOW_", "SSL_CERT_")

@@ -1,4 +1,4 @@
-"""The page of outputs shows the current output of the commands."""
+"""The page `docs/reference/outputs.md` shows the current output of the commands."""
 
 import runpy
 from collections.abc import Sequence

@@ -139,7 +139,7 @@ def create_many(client: SandboxClient, count: int) -> tuple[list[int], float]:
     return statuses, time.monotonic() - started_at
 
 
-def test_simultaneous_requests_share_one_latency(client: SandboxClient) -> None:
+def test_simultaneous_requests_wait_for_the_latency_together(client: SandboxClient) -> None:
     client.sandbox.switch(latency_ms=150)
     statuses, duration_s = create_many(client, 8)
     assert (statuses, duration_s >= 0.15) == ([200] * 8, True)
@@ -182,7 +182,7 @@ FOREIGN_HOSTS = """
     evil.example@127.0.0.1 127.0.0.1@evil.example localhost. 127.0.0.256 127.1 2130706433 0.0.0.0 10.0.0.1
     192.168.0.1:80 ::1 [::1 [::] [2001:db8::1] [127.0.0.1] [localhost] lоcalhost :8080
 """
-"""The o in the last localhost is Cyrillic."""
+"""Hosts that are not this machine. In the last `localhost`, the letter o is Cyrillic."""
 
 
 def test_only_host_names_of_this_machine_are_allowed() -> None:

@@ -148,7 +148,7 @@ def test_a_result_window_limits_the_count_and_the_pages(client: SandboxClient, o
 
 def test_a_page_past_the_end_can_be_an_error(client: SandboxClient) -> None:
     client.sandbox.switch(past_end="404")
-    assert client.read_page()["Subscribers"] == []  # the first page of an empty list
+    assert client.read_page()["Subscribers"] == []  # the first page of an empty list is not past the end
     client.sandbox.seed(30)
     reply = client.request_list(offset=30)
     assert (reply.status, reply.json["success"]) == (404, False)

@@ -106,7 +106,8 @@ async def test_a_create_with_a_lost_answer_is_never_sent_again() -> None:
     ]
     for fault in cases:
         recorded_waits = RecordedWaits()
-        timeout_s = 1.0 if fault is faults.never_answer else 10.0  # a connection may take half of the timeout
+        # The connection gets half of the timeout, and 0.5 s may be too short.
+        timeout_s = 1.0 if fault is faults.never_answer else 10.0
         async with serve(fault) as server, open_client(Service(server.base_url, TOKEN, timeout_s=timeout_s)) as client:
             assert isinstance(await build_retrier(recorded_waits).send(*build_create_call(client)), AmbiguousResult)
             assert (len(server.requests), server.connection_count, recorded_waits.seconds) == (1, 1, [])

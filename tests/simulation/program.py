@@ -50,14 +50,14 @@ _ACCOUNT = "simulated"
 class Report(RowRecorder):
     """The report of a run."""
 
-    chunk_count: int = 0  # loaded chunks
+    chunk_count: int = 0  # number of loaded chunks
     tally: Tally = field(init=False)
     problems: list[Problem] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     reason: str | None = None  # why the run ended early
     is_stopped: bool = False
-    attempt_count: int = 0  # creates that the client has sent
-    limited_count: int = 0  # creates that were answered 429
+    attempt_count: int = 0  # number of creates that the client has sent
+    limited_count: int = 0  # number of creates that were answered with 429
 
     def __post_init__(self) -> None:
         self.tally = Tally(self)

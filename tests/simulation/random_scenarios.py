@@ -148,8 +148,8 @@ class _ScenarioBuilder:
         return replace(scenario, job_runs=job_runs)
 
     def _add_list_behaviour(self, scenario: Scenario) -> Scenario:
-        """In some seeds, let the list behave in an unusual way: filters return only the first match, or a cache
-        answers.
+        """In some seeds, let the list behave in an unusual way. For example, filters return only the first match, or a
+        cache answers.
 
         The cache obeys Cache-Control. Otherwise the cache would repeat answers of an earlier run, and the connector
         does not cover this case (architecture 2).
@@ -304,7 +304,7 @@ class _ScenarioBuilder:
 
     def _draw_subscriber_of_base(self, rng: Random, has_varied_classes: bool) -> Mapping[str, object]:
         """Return an existing subscriber of our base. With `has_varied_classes`, the activity and the gender are random.
-        Without, the subscriber is active and has no gender."""
+        Otherwise the subscriber is active and has no gender."""
         local_part = "".join(rng.choices(_LETTERS, k=12))
         base = {"Id": BASE_ID} if self._has_base else {"Name": BASE_NAME}
         subscriber_object: dict[str, object] = {

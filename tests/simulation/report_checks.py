@@ -137,8 +137,8 @@ def check_that_each_changed_row_is_reported_with_its_fields(facts: SimulationFac
 
 
 def check_that_unknown_rows_are_those_of_unknown_and_held_entries(facts: SimulationFacts) -> Iterator[str]:
-    """Check the rows reported as unknown. In an unfinished run, an unknown entry may be missing if nothing was
-    sent."""
+    """Check the rows reported as unknown. The report of an unfinished run may lack an unknown entry if the run did not
+    send its create."""
     for run_result, report in _list_reports(facts):
         reported_persons = _find_problem_persons(facts, report, Outcome.UNKNOWN)
         for row in _list_loaded_rows(run_result, report):
@@ -160,7 +160,7 @@ def check_that_unknown_rows_are_those_of_unknown_and_held_entries(facts: Simulat
 def check_that_rejected_rows_are_those_of_rejected_entries(facts: SimulationFacts) -> Iterator[str]:
     """Check the rows reported as rejected.
 
-    Exceptions: an unfinished run may not have reached the row, and a retry may report the row as suppressed.
+    Exceptions: an unfinished run may have ended before the row, and a retry may report the row as suppressed.
     """
     for run_result, report in _list_reports(facts):
         reported_persons = _find_problem_persons(facts, report, Outcome.REJECTED)

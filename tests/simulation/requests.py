@@ -43,7 +43,7 @@ class Call:
     has_intent: bool = True  # whether a commit had stored the intent when the request left
     arrived_at: float | None = None
     ended_at: float | None = None
-    ending: str = ""  # as the process sees it: a status, `cut`, `time-out`, `cancelled`, `killed` or `not sent`
+    ending: str = ""  # the end that the process sees: a status, `cut`, `time-out`, `cancelled`, `killed` or `not sent`
     is_refusal: bool = False  # whether the answer is a refusal (architecture 2)
     stored_subscribers: list[StoredSubscriber] = field(default_factory=list)
 

@@ -83,8 +83,8 @@ class Simulation:
         self._number_by_identity = {row.identity: row.person_number for row in rows}
 
     def run_scenario(self) -> None:
-        """Carry out every run, and wait until the service has executed all requests. Raise the exception of a
-        process."""
+        """Carry out every run, and wait until the service has executed all requests. If a process fails, raise its
+        error."""
         bases = self.service.state.store.bases
         if self.scenario.has_base:
             bases.add(BASE_ID, self.scenario.base_name)
@@ -213,7 +213,7 @@ class Simulation:
         return call
 
     def _record_commit(self, commit_number: int) -> None:
-        """Record the changes of entries in this commit, with their persons."""
+        """Record the entries that this commit has changed, with the persons of the entries."""
         now_s = self.timeline.now_s
         self.record.add_line(now_s, f"ledger: commit {commit_number}")
         for state_change in self._ledger_database.pop_state_changes():

@@ -25,7 +25,8 @@ BUILD_ENDING_BY_KILL_KIND: dict[str, Callable[[int], RunEnding]] = {
     "before step": lambda point: RunEnding(kill_at_step=point),
 }
 _IS_LONG_RUN = SEED_COUNT > DEFAULT_SEED_COUNT
-# The distances are odd numbers, so every second kill is at an odd point. After this kill, the next run has the source.
+# The distances are odd numbers, so every second kill is at an odd point. After a kill at an odd point, the next run
+# has the source.
 _POINT_DISTANCE_BY_KILL_KIND = {"before commit": 5, "after commit": 5, "before step": 25}
 # Each run must have at least this number of commits or steps. Otherwise the test kills at too few points.
 _MIN_POINT_COUNT_BY_KILL_KIND = {"before commit": 10, "after commit": 10, "before step": 80}

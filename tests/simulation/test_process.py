@@ -72,7 +72,7 @@ async def write_bases_in_each_block(ledger: Ledger) -> None:
     ],
     ids=str,
 )
-def test_a_dead_process_does_not_reach_the_ledger(process_state: ProcessState, base_names: list[str]) -> None:
+def test_a_killed_process_does_not_change_the_ledger(process_state: ProcessState, base_names: list[str]) -> None:
     assert run_process(write_bases_in_each_block, process_state)[0] == base_names
 
 

@@ -19,7 +19,7 @@ from tests.simulation.trace import format_trace
 DEFAULT_SEED_COUNT = 50
 SEED_COUNT = int(os.environ.get("CONNECTOR_TEST_SEEDS", DEFAULT_SEED_COUNT))
 _RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 356, 9231, 20130, 40310, 43256, 71306)
-"""Seeds with events that no other seed has, in this order:
+"""Seeds with events that the first `DEFAULT_SEED_COUNT` seeds do not have, in this order:
 
 - an answer about another person
 - provisional Ids

@@ -297,7 +297,7 @@ def test_a_row_with_a_single_null_word_has_a_fault() -> None:
     assert [convert_to_python(cell) for cell in mapped_rows.frame["first_name"]] == ["Ann", None, None, "Eve", None]
 
 
-def test_two_cells_na_in_a_row_are_missing_values_even_in_names_and_countries() -> None:
+def test_several_na_cells_of_one_row_are_missing_values_even_in_names_and_countries() -> None:
     frame = pd.DataFrame(
         {
             "first": ["NA", "NA", "Ann", "Eve"],

@@ -260,7 +260,7 @@ def test_a_column_of_unsubscribed_people_is_recognised_beside_a_mapped_consent_c
     assert find_consent_columns(frame, mapping, ()) == ["unsubscribed"]
 
 
-def test_an_answer_of_no_is_recognised_beside_a_mapped_column_of_unsubscribed_people() -> None:
+def test_a_newsletter_column_is_recognised_beside_a_mapped_column_of_unsubscribed_people() -> None:
     frame = pd.DataFrame({"unsubscribed": ["", "yes"], "newsletter": ["no", "yes"]}, dtype="str")
     mapping = FieldMapping({"is_active": build_consent_rule("unsubscribed")})
     assert find_consent_columns(frame, mapping, ()) == ["newsletter"]

@@ -240,7 +240,7 @@ def test_a_text_with_lost_or_misread_letters_is_refused() -> None:
     check_sent_values("last_name", correct_names, correct_names)
 
 
-def test_an_error_of_a_spreadsheet_is_refused() -> None:
+def test_an_error_value_of_a_spreadsheet_is_refused() -> None:
     errors = ["#REF!", "#VALUE!", "#DIV/0!", "#NAME?", "#WERT!", "#VALEUR!", "#¡VALOR!", "#¿NOMBRE?", "##", "####"]
     check_text_refused("first_name custom_field1 tags", errors, "error")
     texts = ["#1", "#", "#VIP", "#Ann!", "#VIP!", "#WIN!", "#A!", "#WHY?"]

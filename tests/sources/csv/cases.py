@@ -95,6 +95,7 @@ READABLE_FILES = [
     Case("header on two lines", f"{HEADER},since\n,,,(day)\n{A},1\n", [["", "", "", "(day)"], [*ANN, "1"]],
          columns=(*COLUMNS, "since")),
     # Lines below the rows, and delimiters
+
     # A footnote with as many cells as a row counts as a row. The validation rejects this row, because the row has no
     # address.
     Case("footnote filled up with delimiters", f"{PLAIN_CSV}3 people,,\n", [*PEOPLE, ["3 people", "", ""]]),
@@ -116,6 +117,7 @@ READABLE_FILES = [
     Case("a delimiter in a cell without quotes", f"{HEADER}\n{A}\nd@x.org,Dan, Jr.,Enns\n{C}\n", [ANN, CEM],
          ((3, "ragged", "d@x.org,Dan, Jr.,Enns"),)),
     # Quotes and escapes
+
     # An apostrophe may be text. The validation rejects an address in apostrophes later.
     Case("quote: single quotes in some rows", f"{HEADER}\n{A}\n'd@x.org','Dan','Enns'\n'e@x.org','Eve, Jr.','Enns'\n",
          [ANN, ["'d@x.org'", "'Dan'", "'Enns'"]], ((4, "ragged", "'e@x.org','Eve, Jr.','Enns'"),)),

@@ -37,7 +37,7 @@ def write_table(folder: Path, table: pa.Table, **options: object) -> Path:
         (pa.array([dt.date(1980, 2, 29)]), "1980-02-29"),
         (pa.array([1577934245000], pa.timestamp("ms")), "2020-01-02T03:04:05"),
         (pa.array([1577934245123456789], pa.timestamp("ns", "UTC")), "2020-01-02T03:04:05.123456789+00:00"),
-        # a year that Python's datetime does not have
+        # Python's `datetime` cannot have this year
         (pa.array([253402300800], pa.timestamp("s")), "10000-01-01 00:00:00.000"),
         (pa.array([dt.time(13, 5)]), "13:05:00"),
         (pa.array([["a", "b, c", None]]), '["a","b, c"]'),

@@ -81,7 +81,7 @@ def protect_old_workbook() -> bytes:
 
 
 def change_unpacked_size(byte_count: int) -> bytes:
-    """Return a workbook whose ZIP directory states a wrong size of the texts."""
+    """Return a workbook whose ZIP directory says that its texts unpack to `byte_count` bytes, which is wrong."""
     workbook = build_xlsx([["email"], *([f"person{index}@example.com"] for index in range(1000))])
     entry_offset = workbook.rindex(b"xl/sharedStrings.xml") - 46
     assert workbook[entry_offset : entry_offset + 4] == b"PK\x01\x02"

@@ -90,7 +90,7 @@ def test_a_procedure_with_its_own_transaction_is_refused() -> None:
 
 @pytest.fixture
 def unknown_database() -> Iterator[Database]:
-    """SQLite under a name that the connector does not know. It stands for a database without read-only sessions."""
+    """SQLite under a name that the connector does not know, as an example of a database without read-only sessions."""
     sa.dialects.registry.register("othersql", "sqlalchemy.dialects.sqlite.pysqlite", "SQLiteDialect_pysqlite")
     with DATABASE_OPENER_BY_KIND["sqlite"]() as database:
         database.run("create table people (id integer)", "insert into people values (1), (2), (3)")
