@@ -121,7 +121,7 @@ def open_mariadb() -> Iterator[Database]:
     try:
         server.run(f"create database {name} character set utf8mb4")
     except sa.exc.OperationalError:
-        pytest.skip("no MariaDB answers at CONNECTOR_TEST_MARIADB (mariadb://root@127.0.0.1:3306 when not set)")
+        pytest.skip("no MariaDB answers at CONNECTOR_TEST_MARIADB [default: mariadb://root@127.0.0.1:3306]")
     url = sa.make_url(MARIADB_URL).set(database=name).render_as_string(hide_password=False)
     yield Database("mariadb", url)
     server.run(f"drop database {name}")

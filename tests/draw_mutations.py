@@ -313,7 +313,7 @@ def main(arguments: Sequence[str]) -> None:
         "--most",
         type=float,
         default=inf,
-        help="largest number of seconds of tests for each mutation [default: no limit]",
+        help="time limit in seconds for the tests of each mutation [default: no limit]",
     )
     options = parser.parse_args(arguments)
     drawn_mutations = sorted(list_mutations(ROOT), key=lambda mutation: mutation.rank(options.seed))[: options.number]

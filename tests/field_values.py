@@ -72,7 +72,7 @@ def write_as_service(kind: FieldKind, value: object) -> object:
     match kind:
         case FieldKind.ZIP:
             return str(value)
-        case FieldKind.NUMBER:  # without decimals if all of them are zeros: 4 for 4.0
+        case FieldKind.NUMBER:  # the service may write 4.0 as 4
             return int(value) if isinstance(value, float) and value.is_integer() else value
         case FieldKind.TEXT | FieldKind.NULLABLE_TEXT | FieldKind.EMAIL | FieldKind.GENDER | FieldKind.COUNTRY:
             return value

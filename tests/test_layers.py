@@ -98,7 +98,7 @@ def is_inside(name: str, package: str) -> bool:
 
 
 def find_layer(name: str) -> tuple[int, str] | None:
-    """Return the layer (0 = lowest) and the package in LAYERS of a dotted name. The longest matching package counts."""
+    """Return the layer (0 = lowest) of a dotted name, and the entry of LAYERS with the longest name that matches."""
     matching_layers = [
         (len(package), layer_number, package)
         for layer_number, layer in enumerate(LAYERS)

@@ -72,7 +72,7 @@ def test_each_property_of_a_state_is_true_for_the_states_of_the_table() -> None:
     states_by_property = {
         field.name: {state for state in State if getattr(find_traits(state), field.name)}
         for field in fields(StateTraits)
-        if field.name != "rank"  # tests/ledger/test_bases.py tests `rank`: it joins entries of all pairs of states
+        if field.name != "rank"  # tests/ledger/test_bases.py tests `rank` with entries of all pairs of states
     }
     assert states_by_property == STATES_BY_PROPERTY
 

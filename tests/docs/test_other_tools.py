@@ -18,7 +18,7 @@ import pytest
 from connector.sandbox import SandboxProcess
 from tests.docs.test_pages import ROOT, read_blocks
 
-pytestmark = pytest.mark.skipif("CONNECTOR_TEST_TOOLS" not in os.environ, reason="CONNECTOR_TEST_TOOLS is not set")
+pytestmark = pytest.mark.skipif("CONNECTOR_TEST_TOOLS" not in os.environ, reason="set CONNECTOR_TEST_TOOLS to run")
 
 _INSTALLATION_LIMIT_S, _COMMAND_LIMIT_S = 900, 300
 

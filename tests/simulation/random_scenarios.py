@@ -231,7 +231,7 @@ class _ScenarioBuilder:
                 self._remove_faults(job_run, rng.choice(held_decisions), job_runs[0]) for job_run in job_runs
             )
         elif random_value < 0.1 and self._people.identity == "email":
-            # The service stores duplicates. Otherwise it would refuse two emails that it alters to the same email.
+            # The service stores duplicates. Otherwise it would refuse a create if its altered email already exists.
             settings |= {"alter_identity": True, "duplicates": "accept"}
             job_runs = tuple(self._remove_faults(job_run, None, job_runs[0]) for job_run in job_runs)
         elif random_value < 0.2 and self._has_base:

@@ -54,8 +54,8 @@ def check_that_the_created_count_is_the_number_of_new_subscribers(facts: Simulat
         reported_count = report.tally.outcomes[Outcome.CREATED]
         if not certain_create_count <= reported_count <= certain_create_count + possible_create_count:
             yield (
-                f"run {run_result.number} reports {reported_count} created, but stored {certain_create_count} to "
-                f"{certain_create_count + possible_create_count}"
+                f"run {run_result.number} reports {reported_count} created rows, but it created {certain_create_count} "
+                f"to {certain_create_count + possible_create_count} of the rows"
             )
 
 

@@ -74,20 +74,21 @@ READABLE_FILES = [
          ((3, "ragged", "\t"),), ("a", "b", "c"), (2,)),
     Case("a tab is a blank if the delimiter is a comma", "a,b\n1,2\n\t \t\n", [["1", "2"]], (), AB),
     # Lines above the header
-    Case("preamble", f"Newsletter\nas of today\n{PLAIN_CSV}", PEOPLE, message="titles above its header were left out"),
-    Case("preamble filled up with delimiters", f"Newsletter,,\nas of today,,\n{PLAIN_CSV}", PEOPLE,
+    Case("titles above the header", f"Newsletter\nas of today\n{PLAIN_CSV}", PEOPLE,
+         message="titles above its header were left out"),
+    Case("titles filled up with delimiters", f"Newsletter,,\nas of today,,\n{PLAIN_CSV}", PEOPLE,
          message="(lines: 2)"),
-    Case("preamble with a delimiter of another kind in it", "Members, all\nemail;name;city\na@x.org;Ann Lee;Graz\n",
+    Case("a title that contains another delimiter", "Members, all\nemail;name;city\na@x.org;Ann Lee;Graz\n",
          [ANN], message="(lines: 1)"),
     # Line numbers count from the first line of the file.
-    Case("preamble, and a row too short", f"Newsletter\n\n{HEADER}\n{A}\nd@x.org\n", [ANN],
+    Case("a title, and a row with too few cells", f"Newsletter\n\n{HEADER}\n{A}\nd@x.org\n", [ANN],
          ((5, "ragged", "d@x.org"),), message="(lines: 1)"),
     # The source uses the line of two cells as the header, and rejects the rows, because the rows have three cells. Then
     # the import ends, because no column has addresses.
-    Case("preamble of two cells", f"As of,today\n{PLAIN_CSV}", [],
+    Case("a title of two cells", f"As of,today\n{PLAIN_CSV}", [],
          ((2, "ragged", HEADER), (3, "ragged", A), (4, "ragged", B), (5, "ragged", C)), ("As of", "today")),
     # A row with an address is never used as the header.
-    Case("preamble and no header", f"Newsletter\n{A}\n{B}\n", [], ((2, "ragged", A), (3, "ragged", B)),
+    Case("a title and no header", f"Newsletter\n{A}\n{B}\n", [], ((2, "ragged", A), (3, "ragged", B)),
          ("Newsletter",)),
     Case("the delimiter line of Excel", "sep=;\r\nemail;name\r\na@x.com;Ann\r\nragged\r\n", [["a@x.com", "Ann"]],
          ((4, "ragged", "ragged"),), ("email", "name")),
@@ -111,7 +112,7 @@ READABLE_FILES = [
     Case("a tab as the delimiter of the job", "a\tb\n1\t2\n", [["1", "2"]], (), AB, options={"delimiter": "tab"}),
     # The source keeps spaces, and the mapping removes them.
     Case("delimiter: comma and space", f"{HEADER}\n{A}\n".replace(",", ", "), [["a@x.org", " Ann Lee", " Graz"]]),
-    # Names contain spaces, so a space is never guessed. The option `delimiter: ' '` reads the file.
+    # Names contain spaces, so the source never guesses that a space is the delimiter. The job can set `delimiter: ' '`.
     Case("delimiter: space", "email name\na@x.org Ann\n", [["a@x.org Ann"]], columns=("email name",)),
     # It is unclear which comma is the delimiter.
     Case("a delimiter in a cell without quotes", f"{HEADER}\n{A}\nd@x.org,Dan, Jr.,Enns\n{C}\n", [ANN, CEM],
@@ -152,7 +153,7 @@ READABLE_FILES = [
          ((2, "encoding", "1,\ufffd"),), AB, None, "", "source.file.encoding in a job", {"encoding": "cp1252"}),
     # Columns
     Case("only the first column has a name", f"email,,\n{A}\n", [ANN], columns=("email", "column 2", "column 3")),
-    Case("names of columns with blanks, in two lines, and twice",
+    Case("names of columns: with blanks, empty, repeated, on two lines",
          '\ufeff"Email", Name ,,Email,Email (2),"two\nlines"\n1,2,3,4,5,6\n', [list("123456")], (),
          ("Email", "Name", "column 3", "Email (3)", "Email (2)", "two\nlines")),
 ]  # fmt: skip
@@ -177,7 +178,7 @@ FILES_REFUSED_AT_OPENING: list[tuple[str, str | bytes, str]] = [
     ("compressed twice", gzip.compress(gzip.compress(b"a,b\n1,2\n", mtime=0), mtime=0), "gzip"),
     ("any bytes", bytes(range(256)) * 20, "binary file"),
 ]
-"""Files that are refused when they are opened, and a part of the error."""
+"""Files that are refused when they are opened: a description, the content, and a part of the error."""
 
 FILES_REFUSED_AT_READING: list[tuple[str, str, str]] = [
     ("a quote with a space before it", f"{HEADER}\n{A}\n{B.replace(',', ', ')}\n", "line 3 has spaces between"),
@@ -197,4 +198,4 @@ FILES_REFUSED_AT_READING: list[tuple[str, str, str]] = [
                      '3,"Ann\n' + "5,6\n" * 30 + '4,"Ben\n7,8')
     ],
 ]  # fmt: skip
-"""Files that are refused when they are read, and a part of the error."""
+"""Files that are refused when they are read: a description, the content, and a part of the error."""
