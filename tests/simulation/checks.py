@@ -25,8 +25,8 @@ _ALLOWED_STATE_CHANGES = {
 Claim = Callable[[SimulationFacts], Iterator[str]]
 
 
-def check_that_no_person_is_stored_twice_by_our_creates(facts: SimulationFacts) -> Iterator[str]:
-    """Check that at most one of our creates of a person was stored.
+def check_that_no_person_is_stored_twice_by_the_connector(facts: SimulationFacts) -> Iterator[str]:
+    """Check that at most one create that the connector sent for a person was stored.
 
     Exceptions: a first create that no run can find in time (`SimulationFacts.must_prevent_second_create`), and a proxy
     that repeats a create.
@@ -34,7 +34,7 @@ def check_that_no_person_is_stored_twice_by_our_creates(facts: SimulationFacts) 
     for person_number in facts.person_numbers:
         subscriber_by_call_number = {
             subscriber.call.number: subscriber
-            for subscriber in facts.find_our_subscribers(person_number)
+            for subscriber in facts.find_created_subscribers(person_number)
             if subscriber.call and not subscriber.was_updated
         }
         for call_number in sorted(subscriber_by_call_number)[:-1]:
@@ -173,14 +173,14 @@ def check_that_every_create_is_sent_after_its_intent_is_durable(facts: Simulatio
 
 def check_that_the_runs_create_at_most_one_subscriber_in_a_wrong_base(facts: SimulationFacts) -> Iterator[str]:
     """Check that the runs of a scenario together create at most one subscriber in the wrong base (architecture 4.9)."""
-    our_subscribers = [
+    created_subscribers = [
         subscriber
         for subscriber in facts.simulation.record.stored_subscribers
         if subscriber.call is not None and subscriber.person_number
     ]
     wrong_subscribers = [
         subscriber
-        for subscriber in our_subscribers
+        for subscriber in created_subscribers
         if subscriber.base_id != facts.simulation.find_base_id(subscriber.person_number)
     ]
     if "base_alias" in facts.simulation.scenario.settings and len(wrong_subscribers) > 1:
@@ -336,7 +336,7 @@ def check_that_a_dropped_create_is_sent_again_only_for_a_changed_row(facts: Simu
 _UNSENT_STATES = (State.CONFIRMED, State.NONE)  # a dropped entry gets these states without a create
 
 
-def check_that_no_person_whom_we_created_stays_rejected(facts: SimulationFacts) -> Iterator[str]:
+def check_that_no_person_whom_the_connector_created_stays_rejected(facts: SimulationFacts) -> Iterator[str]:
     """Check that the look-up of refused rows has found each subscriber whose create took effect (architecture 4.8).
 
     Exceptions:
@@ -354,18 +354,18 @@ def check_that_no_person_whom_we_created_stays_rejected(facts: SimulationFacts) 
             continue
         listed_subscribers = [
             subscriber
-            for subscriber in facts.find_our_subscribers(person_number)
+            for subscriber in facts.find_created_subscribers(person_number)
             if subscriber.shown_at <= last_run.started_at
         ]
-        our_subscribers = [
+        created_subscribers = [
             subscriber for subscriber in listed_subscribers if facts.must_prevent_second_create(subscriber)
         ]
         if (
             find_traits(entry.state).counts_as_rejected
-            and our_subscribers
+            and created_subscribers
             and not facts.is_hidden_by_spelling(last_run, person_number)
         ):
-            yield f"person {person_number} counts as rejected, and is stored as {our_subscribers[0].subscriber_id}"
+            yield f"person {person_number} counts as rejected, and is stored as {created_subscribers[0].subscriber_id}"
 
 
 def check_that_the_run_after_a_finished_run_without_faults_sends_nothing(facts: SimulationFacts) -> Iterator[str]:
@@ -400,7 +400,7 @@ def check_that_the_run_after_a_finished_run_without_faults_sends_nothing(facts: 
 
 
 CLAIMS: tuple[Claim, ...] = (
-    check_that_no_person_is_stored_twice_by_our_creates,
+    check_that_no_person_is_stored_twice_by_the_connector,
     check_that_no_create_is_sent_for_a_listed_person,
     check_that_no_create_relies_on_an_expired_look_up,
     check_that_no_create_is_repeated_before_two_quiet_periods_have_passed,
@@ -414,7 +414,7 @@ CLAIMS: tuple[Claim, ...] = (
     check_that_the_last_run_finishes,
     check_that_each_entry_has_an_outcome,
     check_that_a_dropped_create_is_sent_again_only_for_a_changed_row,
-    check_that_no_person_whom_we_created_stays_rejected,
+    check_that_no_person_whom_the_connector_created_stays_rejected,
     check_that_the_run_after_a_finished_run_without_faults_sends_nothing,
     *report_checks.CLAIMS,
 )

@@ -151,7 +151,7 @@ def _count_events_of_runs(facts: SimulationFacts) -> Counter[SituationKey]:
 
 
 def _count_late_events(facts: SimulationFacts) -> tuple[int, int, int]:
-    """Return three counts of the subscribers that our creates stored.
+    """Return three counts of the subscribers that the connector created.
 
     1. Subscribers that a list request did not show, because they were too new.
     2. Subscribers that the service stored late: after the attempt had ended, but inside the quiet period.

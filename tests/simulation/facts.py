@@ -40,8 +40,8 @@ class SimulationFacts:
         """Return each subscriber that the service stored for a person, whoever created the subscriber."""
         return self._subscribers_by_person.get(person_number, [])
 
-    def find_our_subscribers(self, person_number: int) -> list[StoredSubscriber]:
-        """Return each subscriber that our creates stored for a person."""
+    def find_created_subscribers(self, person_number: int) -> list[StoredSubscriber]:
+        """Return each subscriber that creates of the connector stored for a person."""
         return [subscriber for subscriber in self.find_stored_subscribers(person_number) if subscriber.call is not None]
 
     def find_calls(self, person_number: int, run_number: int | None = None) -> list[Call]:

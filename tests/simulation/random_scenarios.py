@@ -261,7 +261,7 @@ class _ScenarioBuilder:
         """Let the service merge subscribers with the same address, in the account or in a base.
 
         Many persons exist in another base before the first run. Other programs create nobody later, because a later
-        create could move a person out of our base again."""
+        create could move a person out of the base of the job again."""
         merge_scope = "account" if self._people.identity == "email" else rng.choice(("base", "account"))
         settings = {**scenario.settings, "duplicates": "accept", "merge_by": ["Email"], "merge_within": merge_scope}
         first_run, *later_runs = (replace(job_run, foreign_creates=()) for job_run in scenario.job_runs)
@@ -303,8 +303,8 @@ class _ScenarioBuilder:
         )
 
     def _draw_subscriber_of_base(self, rng: Random, has_varied_classes: bool) -> Mapping[str, object]:
-        """Return an existing subscriber of our base. With `has_varied_classes`, the activity and the gender are random.
-        Otherwise the subscriber is active and has no gender."""
+        """Return an existing subscriber in the base of the job. With `has_varied_classes`, its activity and gender are
+        random. Otherwise the subscriber is active and has no gender."""
         local_part = "".join(rng.choices(_LETTERS, k=12))
         base = {"Id": BASE_ID} if self._has_base else {"Name": BASE_NAME}
         subscriber_object: dict[str, object] = {

@@ -177,8 +177,8 @@ def check_that_rejected_rows_are_those_of_rejected_entries(facts: SimulationFact
                 yield f"run {run_result.number} does not report person {row.person_number} as rejected: {entry}"
 
 
-def check_that_no_person_reported_as_rejected_was_created_by_us(facts: SimulationFacts) -> Iterator[str]:
-    """Check that none of our creates stored a person whom a finished run reports as rejected.
+def check_that_no_person_reported_as_rejected_was_created_by_the_connector(facts: SimulationFacts) -> Iterator[str]:
+    """Check that the connector created no person whom a finished run reports as rejected.
 
     Exceptions:
 
@@ -202,15 +202,15 @@ def check_that_no_person_reported_as_rejected_was_created_by_us(facts: Simulatio
             if not facts.is_hidden_by_spelling(run_result, person_number)
         }
         for person_number in sorted(visible_persons) if run_result.is_finished else ():
-            our_subscribers = [
+            created_subscribers = [
                 subscriber
-                for subscriber in facts.find_our_subscribers(person_number)
+                for subscriber in facts.find_created_subscribers(person_number)
                 if subscriber.stored_at <= run_result.ended_at and facts.must_prevent_second_create(subscriber)
             ]
-            if our_subscribers:
+            if created_subscribers:
                 yield (
                     f"run {run_result.number} reports person {person_number} as rejected: stored as "
-                    f"{our_subscribers[0].subscriber_id}"
+                    f"{created_subscribers[0].subscriber_id}"
                 )
 
 
@@ -358,7 +358,7 @@ CLAIMS: tuple[Callable[[SimulationFacts], Iterator[str]], ...] = (
     check_that_each_changed_row_is_reported_with_its_fields,
     check_that_unknown_rows_are_those_of_unknown_and_held_entries,
     check_that_rejected_rows_are_those_of_rejected_entries,
-    check_that_no_person_reported_as_rejected_was_created_by_us,
+    check_that_no_person_reported_as_rejected_was_created_by_the_connector,
     check_that_no_unsent_row_was_sent,
     check_that_created_subscribers_have_the_values_of_their_rows,
     check_that_the_settled_counts_are_the_entries_that_left_unknown,

@@ -18,7 +18,7 @@ class StoredSubscriber:
     first_name: str
     answer_kind: str
     was_updated: bool  # whether the service updated an existing subscriber and stored no new subscriber
-    call: "Call | None"  # our create, or None if another program created the subscriber
+    call: "Call | None"  # the create of the connector, or None if another program created the subscriber
     previous_version: "StoredSubscriber | None" = None  # the subscriber that had this id before
 
     @property

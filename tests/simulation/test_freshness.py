@@ -79,7 +79,7 @@ def simulate_with_foreign_creates(
 
 
 def find_late_creates(result: SimulationResult, expiry_s: float) -> list[int]:
-    """Return the persons that our creates stored more than `expiry_s` seconds after another program created them."""
+    """Return the persons that the connector created more than `expiry_s` seconds after another program created them."""
     facts, late_persons = SimulationFacts(result.simulation), []
     for person_number in facts.person_numbers:
         foreign_create_times = [
@@ -89,7 +89,7 @@ def find_late_creates(result: SimulationResult, expiry_s: float) -> list[int]:
         ]
         late_persons += [
             person_number
-            for subscriber in facts.find_our_subscribers(person_number)
+            for subscriber in facts.find_created_subscribers(person_number)
             if foreign_create_times and subscriber.stored_at > min(foreign_create_times) + expiry_s
         ]
     return late_persons

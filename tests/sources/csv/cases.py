@@ -1,8 +1,8 @@
 """CSV files, and the expected result of reading each file.
 
-The kinds of pollution come from Pollock (Vitagliano et al., VLDB 2023), which found them in real files. The files are
-our own. An ambiguous row is rejected with its line, and an ambiguous file is refused, so that no value moves into
-another column. If the source does not read a file as its author meant, a comment has the reason."""
+The kinds of pollution come from Pollock (Vitagliano et al., VLDB 2023), which found them in real files. The cases
+are not copies of these files. An ambiguous row is rejected with its line, and an ambiguous file is refused, so that no
+value moves into another column. If the source does not read a file as its author meant, a comment has the reason."""
 
 import gzip
 from dataclasses import dataclass, field
