@@ -442,7 +442,12 @@ class _ScenarioBuilder:
         )
 
     def _draw_retry(self) -> RetrySelection:
-        held_decision: HeldDecision | None = self._rng.choice((None, None, *HELD_DECISIONS))
+        """Draw a retry. In some seeds, a separate random generator draws the decision about held creates, so that other
+        seeds do not change."""
+        held_decision: HeldDecision | None = self._rng.choice((None, None, "resend", "drop"))
+        decision_rng = Random(f"{self._seed} held decision")
+        if decision_rng.random() < 0.2:
+            held_decision = decision_rng.choice(HELD_DECISIONS)
         return RetrySelection(is_rejected=self._rng.random() < 0.4, held_decision=held_decision)
 
     def _draw_gap(self) -> float:
