@@ -241,7 +241,9 @@ def _run_program(
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     sys.argv = ["connector", *arguments]
     warnings.simplefilter("error")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may start the tests with SIGINT ignored
+    # A shell may start the tests with SIGINT ignored, and nohup starts them with SIGHUP ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     atexit._clear()  # exit handlers of libraries take a fifth of the time of a short command
     atexit.register(logging.shutdown)
     atexit.register(weakref.finalize._exitfunc)  # type: ignore[attr-defined] # removes temporary folders
