@@ -8,10 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 import sqlalchemy as sa
 
 from tests.databases import open_postgres
@@ -62,15 +60,6 @@ def test_a_run_stopped_by_a_signal_is_continued_by_the_next_run(connector: Conne
     connector.run_json(*arguments).expect_rows(read=300, created=300 - len(create_counts), exists=len(create_counts))
 
 
-@pytest.fixture
-def _default_sighup() -> Iterator[None]:
-    """Let new processes receive SIGHUP, even if the tests run under nohup."""
-    handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, handler)
-
-
-@pytest.mark.usefixtures("_default_sighup")
 def test_a_run_whose_terminal_is_closed_stops_cleanly(connector: Connector, tmp_path: Path) -> None:
     """Both the kernel and the shell send SIGHUP. The report file is written, although the terminal cannot be used."""
     controller, terminal = pty.openpty()
