@@ -9,6 +9,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,15 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import InactiveIdentities
 from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingKind, classify_spelling, is_plain_spelling
 
-_ID_BATCH_SIZE = 1024  # number of answered ids that are added to an array at once
+_MAX_RECENT_ID_COUNT = 20_000  # number of ids in memory with their times
 
 
 class KnownIds:
     """The ids that the run's look-ups have shown in any base, and the ids in the answers to the run's creates. An id
-    takes 8 bytes.
+    takes 8 bytes, and each of the latest ids takes about 100 bytes.
 
-    An id that no look-up showed before the run's first create may belong to an unresolved create of the run.
+    An id that no look-up showed before the run's first create may belong to an unresolved create of the run. An id that
+    no look-up showed before a create was sent may belong to the create.
     `largest_ledger_id` is the largest id that the ledger had before the run's first create (None: not read yet). A
     larger id needs no search in the ledger.
     """
@@ -43,21 +45,24 @@ class KnownIds:
         self.largest_ledger_id: int | None = None
         self._ids_before_creates = IdSet()  # ids that look-ups have shown before the run's first create
         self._ids_after_creates = IdSet()
-        self._answered_ids: set[int] = set()  # answered ids that are not in `_ids_after_creates` yet
+        self._times_by_recent_id: dict[int, float] = {}  # for ids after the first create that are in neither IdSet
         self._largest_id = 0  # the largest id in the two IdSets; a new id is nearly always larger
         self._is_creating = False
 
-    def add_shown_ids(self, ids: Collection[int]) -> None:
-        """Add ids that a look-up has shown."""
-        self._add_ids(self._ids_after_creates if self._is_creating else self._ids_before_creates, ids)
+    def add_shown_ids(self, ids: Collection[int], shown_at: float) -> None:
+        """Add ids that a look-up has shown at `shown_at` (monotonic)."""
+        if not self._is_creating:
+            self._add_ids(self._ids_before_creates, ids)
+            return
+        for subscriber_id in ids:
+            self._times_by_recent_id.setdefault(subscriber_id, shown_at)
+        self._limit_recent_ids()
 
     def add_answered_id(self, subscriber_id: int) -> None:
         """Add the subscriber id that the answer to a create contains."""
         self._is_creating = True
-        self._answered_ids.add(subscriber_id)
-        if len(self._answered_ids) >= _ID_BATCH_SIZE:
-            self._add_ids(self._ids_after_creates, self._answered_ids)
-            self._answered_ids.clear()
+        self._times_by_recent_id[subscriber_id] = float("-inf")  # the id belongs to this create and to no other
+        self._limit_recent_ids()
 
     def record_first_create(self) -> None:
         """Record that the run now sends its first create."""
@@ -68,9 +73,10 @@ class KnownIds:
         """Whether the run knows subscribers that existed before its first create."""
         return bool(self.largest_ledger_id) or len(self._ids_before_creates) > 0
 
-    def has_id(self, subscriber_id: int) -> bool:
-        """Return whether a look-up has shown the id, or the answer to a create has contained the id."""
-        if subscriber_id in self._answered_ids:
+    def has_id(self, subscriber_id: int, sent_at: float) -> bool:
+        """Return whether a look-up had shown the id before `sent_at` (monotonic), or the answer to a create has
+        contained the id."""
+        if self._times_by_recent_id.get(subscriber_id, float("inf")) <= sent_at:
             return True
         if subscriber_id > self._largest_id:
             return False
@@ -80,6 +86,14 @@ class KnownIds:
     def was_shown_before_creates(self, subscriber_id: int) -> bool:
         """Return whether a look-up has shown the id before the run's first create."""
         return bool(self._ids_before_creates.mark_contained_ids(np.array([subscriber_id], dtype=np.int64))[0])
+
+    def _limit_recent_ids(self) -> None:
+        """If too many ids have a time, remove the times of the older half."""
+        if len(self._times_by_recent_id) > _MAX_RECENT_ID_COUNT:
+            older_ids = list(islice(self._times_by_recent_id, _MAX_RECENT_ID_COUNT // 2))
+            self._add_ids(self._ids_after_creates, older_ids)
+            for subscriber_id in older_ids:
+                del self._times_by_recent_id[subscriber_id]
 
     def _add_ids(self, id_set: IdSet, ids: Collection[int]) -> None:
         distinct_ids: IdArray = np.unique(np.fromiter(ids, dtype=np.int64, count=len(ids)))

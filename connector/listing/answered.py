@@ -24,14 +24,17 @@ class KnownSubscriber:
     identity_text: str | None = field(default=None, repr=False)  # the email or ClientUserId; None: not known
 
 
-async def find_known_subscriber(access: ListAccess, subscriber_id: int) -> KnownSubscriber | None:
-    """Return the subscriber with this id, from the answer to a create, if the subscriber existed before the create.
-    Otherwise return None. Record the id as known.
+async def find_known_subscriber(access: ListAccess, subscriber_id: int, sent_at: float) -> KnownSubscriber | None:
+    """Return the subscriber with this id, from the answer to a create, if the subscriber existed before `sent_at`
+    (monotonic), the time of the create. Otherwise return None. Record the id as known.
 
-    The subscriber existed before the create if a look-up of the run has shown the id, if an entry of the account has
-    the id, or if the answer to another create of the run contained the id."""
+    The subscriber existed before the create in one of these cases:
+
+    - A look-up of the run had shown the id before the create was sent.
+    - An entry of the account has the id.
+    - The answer to another create of the run contained the id."""
     known_ids = access.known_ids
-    is_id_known = known_ids.has_id(subscriber_id)
+    is_id_known = known_ids.has_id(subscriber_id, sent_at)
     known_ids.add_answered_id(subscriber_id)
     known_entries = []
     if subscriber_id <= (known_ids.largest_ledger_id or 0):

@@ -196,7 +196,7 @@ class Creator:
             answer, candidate, self._session.ledger_writer.base, self._session.list_access.requested_base_name
         )
         if isinstance(answer, CreatedAnswer):
-            transition = await self._check_answered_subscriber(answer, transition)
+            transition = await self._check_answered_subscriber(answer, transition, candidate.sent_at)
         if transition.event is Event.NOT_SENT:
             return None
         if transition.is_refusal_possibly_temporary:
@@ -260,11 +260,13 @@ class Creator:
             await ledger_writer.record_base_id(*self._answered_base)
         await ledger_writer.flush()
 
-    async def _check_answered_subscriber(self, answer: CreatedAnswer, transition: Transition) -> Transition:
+    async def _check_answered_subscriber(
+        self, answer: CreatedAnswer, transition: Transition, sent_at: float
+    ) -> Transition:
         """Look up in the service and the ledger whether the subscriber in the answer is new, and return the state
         transition. If the subscriber existed before the create, the entry is held."""
         session = self._session
-        known_subscriber = await find_known_subscriber(session.list_access, answer.subscriber_id)
+        known_subscriber = await find_known_subscriber(session.list_access, answer.subscriber_id, sent_at)
         if not self.has_accepted_item and transition.event is Event.ANSWERED and session.policy.looks_up_first:
             await self._stop_if_list_lacks_identity_field(answer.subscriber_id)
         if known_subscriber is None or transition.event is not Event.ANSWERED:

@@ -18,7 +18,7 @@ from tests.simulation.trace import format_trace
 
 DEFAULT_SEED_COUNT = 50
 SEED_COUNT = int(os.environ.get("CONNECTOR_TEST_SEEDS", DEFAULT_SEED_COUNT))
-_RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 356, 9231, 20130, 40310, 43256, 71306)
+_RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 356, 9231, 20130, 40310, 43256, 71306, 121488)
 """Seeds with events that the first `DEFAULT_SEED_COUNT` seeds do not have, in this order:
 
 - an answer about another person
@@ -34,6 +34,7 @@ _RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 356, 9231, 20130, 40310, 43256, 7
 - an outage during the requests for hidden classes
 - a retry that sends refused creates again after a temporary refusal
 - a 429 whose create took effect, and then a create that updates a subscriber of another program
+- a look-up that shows a new subscriber before the answer to its create arrives
 """
 _MAX_FAILURES = 10  # the test stops after this many failures
 
