@@ -41,7 +41,7 @@ _UNSUBSCRIBED_HEADER_PATTERN = re.compile(
     "unsub|optout|^bounced|markedasspam|reportedspam|excludedfrom(all)?(campaign|mail|email|newsletter|marketing)|complained|spamcomplaint|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
     "|suppress|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
     "|desabonn|desinscri|dadodebaja|fechadebaja|fechabaja|desuscri|nomolestar|disiscri|descadastr|naoreceber"
-    "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist|kontaktsperre"
+    "|uitgeschreven|uitschrijf|afgemeld|wypisa|rezygnac|^baja$|werbeverbot|robinsonlist|kontaktsperre|^emailstop$"
     "|^clean(ed)?(time|date|at|on)$"  # Mailchimp: the time of a bounce
 )
 _CLOSED_RECORD_HEADER_PATTERN = re.compile(
@@ -56,6 +56,7 @@ _CLOSED_RECORD_HEADER_PATTERN = re.compile(
     "(at|on|since|date|time|datetime|timestamp|flag|am|seit|datum|vermerk|kennzeichen|le|depuis|el|desde|il|dal|em|op"
     "|sinds|dnia|od)?$"
     "|^(dateofdeath|deathdate|sterbedatum|todesdatum|datededeces)$"
+    "|^(is)?(email)?onhold$|^(is)?e?mail(blocked|gesperrt|blockiert)$|^(is)?unmailable$|^(is)?dnc$"
     "|^(is)?e?mailbounced(date|reason)?$|^(email)?(undeliverable|unzustellbar)$|^(is)?invalidemail(address)?$|^emailinvalid$"
     "|^(opposition|widerspruch|opposizione|oposicion|oposicao|bezwaar|sprzeciw)$"
 )

@@ -134,7 +134,7 @@ UNSUBSCRIBED_HEADERS = (
     "Nie wysyłać", "Nie chcę newslettera", "Bez newslettera", "Brak zgody", "Odmowa zgody", "Sprzeciw marketing",
     "Stop newsletter", "STOP e-mail", "Newsletter stop", "Consent revoked", "Não receber", "nicht angemeldet",
     "Newsletter annulé", "no_emails", "No Email", "Email refused", "Désabonnement newsletter", "No e-mail",
-    "Email/SMS opt-out",
+    "Email/SMS opt-out", "emailstop", "on_hold", "Email On Hold", "email_blocked", "E-Mail gesperrt", "Unmailable", "DNC",
 )  # fmt: skip
 """Headers of columns in which "yes" means that the person wants no emails."""
 
@@ -152,7 +152,7 @@ NOT_UNSUBSCRIBED_HEADERS = (
     "Mailing City", "Annual marketing budget", "marketing_channel", "consent", "Rejection reason",
     "Non-residential mailing address", "email_status", "last_email_sent", "Nie wieder", "No", "Note marketing",
     "Contact (no calls)", "Notices by mail", "Interactive", "Inactivity days", "Werbung", "radioactive",
-    "(Do Not Modify) Contact", "(Do Not Modify) Marketing List Member",
+    "(Do Not Modify) Contact", "(Do Not Modify) Marketing List Member", "holding", "Orders on hold", "Email stops",
 )  # fmt: skip
 
 
