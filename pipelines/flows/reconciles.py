@@ -18,7 +18,7 @@ from connector.ledger.opening import start_pace
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import find_open_run, list_bases, read_largest_lag
 from connector.listing.dispatching import ListProgress
-from connector.listing.reader import read_list
+from connector.listing.reader import LIST_CONNECTION_COUNT, read_list
 from connector.paging.certificate import Certificate, describe_hidden_classes
 from connector.progress import Progress, ProgressMeter
 from connector.reconcile import Comparison
@@ -40,8 +40,6 @@ from pipelines.flows.reconcile_sides import (
     report_differences,
 )
 from pipelines.report.differences import DifferenceFile, Differences
-
-_CONNECTION_COUNT = 4  # at most this many requests are in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ async def run_reconcile(plan: ReconcilePlan, stop: Stop, progress: Progress) -> 
             pace = await start_pace(settings, load_plan.policy.max_rate, clock, stop)
             async with (
                 enter_in_thread(open_planned_ledger(settings.ledger_url, settings.account), stop) as ledger,
-                open_client(build_service(settings, _CONNECTION_COUNT), rate=pace.rate) as client,
+                open_client(build_service(settings, LIST_CONNECTION_COUNT), rate=pace.rate) as client,
             ):
                 try:
                     await stop.wait_until_stopped(reconciliation.execute(ledger, client), cancels_only_once=True)
