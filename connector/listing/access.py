@@ -284,8 +284,8 @@ class LookupState:
     spelling."""
     is_case_insensitive: bool | None = None  # whether the filter by email is case-insensitive; None: not tried
     multiple_match_fields: set[str] = field(default_factory=set)
-    """Fields whose filters have listed several subscribers in one answer. So these filters do not return only the first
-    match."""
+    """Fields whose filters have listed several subscribers in one answer. So these filters can return more than the
+    first match."""
     unreadable_reason: str = ""  # the reason why the last sweep proves no absence, or "" if the sweep was complete
     swept_sentinel_ids: frozenset[int] = frozenset()  # the sentinels that the last sweep showed
     activity_values_shown_by_sweep: set[bool] = field(default_factory=set)
@@ -298,7 +298,7 @@ class LookupState:
     """Subscribers that look-ups found for rows that were about to be created."""
     subscribers_of_other_bases: ShownSubscribers = field(default_factory=ShownSubscribers)
     """Subscribers in bases that are not bases of the run, from a listing of up to 200,000 subscribers."""
-    base_id: int | None = None  # the Id of a base that the account's list hides; each sweep asks with this BaseId
+    base_id: int | None = None  # the Id of a base that the account's list hides; each sweep sends this BaseId
     hidden_classes: tuple[HiddenClass, ...] = ()  # classes that the list shows only to a request for the class
     unshown_classes: tuple[HiddenClass, ...] = ()
     """Classes without a known subscriber: neither a sweep nor a request for the class has shown one."""
@@ -349,7 +349,7 @@ class ListAccess:
     """The name of the base, if the job gives no id of the base. Answers must have this name."""
     # Shared by all bases of the run.
     inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)
-    # A function that returns this many random bytes. Simulations pass their own function.
+    # A function that returns random bytes; its argument is their number. Simulations pass another function.
     draw_bytes: Callable[[int], bytes] = os.urandom
     state: LookupState = field(default_factory=LookupState)  # shared by all bases of the run
     unverified_entries: tuple[ConfirmedEntry, ...] = ()

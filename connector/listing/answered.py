@@ -56,8 +56,8 @@ async def find_known_subscriber(access: ListAccess, subscriber_id: int, sent_at:
 async def find_existing_ids(access: ListAccess, is_of_this_run_by_id: Mapping[int, bool]) -> set[int]:
     """Look-ups of unresolved creates have found some ids. Return the ids whose subscribers existed before the create.
 
-    `is_of_this_run_by_id` has the found ids, each with whether this run sent the create. A subscriber existed before
-    the create in two cases:
+    `is_of_this_run_by_id` has the found ids as keys. A value is True if this run sent the create. A subscriber existed
+    before the create in two cases:
 
     - This run sent the create, and a look-up showed the id before the run's first create.
     - Another entry of the account has the id."""

@@ -24,7 +24,7 @@ from connector.subscribers.spellings import describe_spelling, spellings_differ_
 RequestPage = Callable[[ListQuery], Awaitable[ListPage | None]]
 """A function that requests a page of the list. It returns the page, or None if the service returns no page."""
 DrawBytes = Callable[[int], bytes]
-"""A function that returns this many random bytes."""
+"""A function that returns random bytes. Its argument is the number of bytes."""
 
 ReadValues = Callable[[str], Sequence[Any]]
 """A function that returns the value of a field in each row of a page: as received, or None for an absent or null
@@ -55,7 +55,7 @@ class ControlResult(StrEnum):
     EXACT = "exact"  # the filter lists the subscriber of the trial, and only subscribers with the requested value
     PARTIAL = "partial"  # the filter finds the subscriber of the trial, and also lists subscribers with other values
     IGNORED = "ignored"  # the filter lists subscribers that do not have the requested value
-    CASE_SENSITIVE = "by_case"  # the filter finds an address only in the same case, so it leaves out other spellings
+    CASE_SENSITIVE = "by_case"  # the filter distinguishes capitals, so the filter leaves out other spellings
     BROKEN = "broken"  # the filter does not find a listed subscriber by the subscriber's value
     INCONCLUSIVE = "untold"  # the list shows no subscriber for the trial, or the service did not answer
 
@@ -82,8 +82,8 @@ async def try_made_up_value(request_page: RequestPage, field_name: str, draw_byt
 
 
 async def try_samples(request_page: RequestPage, field_name: str, samples: Iterable[IdAndValue]) -> FilterTrialResult:
-    """Send the filter with the values of these listed subscribers, one after another, until the filter finds a
-    subscriber. A subscriber that the filter does not find may have vanished."""
+    """Send the filter with the value of each of these listed subscribers, until the filter finds a subscriber. One
+    subscriber is not enough, because this subscriber may have vanished."""
     trial = FilterTrialResult()
     for sample in samples:
         trial = await try_sample(request_page, field_name, sample)
@@ -306,8 +306,8 @@ def build_row_matcher(requested_values: Mapping[str, object]) -> RowMatcher | No
 
 
 def _normalise_value(field_name: str, value: object) -> object:
-    """Return an object to compare: equal objects for values of the field that count as equal. Values of different types
-    are not equal: True is not 1."""
+    """Return an object that represents the value in a comparison. Two values of the field count as equal if their
+    objects are equal. Values of different types are not equal: True is not 1."""
     if value is None:  # replace a missing value by the service's default (service-api.md 2.1)
         value = {"gender": "", "is_active": False}.get(field_name)
     if isinstance(value, str):

@@ -140,8 +140,8 @@ def draw_absent_values(filters: Collection[str], draw_bytes: DrawBytes) -> dict[
 
 
 def plan_requests(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:
-    """Return the next requests, or no request if the answers decide. Return no more requests than MAX_REQUESTS
-    allows.
+    """Return the next requests, or an empty list if no further request is needed. All requests for evidence together
+    are at most MAX_REQUESTS.
 
     The order of the requests is: counts, repeated counts if the counts contradict the list, look-ups by Id, second
     look-ups of ids that exist, combinations of classes, and look-ups of more ledger entries. The look-ups get the
@@ -223,8 +223,8 @@ def _plan_combination_requests(reading: ListReading, answers: Sequence[Answer]) 
     """Return requests for the bases of the load that no row shows, and requests for combinations of classes.
 
     A subscriber may belong to two hidden classes, for example if it is inactive and has no gender. Only a request for
-    both classes shows this subscriber. A class that a request has shown is combined only with bases that no row
-    shows."""
+    both classes shows this subscriber. If a request has shown a hidden class, the class is combined only with bases
+    without a listed row."""
     if select_answers(answers, RequestTarget.COMBINATION) or contradicts_reading(reading, answers):
         return []
     base_ids = () if "base_id" in reading.filters else reading.base_ids or ()

@@ -198,8 +198,8 @@ _MAX_LISTED_SHARE_OF_HIDDEN_CLASS = 0.1
 than a tenth, the class is not hidden, and a result window has cut the list off."""
 
 MAX_COMPARED_ENTRIES = 20_000
-"""The largest number of ledger entries that are compared with the list: in an export for each base, in a load for all
-bases. These entries show a loss of one subscriber in 1,000."""
+"""The largest number of ledger entries that are compared with the list. An export compares at most this many entries
+for each base, and a load for all bases together. This number is enough to show a loss of one subscriber in 1,000."""
 
 # If the list lacks a smaller share of the compared entries, people have probably deleted these subscribers.
 _UNLISTED_ENTRY_SHARE_LIMIT = 0.05

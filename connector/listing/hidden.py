@@ -175,7 +175,8 @@ class ClassCounts:
 
     @property
     def unshown_classes(self) -> tuple[HiddenClass, ...]:
-        """The classes without a known subscriber: the first page shows none, and a request for the class shows none."""
+        """The classes without a known subscriber: neither the first page nor a request for the class shows a subscriber
+        of the class."""
         return tuple(
             (field_name, value)
             for field_name, count_by_value in self.part_totals.items()
@@ -184,8 +185,8 @@ class ClassCounts:
         )
 
     def compare_with_total(self, field_name: str) -> EvidenceResult:
-        """Return whether the parts of one filter contradict the size of the list. The list is assumed to be
-        unchanged."""
+        """Compare the counts of one filter's values with the size of the list, and return the result. The list is
+        assumed to be unchanged."""
         if len(self.whole_list_totals) < 2 or len(self.part_totals.get(field_name, {})) < len(PARTITIONS[field_name]):
             return EvidenceResult.NOTHING
         total_before_parts, total_after_parts = self.whole_list_totals

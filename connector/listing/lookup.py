@@ -2,15 +2,15 @@
 and after the look-ups (architecture 2).
 
 - A subscriber that a filter shows is present.
-- A subscriber that a filter does not show is absent only if every answer was whole. In addition, the control for each
-  kind of spelling must have passed before and after the look-up.
+- A subscriber that a filter does not show is absent only if every answer had all matches of its request. In addition,
+  the control for each kind of spelling must have passed before and after the look-up.
 - If a filter lists subscribers for a made-up value, the service ignores the filter, and the run no longer uses it.
 - A kind of spelling is, for example, emails with a plus. The control for a kind passes if the filter finds a known
   subscriber whose text has this kind of spelling. The best control is a sentinel of this run, because this run has sent
   its text. Without such a sentinel, another listed subscriber is the control.
 - If the list shows a sentinel by its id and not by its text, the filter fails. If the list does not show the sentinel
-  by its id either, the sentinel may only be late.
-- A sentinel proves that the list is fresh only for later look-ups. So the sentinels are looked up first.
+  by its id either, the list may lag.
+- A sentinel proves that later look-ups see a fresh list. So the sentinels are looked up first.
 """
 
 import logging
@@ -401,7 +401,7 @@ class _KeyLookUp:
         )
 
     def may_find_subscriber(self, filter_check: FilterCheck) -> bool:
-        """Return whether the filter may find the subscriber, even if it cannot prove absence."""
+        """Return whether the filter may find the subscriber, even if the filter cannot prove absence."""
         return not self.spelling_kinds & filter_check.kinds_that_failed
 
 

@@ -43,7 +43,7 @@ async def list_newcomers(access: ListAccess, list_end: ListEnd) -> Sequence[dict
 
 
 async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink: PageSink) -> ListEnd | None:
-    """Read on from shortly before the end of a listing in ascending id order, and add the subscribers to `sink`. Return
+    """Continue a listing in ascending id order from shortly before its end, and add the subscribers to `sink`. Return
     the new end, or None if the new end is not certain.
 
     The new end is not certain in these cases:

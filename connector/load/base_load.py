@@ -57,7 +57,7 @@ class ClassifiedChunk:
     planned_chunk: PlannedChunk
     state_by_row_index: dict[int, State]  # the state of the entry of each row to create
     held_or_rejected_entry_by_row_index: dict[int, Entry]
-    is_outdated: bool = False  # whether a look-up or a create may have changed the entries of these rows meanwhile
+    is_outdated: bool = False  # whether the entries of these rows may have changed after the dicts were made
 
 
 class Loader:
@@ -406,13 +406,13 @@ class Loader:
             if await self._has_unresolved_creates_of_another_field():
                 if self._mode is RunMode.LOAD:
                     raise RunAborted(
-                        "an earlier run with another identity field left unresolved creates, and this run could not "
-                        "resolve them. A row of this run may have the same subscriber, so no further row was sent. "
-                        "Run again later"
+                        "an earlier run with another identity field has unresolved creates, and this run could not "
+                        "resolve these creates. A row of this run may be for the same subscriber, so no further row "
+                        "was sent. Run again later"
                     )
                 session.tally.add_row_message(  # only a load settles the entries, and a plan does not
-                    "an earlier run with another identity field left unresolved creates. A load resolves them first, "
-                    "and may then find that some of the planned rows exist"
+                    "an earlier run with another identity field has unresolved creates. A load resolves these creates "
+                    "first, and may then find that the subscribers of some planned rows exist"
                 )
         base = session.ledger_writer.base
         unsettled_count = await session.ledger_writer.execute(

@@ -32,7 +32,7 @@ from connector.subscribers.identity import IDENTITY_BYTES, digest_identity
 from connector.texts import choose_form, count
 
 _VERIFIED_ENTRY_COUNT = 4  # known subscribers that are looked up to verify the account
-_MAX_CHECKED_BASES = 3  # bases of a run in which one created subscriber is looked up at the end of the run
+_MAX_CHECKED_BASES = 3  # at the end of a run, one created subscriber is looked up in each of at most this many bases
 # Ids of at most this number of subscribers are in the message about subscribers that exist twice.
 _MAX_SHOWN_DUPLICATES = 20
 _QUIET_PERIOD_SHARES = (0.0, 0.1, 1.0)
@@ -76,8 +76,8 @@ def refuse_similar_base(session: Session) -> None:
 
 
 async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
-    """Look one known subscriber up by Id. If the list does not show this subscriber, look up further known subscribers
-    by Id. The further subscribers are up to four that the list has shown before, and then up to four others.
+    """Look one known subscriber up by Id. If the list does not show this subscriber, look up more known subscribers by
+    Id: up to four that the list has shown before, and up to four others.
 
     A subscriber that the list has never shown proves nothing: a service may hide new subscribers until they confirm, or
     answer a create with a provisional Id.

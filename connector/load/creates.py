@@ -152,7 +152,7 @@ class Creator:
             identity_texts = [str(candidate.sent_values[candidate.intent.identity_field]) for candidate in candidates]
             intents = [(candidate.entry_state, candidate.intent) for candidate in candidates]
             await self._session.ledger_writer.commit_intents(intents, identity_texts)
-        except Exception:  # the intents are not durable, so no create leaves
+        except Exception:  # the intents are not durable, so no create is sent
             self._session.tally.remove_started_rows(new_count)
             raise
 

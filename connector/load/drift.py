@@ -1,9 +1,10 @@
 """Compares waiting rows with the service (architecture 4.12). The first comparison uses subscribers that look-ups of
 the run have shown. The remaining rows are compared by look-ups by Id (up to 100 rows), or by one listing.
 
-A row that is equal in every mapped field `exists`, and its entry gets the fingerprint of the row. Any other row is
-`changed`, and its entry records the reported fingerprint, so that the next runs need not compare the row. A comparison
-creates nothing. If a filter or the list does not show a subscriber, only the details of its row are missing.
+A row that equals its subscriber in every mapped field `exists`, and its entry gets the fingerprint of the row. Any
+other row is `changed`, and its entry records that this fingerprint was reported, so that the next runs need not compare
+the row. A comparison creates nothing. If a filter or the list does not show a subscriber, the run reports the row
+without the fields that differ.
 
 An opt-out (architecture 4.17) is a row that says inactive while the service shows the subscriber as active. Opt-outs
 are compared in each run. The ledger records opt-outs, because an incremental run does not read their rows again.
@@ -401,7 +402,7 @@ class _Comparison:
             tally.report_change(Change(row.source, row.identity_text, field_differences))
         else:
             if not self._compared_mask[index]:  # an earlier run has reported the row
-                record_receipt(ReceiptKind.CHANGED, "ledger", "as an earlier run reported")
+                record_receipt(ReceiptKind.CHANGED, "ledger", "an earlier run reported the difference")
             elif waiting_row.reason is CompareReason.LIMITED:
                 record_receipt(ReceiptKind.EXISTED, "ledger", self._reason)
             elif waiting_row.reason is not CompareReason.NEVER_COMPARED:

@@ -24,7 +24,7 @@ from connector.service.answers import build_refusal_kind, is_about_row
 from connector.states import Event, NoResendEvent, State
 from connector.tally import Problem, UnresolvedResult
 
-_MAX_POSTPONED_ROWS = 10_000  # these rows take about 10 MB; the run reports further rows at once
+_MAX_POSTPONED_ROWS = 10_000  # this many rows take about 10 MB; the run reports further rows without postponing them
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class _PostponedRow:
     row: LoadRow
     is_of_this_run: bool = False
     is_unchecked: bool = False  # whether the subscriber has not been looked up after the refusal
-    # Time of the refusal (monotonic); None: the service has refused no create of this run.
+    # Time (monotonic) at which the service refused this run's create of the row; None: no such refusal.
     refused_at: float | None = None
     valid_until: float = -inf
 
@@ -179,7 +179,7 @@ class Outcomes:
     def _report_answered_create(self, candidate: Candidate) -> None:
         tally, identity = self._session.tally, candidate.intent.identity
         if candidate.entry_state is not State.UNKNOWN:
-            # A plan sends and omits nothing.
+            # A plan sends no row, so a plan omits no zip code.
             omitted_zip = candidate.omitted_zip if self._mode is RunMode.LOAD else None
             tally.reactivated_count += identity in self._session.list_access.inactive_identities.reactivated
             tally.report_created_row(candidate.read_source_row, candidate.sent_values, omitted_zip)

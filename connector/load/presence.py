@@ -43,7 +43,7 @@ _ABSENCE_CHECK_COUNT = 5
 """A check of a listing looks up this number of identities that the listing lacks, by filters. If the filters show
 exactly one of them, the check looks up the same number of other identities."""
 
-_ABSENCE_CHECK_ROW_COUNT = 400  # a check chooses the identities from about this number of a chunk's keys
+_ABSENCE_CHECK_ROW_COUNT = 400  # a check chooses these identities from a sample of about this many keys
 
 
 class BasePresence:
@@ -98,8 +98,8 @@ class BasePresence:
             self.valid_until = _ALREADY_EXPIRED
 
     def _record_ids_of_first_create(self, rows: SweptRows) -> None:
-        """If a listing shows the first new subscriber of the run twice, record its ids. In a hidden base, only a
-        listing of the base shows this subscriber."""
+        """If a listing shows the first new subscriber of the run twice, record the ids of this subscriber. If the base
+        is hidden, only a listing of the base shows this subscriber."""
         first_sentinel, base_id = self.session.canaries.first_sentinel, self.session.ledger_writer.base.service_id
         if first_sentinel is None or first_sentinel.base_id != base_id:
             return

@@ -386,7 +386,7 @@ class Settler:
                     held_identities_and_reasons.append((entry.identity, unresolved_create.unprovable_reason or None))
                 case Event.REFUSED:
                     if not self._session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
-                        # The new message gives the refusal another kind, which is not temporary.
+                        # The message is part of the refusal's kind. Refusals of the new kind are not temporary.
                         messages = [_PROVED_ABSENT_MESSAGE, unresolved_create.message]
                         unresolved_create.message = ": ".join(filter(None, messages))
                     refusals.append(self._read_refusal(entry))

@@ -37,8 +37,8 @@ class RetrySelection:
 
     @property
     def refuses_misanswered_base(self) -> bool:
-        """Whether the retry ends at once if the service has answered a create in the base with another base. Only a
-        retry of rejected entries ends at once. With `--held resend`, no retry ends at once."""
+        """Whether the retry ends immediately if the service has answered a create in the base with another base. This
+        is the case for a retry of rejected entries without `--held resend`."""
         return self.is_rejected and self.held_decision != "resend"
 
     def choose_mode(self, base: Base) -> RunMode:
@@ -50,8 +50,8 @@ class RetrySelection:
         return RunMode.LOAD if sends_creates else RunMode.PLAN
 
     def is_selected(self, entry: UnfinishedEntry) -> bool:
-        """Return whether the entry is selected. If the command names a run, this run must be the last that has sent the
-        entry."""
+        """Return whether the entry is selected. If the command names a run, the entry is selected only if the named run
+        was the last run that sent the entry."""
         return self.run_id in (None, entry.run_id)
 
 

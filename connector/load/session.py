@@ -39,7 +39,9 @@ class CompareReason(IntEnum):
     CHANGED = 0  # the row has changed after it was sent
     REPORTED = 1  # the row has a difference that an earlier run has reported
     NEVER_COMPARED = 2  # the subscriber existed before, and no row of the subscriber was compared yet
-    LIMITED = 3  # this run's create got a 429, and the list shows the subscriber; equal values prove the create
+    LIMITED = (
+        3  # this run's create got a 429, but the list shows the subscriber; equal values prove that the create worked
+    )
     OPTED_OUT = 4  # the subscriber has an opt-out on record; the row is unchanged, or this run has not read the row
 
 
@@ -216,7 +218,7 @@ class Canaries:
     """The results of the first creates of a run (architecture 4.9). All bases share one object until the service
     accepts a create of the run. Then each base has its own object."""
 
-    # Key of the base, and identity, of creates without a usable answer.
+    # The creates without a usable answer, each as the key of its base and its identity.
     unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)
     refusal_counts: Counter[str] = field(default_factory=Counter)  # the number of refusals of each kind
     lost_create_count: int = 0  # number of creates in a row without a usable answer

@@ -9,7 +9,8 @@ from connector.rows import LoadRow
 from connector.service.answers import build_refusal_kind
 from connector.states import Event
 
-# Attempts to create one subscriber; at 2 % loss, the chance that all attempts are lost is 3 in a billion.
+# Maximum number of attempts to create one subscriber. If 2 % of all attempts are lost, the chance that five attempts in
+# a row are lost is 3 in a billion.
 _MAX_ATTEMPTS = 5
 
 

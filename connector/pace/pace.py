@@ -47,7 +47,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether only probes may leave."""
+        """Whether the breaker is open, so that only probes may leave."""
         return self._probe_at is not None
 
     def compute_wait_s(self, now: float) -> float:

@@ -42,20 +42,22 @@ _MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S = 2.0
 """Least cost of a refusal (s) in the formula for the maximum length of a ramp. With a smaller value, the service
 refuses more than 3 % of the requests if its limit is 5 requests/s and it asks for no pauses."""
 
-# Least cost of a refusal (s) in the formula for the length of a ramp. The maximum length then limits this length.
+# Least cost of a refusal (s) in the formula for the length of a ramp.
 _MIN_REFUSAL_COST_S = 0.3
 _MIN_RAMP_RISE_SHARE = 0.015  # the lower end of a ramp is at least this share below its upper end
 # After the end of a ramp, the rate rises above `end_rate` exponentially, with this time constant. If the limiter counts
 # in a longer window, the window is the time constant.
 _OVERSHOOT_TIME_CONSTANT_S = 2.0
-_LONGEST_WINDOW_S = 61.0  # the longest window of services; refusals of all requests for a longer time are an outage
+_LONGEST_WINDOW_S = (
+    61.0  # the longest window of a limiter; if all requests are refused for a longer time, this is an outage
+)
 _WINDOW_RISE_SHARE = 0.1  # a ramp after a full window rises to (1 + this share) times the rate of the window
 # To decide whether a refusal is random, the controller needs at least this many refusals without a pause, or this many
 # answers to trailing requests.
 _MIN_REFUSALS = 3
 
-# Number of refusals without a pause that are tolerated for each served request. The second number is for a search, and
-# while random refusals are expected.
+# For each served request, this share of a refusal is tolerated if the refusal asks for no pause. The second share
+# applies in a search and while random refusals are expected.
 _TOLERATED_REFUSAL_SHARE, _TOLERATED_RANDOM_REFUSAL_SHARE = 0.01, 0.2
 
 _TRAILING_RATE_FACTOR = 0.9
@@ -122,7 +124,7 @@ class _Ramp:
 @dataclass(slots=True)
 class _Period:
     """The requests from one refusal to the next. A tolerated refusal does not end a period. The fields from
-    `refused_request_sent_at` on are about the refusal that ended the period."""
+    `refused_request_sent_at` to the last field are about the refusal that ended the period."""
 
     # The time at which the first request left. After a refusal by a limit, the first served request counts.
     began_at: float = inf
@@ -310,7 +312,7 @@ class RateController:
             self._due_at = max(self._due_at, departed_at + min(self._mean_round_trip_s * 2.0**doubling_count, 1.0))
 
     def _update_departure_time(self, departed_at: float) -> float:
-        """Record the time at which a request leaves, and return the seconds since the request before it."""
+        """Record the time at which a request leaves, and return the seconds since the previous request."""
         self._current_period.began_at = min(self._current_period.began_at, departed_at)
         gap_s = departed_at - max(self._last_departed_at, self._current_period.began_at)
         self._is_sender_busy = gap_s * self.rate <= _MAX_BUSY_GAP_FACTOR

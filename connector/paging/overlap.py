@@ -129,7 +129,7 @@ class JoinedPage:
         return self.offset + len(self.ids)
 
     def is_repeated_by(self, answer: PageAnswer) -> bool:
-        """Return whether the answer has the same rows at another offset, with the same TotalCount (rule 5)."""
+        """Return whether the answer repeats the rows and the TotalCount of this page at another offset (rule 5)."""
         return (
             answer.requested_offset != self.offset
             and answer.total_count == self.total_count

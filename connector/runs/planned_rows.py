@@ -95,7 +95,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         self.findings.count_change(change)
         if self._path is None:
             return
-        message = "as an earlier run reported" if change.is_reported_before else change.reason
+        message = "an earlier run reported the difference" if change.is_reported_before else change.reason
         service_values = {name: value for name, value, _ in change.fields}
         source_values = {name: value for name, _, value in change.fields}
         code = "not_compared" if change.reason else "opted_out" if OPT_OUT_DIFFERENCE in change.fields else ""

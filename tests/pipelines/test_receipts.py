@@ -133,7 +133,7 @@ def test_the_receipt_of_a_compared_row_shows_how_the_row_was_compared(connector:
     result_of_many_changes = sync_lines(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
     assert set(read_outcomes_by_identity(destination.read(), result_of_many_changes).values()) == {("changed", "sweep")}
     repeated_result = sync_lines(connector, destination.to, *[row.replace("Ann", "Anna") for row in people])
-    expected_receipt = ("changed", "ledger", "as an earlier run reported")
+    expected_receipt = ("changed", "ledger", "an earlier run reported the difference")
     assert read_receipt(destination, repeated_result, "person7@x.org") == expected_receipt
 
 
