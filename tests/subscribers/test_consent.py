@@ -134,7 +134,8 @@ UNSUBSCRIBED_HEADERS = (
     "Nie wysyłać", "Nie chcę newslettera", "Bez newslettera", "Brak zgody", "Odmowa zgody", "Sprzeciw marketing",
     "Stop newsletter", "STOP e-mail", "Newsletter stop", "Consent revoked", "Não receber", "nicht angemeldet",
     "Newsletter annulé", "no_emails", "No Email", "Email refused", "Désabonnement newsletter", "No e-mail",
-    "Email/SMS opt-out", "emailstop", "on_hold", "Email On Hold", "email_blocked", "E-Mail gesperrt", "Unmailable", "DNC",
+    "Email/SMS opt-out", "emailstop", "on_hold", "Email On Hold", "email_blocked", "E-Mail gesperrt", "Unmailable",
+    "DNC",
 )  # fmt: skip
 """Headers of columns in which "yes" means that the person wants no emails."""
 
