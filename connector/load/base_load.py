@@ -186,7 +186,7 @@ class Loader:
     # Give outcomes to rows by the states of their entries
 
     def _build_lookup_task(self, chunk: ClassifiedChunk) -> LookupTask:
-        """Return the look-up of the chunk's rows without an outcome. The look-up ignores upper and lower case."""
+        """Return the look-up of the chunk's rows without an outcome. The look-up is case-insensitive."""
         planned_chunk, field = chunk.planned_chunk, self._session.policy.identity_field
         indexes = [*chunk.state_by_row_index, *chunk.held_or_rejected_entry_by_row_index]
         identities = split_digests(planned_chunk.identities[indexes])

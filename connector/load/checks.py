@@ -267,8 +267,8 @@ async def find_unlisted_create(session: Session) -> Sentinel | None:
 
 
 def describe_unlisted_create(session: Session, unlisted_create: Sentinel, created_count: int) -> tuple[str, bool]:
-    """Return a message that the list lacks the last new subscriber, and whether a person must look at the service. A
-    person must look if the largest lag on record has passed.
+    """Return a message about the last new subscriber of the run, because the list lacks this subscriber. Also return
+    whether a person must look at the service. A person must look if the largest lag on record has passed.
     """
     age_s = session.clock.monotonic() - unlisted_create.confirmed_at
     first_sentence = (

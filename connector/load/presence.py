@@ -159,7 +159,7 @@ class AccountPresence:
     def __init__(self, *, has_many_bases: bool = False) -> None:
         self.presences: list[BasePresence] = []
         self._has_many_bases = has_many_bases
-        self._listing: Listing | None = None  # the last complete listing, until it can be neither used nor renewed
+        self._listing: Listing | None = None  # the last complete listing; None if no listing can be used or renewed
         # Number of requests of all look-ups by filter of the run. If a sweep needs fewer requests, a sweep is chosen.
         self._filter_request_count = 0
         # The duration of a listing that took longer than `load.fresh`; None: no listing took so long.

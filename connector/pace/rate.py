@@ -171,7 +171,8 @@ class RateController:
         # False from a refusal until the next served request. A random refusal or a new search sets the value to True.
         self._has_recovered = True
         self._refused_in_row_count = 0
-        # The smallest number of requests that were served in a period. A limiter saves up at most this many requests.
+        # The smallest number of requests that were served in a period. After idle time, a limiter allows at most this
+        # many requests at once.
         self._fewest_served_count = inf
         self._pause_s = self._window_s = 0.0  # the values of `FoundLimit`
         # The highest rate (requests/s) that the service is proved to allow, since the limit last fell.
@@ -419,7 +420,7 @@ class RateController:
         is_pause_too_long = (
             self._refused_in_row_count >= _FEW_REQUESTS and self._pause_s + 1.0 < paused_s < _LONGEST_WINDOW_S
         )
-        # If the service served only a few requests before, the cause was an outage and not a full window.
+        # If the service served only a few requests before the refusals, the cause was an outage and not a full window.
         if is_pause_too_long and ended_period.served_count > _FEW_REQUESTS:
             mean_rate = ended_period.served_count / (ended_period.sending_s + paused_s)
             self._window_s = max(self._window_s, paused_s)

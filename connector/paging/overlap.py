@@ -116,7 +116,7 @@ class PageAnswer:
 
 @dataclass(frozen=True, slots=True)
 class JoinedPage:
-    """A page that overlaps the previous page. A page that is only partly filled may be the last page."""
+    """A page that overlaps the previous page. A page that is not full (`is_partly_filled`) may be the last page."""
 
     offset: int
     ids: IdArray

@@ -160,10 +160,10 @@ class Sweep:
 
     @property
     def is_list_unchanging(self) -> bool:
-        """Whether the list seems to be unchanged, so that pages that were fetched ahead may be used.
+        """Whether the list seems to be unchanged. Only then may the sweep use pages that were fetched ahead.
 
-        The service may answer these pages in any order. Then offsets and TotalCounts do not show a change of the list.
-        So after a change, pages are fetched one at a time, until several overlaps show no further change.
+        The service may read these pages in any order, so their offsets and TotalCounts may not show a change of the
+        list. After a change, pages are fetched one at a time, until several overlaps show no further change.
         """
         return self._unchanged_overlap_count > 0
 
