@@ -47,7 +47,7 @@ def _patch_database(database_class: type[Any], callback: Callable[[], None]) -> 
 
 
 def call_at_disk_changes(callback: Callable[[], None]) -> None:
-    """Call `callback` before each change of the disk by Python."""
+    """Call `callback` before each operation of Python that changes the disk."""
 
     def handle_event(event: str, arguments: tuple[Any, ...]) -> None:
         is_opened_for_writing = (

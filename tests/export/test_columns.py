@@ -222,7 +222,7 @@ def test_a_value_with_a_backslash_is_read_back_if_a_pooler_changes_the_mode(mari
     database.engine.dispose()
 
 
-def test_a_text_with_a_nul_is_null_and_is_in_the_invalid_values() -> None:
+def test_a_text_with_a_nul_character_is_null_and_is_in_the_invalid_values() -> None:
     batch = build_test_table(
         {"Id": 1, "FirstName": "a\0", "LastName": "b", "Email": 5, "Tags": ["\0", "c"]}
     ).combine_chunks()

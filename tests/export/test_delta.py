@@ -1,5 +1,5 @@
-"""Exports to Delta tables: the values, the owner of a table, and exports that are interrupted. `test_modes` has the
-effect of each mode."""
+"""Exports to Delta tables: the values, the owner of a table, and exports that are interrupted. `test_modes`
+tests the effect of each mode."""
 
 import json
 import os

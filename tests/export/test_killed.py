@@ -121,7 +121,7 @@ def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
 def test_a_killed_first_export_leaves_no_row_or_every_row(
     database_format: Format, kill_export: RunExport, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """If the database also removes the table in its rollback, the table does not exist afterwards."""
+    """If the rollback of the database also removes the new table, the table does not exist afterwards."""
     table, statement_number = open_destination(request, tmp_path, database_format, mode="history"), 0
     for statement_number in range(1 + len(database_format) % KILL_INTERVAL, 60, KILL_INTERVAL):
         is_killed = kill_export(**build_task(table, OLD_PEOPLE, statement_number), statement_number=statement_number)

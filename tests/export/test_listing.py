@@ -40,7 +40,7 @@ def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None
 
 PAGE_QUERY = ListQuery(limit=100)
 SLOW_SWITCHES = {"latency_ms": 5, "jitter_ms": 10}
-"""With this latency, the service answers pages in a different order than they are requested."""
+"""With this latency, the service answers the requests for pages in another order than the client sends them."""
 
 
 def count_list_requests(sandbox: SandboxProcess) -> int:

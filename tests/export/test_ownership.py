@@ -197,7 +197,7 @@ DOCUMENTED_PERMISSIONS_BY_DATABASE = {
     "postgresql": ["usage, create on schema {}"],
     "mariadb": ["select, insert, update, delete, create, drop on {}.*"],
 }
-"""The documented permissions for every export."""
+"""The permissions that every export needs, as the documentation lists them."""
 MERGING_PERMISSION_BY_DATABASE = {
     "mariadb": "create temporary tables on {}.*"
 }  # the modes `upsert` and `history` also need this permission

@@ -87,7 +87,7 @@ def test_a_list_with_an_ignored_total_count_marks_no_subscriber_as_deleted() -> 
 
 
 def test_a_transaction_in_postgresql_sees_rows_that_were_committed_after_its_start(postgres: Database) -> None:
-    """The default of the role is a transaction that sees only rows committed before its start."""
+    """By default, a transaction of this session sees only rows that were committed before its start."""
     url = parse_url(postgres.url).update_query_dict({"options": "-c default_transaction_isolation=serializable"})
     database = PostgresDatabase(url)
     with database.connect(Interruption()):

@@ -159,7 +159,7 @@ def test_options_override_the_keys_of_a_load(tmp_path: Path) -> None:
     assert (load.max_concurrency, load.quiet_period_s, load.on_unknown) == (8, 1.0, "hold")
 
 
-def test_the_start_decides_the_kind_of_the_cursor(tmp_path: Path) -> None:
+def test_the_key_start_decides_the_kind_of_the_cursor(tmp_path: Path) -> None:
     source = read_job(tmp_path, CURSOR_JOB).source
     assert source is not None
     assert source.sql is not None

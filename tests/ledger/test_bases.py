@@ -1,5 +1,5 @@
-"""The bases and the cursors of the ledger, on SQLite and on PostgreSQL. Each base has one record, by its id and by its
-name."""
+"""The bases and the cursors of the ledger, on SQLite and on PostgreSQL. Each base has one record,
+which is found by the id and by the name of the base."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Runs that do not hold the ledger start with the rate limit that the last load has found."""
+"""Runs that do not lock the ledger start with the rate limit that the last load found."""
 
 import asyncio
 import time

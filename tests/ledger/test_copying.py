@@ -34,7 +34,7 @@ def source_url(tmp_path: Path) -> str:
 
 
 def read_rows(store: Store) -> dict[str, list[dict[str, object]]]:
-    """Return all rows of a ledger by table, without the tables of versions."""
+    """Return all rows of a ledger by table, except the rows of `meta` and `email_meta`."""
     tables = [*metadata.sorted_tables, *emails_metadata.sorted_tables]
     with store.transaction():
         return {
@@ -47,7 +47,7 @@ def read_rows(store: Store) -> dict[str, list[dict[str, object]]]:
         }
 
 
-def test_all_rows_are_copied_and_new_rows_get_later_keys(source_url: str, postgres_url: str) -> None:
+def test_all_rows_are_copied_and_new_rows_get_larger_keys(source_url: str, postgres_url: str) -> None:
     with open_ledger(source_url) as ledger:
         entry_rows = read_rows(ledger.store)
     with open_email_log(source_url) as email_log:
@@ -61,7 +61,7 @@ def test_all_rows_are_copied_and_new_rows_get_later_keys(source_url: str, postgr
 
 
 def check_keys_of_new_rows(postgres_url: str) -> None:
-    """Check that new rows of the copy get keys after the copied keys."""
+    """Check that new rows of the copy get larger keys than the copied rows."""
     with open_ledger(postgres_url) as ledger:
         with ledger.transaction() as connection:
             assert start_run(connection, "run-2", "job", "import", 1.0) == 2

@@ -40,8 +40,7 @@ def test_a_ledger_that_must_exist_is_not_created(ledger_url: str) -> None:
 
 
 def build_stop_check(call_number: int, callback: Callable[[], object]) -> Callable[[], bool]:
-    """Return an `is_stopped` that always returns False. Call number `call_number` of the function also calls
-    `callback`."""
+    """Return a function that always returns False, and that calls `callback` in its call number `call_number`."""
     call_count = 0
 
     def is_stopped() -> bool:

@@ -146,7 +146,7 @@ def test_a_list_may_lack_entries_of_an_unfinished_run(ledger_url: str) -> None:
 
 @ON_SQLITE
 @pytest.mark.parametrize("base_id", [None, 7])
-def test_entries_of_a_base_name_are_found_after_the_plan_gets_the_id_of_the_base(
+def test_a_plan_that_learns_the_id_of_a_base_finds_the_entries_of_the_base_name(
     ledger_url: str, base_id: int | None
 ) -> None:
     with open_ledger(ledger_url) as ledger:

@@ -108,7 +108,7 @@ def test_a_failed_upgrade_changes_nothing(ledger_url: str) -> None:
 
 
 @pytest.mark.parametrize("release", RELEASES)
-def test_a_view_of_a_person_works_after_the_upgrade(ledger_url: str, release: str) -> None:
+def test_a_view_that_a_user_added_works_after_the_upgrade(ledger_url: str, release: str) -> None:
     write_ledger_of_release(ledger_url, release)
     write_rows_of_release(ledger_url)
     with begin_transaction(ledger_url) as connection:

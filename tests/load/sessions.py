@@ -84,7 +84,7 @@ class ReadableLedgerWriter(LedgerWriter):
 def open_ledger_writer(
     folder: Path, base_id: int | None = BASE_ID, base_name: str | None = None
 ) -> Iterator[LedgerWriter]:
-    """Create a ledger with one base. Its commits run in the thread of the caller."""
+    """Create a ledger with one base, and yield its writer. The writer commits in the thread of the caller."""
     with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         with ledger.transaction() as connection:
             run_key = start_run(connection, "run", "job", "import", 0.0)

@@ -83,7 +83,7 @@ def create_all(
 
 
 def test_a_refusal_that_needs_a_request_for_the_list_delays_no_other_create(tmp_path: Path) -> None:
-    """After the refusal, the connector requests the list. The service answers this request after all creates were
+    """After the refusal, the connector requests the list. The service answers this request only when all creates were
     sent."""
     candidates = [build_candidate(candidate_number) for candidate_number in range(CREATE_COUNT)]
     transitions = create_all(tmp_path, candidates, {"person2@x.org": Refused(403, "no")})

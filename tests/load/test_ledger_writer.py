@@ -65,7 +65,7 @@ def test_a_cancelled_task_still_records_the_id_of_the_base(tmp_path: Path) -> No
     asyncio.run(record_base())
 
 
-def test_a_full_disk_fails_the_run_even_if_a_stop_cancels_the_task_that_waits_for_the_commit(
+def test_a_full_disk_fails_the_run_even_if_the_run_is_stopped_during_the_commit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit of the next intents fails once, and the stop of the run cancels the task that waits for the commit."""

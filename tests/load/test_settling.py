@@ -186,7 +186,7 @@ LOOK_UP_CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int
         [EMPTY_LOOK_UP, EMPTY_LOOK_UP, INCOMPLETE_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP], 1001.0, None, 5, [],
     ),
     "incomplete look-ups leave the entry unknown": ([INCOMPLETE_LOOK_UP] * 10, 1001.0, None, 5, [Event.LOST]),
-    "look-ups without the later sentinel prove no absence": (
+    "look-ups that do not show the sentinel prove no absence": (
         [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP], 1001.0, None, 5, [],
     ),
     # The look-up at 1030 s does not show the sentinel of 950 s, so the lag is 80 s. The entry is known since 1000 s.

@@ -203,7 +203,7 @@ def format_random_refusals(results: Sequence[tuple[Case, tuple[float, float, int
 
 def simulate_random_refusals(case: Case) -> tuple[Case, tuple[float, float, int]]:
     """Return the case, and the results of its simulated runs: the means of the two quotients of
-    `compare_with_known_limit`, and the sum of the requests inside a pause."""
+    `compare_with_known_limit`, and the number of requests sent inside a pause."""
     run_results = [
         compare_with_known_limit(case, RateController(), seed) for seed in range(1, 1 + _RANDOM_REFUSAL_RUN_COUNT)
     ]
@@ -263,7 +263,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=float, nargs="+", default=RATES)
     parser.add_argument(
-        "--runs", type=int, help="simulated runs of each case without random refusals [default: 12, 12 and 4]"
+        "--runs",
+        type=int,
+        help="simulated runs of each case without random refusals [default: 4 at 500 requests/s, otherwise 12]",
     )
     parser.add_argument(
         "--fastest-alone",

@@ -1,4 +1,4 @@
-"""Clients of the simulated world: with the rate controller alone, and also with the limit of requests in flight."""
+"""Clients of the simulated world. Both have the rate controller, and one also limits the requests in flight."""
 
 from dataclasses import dataclass, field
 from math import inf
@@ -9,7 +9,7 @@ from connector.pace.rate import RateController
 
 @dataclass(slots=True)
 class RateOnlyClient:
-    """A client that only the rate controller limits."""
+    """A client with the rate controller, and without a limit of requests in flight."""
 
     rate_controller: RateController = field(default_factory=RateController)
     max_in_flight: float = inf

@@ -368,7 +368,7 @@ def compute_means(measurements: Sequence[Measurements]) -> Measurements:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of the measurements of a case."""
+    """The bounds that the measurements of a case must keep."""
 
     min_goodput: float
     max_refused_share: float
@@ -379,7 +379,7 @@ class Bounds:
         """Return a text for each bound that the measurements of the case break."""
         broken_bounds = []
         if case.scenario == ONE_CLIENT and measurements.goodput < self.min_goodput - _ROUNDING_TOLERANCE:
-            broken_bounds.append(f"goodput {measurements.goodput:.1%} of {self.min_goodput:.0%}")
+            broken_bounds.append(f"goodput {measurements.goodput:.1%}, {self.min_goodput:.0%} promised")
         if case.scenario == ONE_CLIENT and measurements.refused_share > self.max_refused_share + _ROUNDING_TOLERANCE:
             broken_bounds.append(f"refused {measurements.refused_share:.1%}, {self.max_refused_share:.0%} promised")
         max_refused_share = self.max_refused_share_under_halved_limit

@@ -22,7 +22,7 @@ ceilings = st.sampled_from([inf, 1e4, 100.0, 1.0, 0.01])
 
 @dataclass(slots=True)
 class SimulatedController:
-    """A controller to which events are applied, the times of its requests in flight, and the end of the pause."""
+    """Applies events to a rate controller. `sent_times` has the times of the requests in flight."""
 
     controller: RateController
     ceiling: float

@@ -8,9 +8,9 @@ REFUSAL_KIND = "200 Too many requests"
 
 
 @pytest.mark.parametrize(("sent_at", "is_final"), [(1.0, False), (3.0, True)])
-def test_a_kind_of_refusal_is_final_after_refusals_at_a_reduced_pace(sent_at: float, is_final: bool) -> None:
-    """In the first two seconds at the reduced pace, the pace is still above the limit of the service. So refusals of
-    creates in these seconds do not make a kind final."""
+def test_refusals_of_one_kind_are_final_if_they_continue_at_a_reduced_pace(sent_at: float, is_final: bool) -> None:
+    """In its first two seconds, the reduced pace is still above the limit of the service. So refusals of creates that
+    were sent in these seconds do not count."""
     refusals = TemporaryRefusals()
     refusals.record_accepted_create(0.0)
     for _ in range(SERIES_LENGTH):

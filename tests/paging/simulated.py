@@ -56,7 +56,9 @@ class SimulatedList:
     change_position: str = "anywhere"
     """`head`, `middle`, `end`: ids are inserted and deleted at this place of the list. `anywhere`: ids are inserted at
     the end, and deleted at any place."""
-    total_mode: str = "correct"  # TotalCount: correct, cap, page_cap, wrong, sometimes_wrong, none
+    total_mode: str = "correct"
+    """The TotalCount of an answer. `cap`: at most twice `limit`. `page_cap`: at most `limit`. `wrong`: too large by 3.
+    `sometimes_wrong`: at random, correct or wrong by 1. `none`: the answer has no TotalCount."""
     paging_mode: str = "correct"
     """The faults of pages. `correct`: none. `offset_rounded_down`: the service rounds the offset down to a multiple of
     the limit. `offset_ignored`: the service always returns the first page. `offset_limited`: the service limits the
@@ -64,7 +66,7 @@ class SimulatedList:
     has_echoes: bool = True  # whether answers repeat Offset and Limit
     filter_mode: str = "work"
     """How filters work. `work`: correctly. `ignored`: the list ignores the filters. `incomplete`: the filters leave
-    some subscribers out. `small`: the filters work only if the limit is below the size of a page."""
+    some subscribers out. `small`: the filters work only in requests with a limit below `limit`."""
     window_size: int = 0  # the size of a result window; 0: no window
     replica_lags: tuple[int, ...] = ()  # lags in requests; one of the replicas answers each request
     id_steps: tuple[int, ...] = (10,)  # the possible differences between an id and the next id
@@ -306,8 +308,7 @@ class PagesInFlight:
         self.pages = [*self.pages[:equal_page_count], *pages[equal_page_count:]]
 
     def receive_first_reply(self) -> Reply:
-        """Return the answer to the first page. The service may have answered other pages before. At that time, the list
-        may have had other rows."""
+        """Return the answer to the first page. The service may answer some later pages before the first page."""
         while 0 not in self.reply_by_index:
             index = self.simulated_list.random.choice(
                 [page_index for page_index in range(len(self.pages)) if page_index not in self.reply_by_index]

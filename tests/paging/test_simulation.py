@@ -131,7 +131,9 @@ def read_unchanged_list(subscriber_count: int, order: str) -> tuple[Certificate,
 
 
 @pytest.mark.parametrize(("order", "max_ratio"), [("id", 1.1), ("id_desc", 1.1), ("email", 2.2)])
-def test_an_unchanged_list_is_read_with_few_more_requests_than_pages(order: str, max_ratio: float) -> None:
+def test_each_sweep_of_an_unchanged_list_takes_only_a_few_more_requests_than_pages(
+    order: str, max_ratio: float
+) -> None:
     certificate, request_count = read_unchanged_list(200_000, order)
 
     assert certificate.is_complete

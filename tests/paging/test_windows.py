@@ -63,7 +63,7 @@ def test_a_list_that_hides_or_repeats_subscribers_gets_no_false_certificate(
     assert result_counts["whole"] or build_list is build_duplicating_list, result_counts
 
 
-def test_a_list_is_not_certified_if_the_filter_of_a_hidden_class_lists_other_subscribers() -> None:
+def test_a_list_is_not_certified_if_the_filter_of_a_hidden_class_lists_other_classes() -> None:
     simulated_list = SimulatedList(
         Random(1), 300, limit=1000, hidden_classes=(("is_active", False),), filter_mode="small"
     )

@@ -31,7 +31,7 @@ class QueriedList:
     simulated_list: SimulatedList
     known_ids: frozenset[int] = frozenset()  # ids that a ledger has confirmed
     evidence_request_count: int = 0
-    was_always_cut_off: bool = True  # whether the window left subscribers out whenever evidence was requested
+    was_always_cut_off: bool = True  # whether the window cut the list off at each request for evidence
     row_ids: list[int] = field(default_factory=list)
     is_paused: bool = False  # whether the service has asked for a pause
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
@@ -52,8 +52,8 @@ class QueriedList:
 
     @property
     def is_whole(self) -> bool:
-        """Whether each subscriber that was on the list all the time has a row, and no subscriber has two rows. A
-        subscriber whose class has changed may be missing, because every request may miss this subscriber."""
+        """Whether each subscriber that was on the list all the time has a row, and no subscriber has two rows. If the
+        list hides a class, a subscriber whose `is_active` has changed may be missing."""
         simulated_list = self.simulated_list
         excused_ids = simulated_list.ids_with_changed_activity if simulated_list.hidden_classes else set()
         return simulated_list.always_listed_ids - excused_ids <= set(self.row_ids) and len(set(self.row_ids)) == len(

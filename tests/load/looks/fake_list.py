@@ -58,7 +58,7 @@ class FakeList:
     choose_answer: Callable[[ListQuery], Answer | None] = lambda query: None  # None: the answer is a page of the list
     max_limit: int = 1000
     queries: list[ListQuery] = field(default_factory=list)  # requests for pages, and look-ups
-    evidence_queries: list[ListQuery] = field(default_factory=list)  # requests for evidence
+    evidence_queries: list[ListQuery] = field(default_factory=list)  # requests that check whether the list is cut off
     hidden_base_ids: frozenset[int] = frozenset()  # ids of bases that the list shows only to a request for the base
     in_flight_count: int = 0
     max_in_flight_count: int = 0
@@ -113,8 +113,8 @@ class FakeList:
 def build_other_people(
     person_count: int, first_id: int = 1, email_pattern: str = "p{}@crowd.org"
 ) -> list[dict[str, Any]]:
-    """Return people of another base, with consecutive ids. `email_pattern` has only plain characters by
-    default."""
+    """Return people of another base, with consecutive ids. By default, their emails are in lower case and have no
+    special characters."""
     base = {"Id": 1, "Name": "Others"}
     ids: Sequence[int] = range(first_id, first_id + person_count)
     return [{"Id": id_, "Base": base, "Email": email_pattern.format(id_), "ClientUserId": f"c{id_}"} for id_ in ids]

@@ -47,7 +47,7 @@ def matches_plus_as_blank(filter_text: str, stored_text: str) -> bool:
     return filter_text.replace("+", " ") == stored_text
 
 
-def test_the_control_of_a_kind_of_spelling_decides_only_about_this_kind(tmp_path: Path) -> None:
+def test_a_control_tests_the_filter_only_for_its_own_kind_of_spelling(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.text_match = matches_plus_as_blank
     result = check_list_filters(fake_list, tmp_path, PLAIN_KIND, PLUS_KIND, CAPITALS_KIND, CLIENT_USER_ID_KIND)
@@ -134,7 +134,7 @@ def test_the_check_of_a_kind_of_spelling_fails_if_only_the_filter_by_id_finds_th
     assert (set(result.kinds_that_passed), set(result.kinds_that_failed)) == (set(), {PLUS_KIND})
 
 
-def test_a_filter_is_case_insensitive_if_lower_case_finds_upper_case_and_the_reverse(tmp_path: Path) -> None:
+def test_a_filter_counts_as_case_insensitive_only_if_it_ignores_case_in_both_directions(tmp_path: Path) -> None:
     def matches_lower_text(filter_text: str, stored_text: str) -> bool:
         return filter_text.lower() == stored_text
 

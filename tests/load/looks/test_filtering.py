@@ -1,5 +1,5 @@
 """Look-ups by filters: keys that are found, keys that are proved absent, and keys whose look-up is inconclusive. A
-request has one filter, and no message has an email."""
+request has one filter, and no message contains an email."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_a_listed_subscriber_is_found_and_an_unlisted_subscriber_is_absent(tmp_p
 def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5), matches_partially)
     fake_list.add(50, "joann@x.org")
-    # The answer may have only the first of several matches.
+    # The answer may have only the first of several matches, so it proves no absence.
     assert read_result(look_up(fake_list, tmp_path, "ann@x.org")) == ({}, set())
     fake_list.add(51, "mary.ann@x.org")
     (tmp_path / "again").mkdir()

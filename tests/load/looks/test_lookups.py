@@ -75,7 +75,7 @@ def test_a_look_up_fails_on_a_row_without_an_id(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("max_concurrency", "max_in_flight_count"), [(64, 16), (3, 3)])
-def test_at_most_16_and_at_most_max_concurrency_look_ups_are_in_flight(
+def test_look_ups_in_flight_are_limited_to_16_and_to_max_concurrency(
     max_concurrency: int, max_in_flight_count: int, tmp_path: Path
 ) -> None:
     fake_list = FakeList()

@@ -81,7 +81,7 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
     add_one_subscriber_to_each_base(fake_list, 7)
     shop_request_count = 0
 
-    def create_subscribers_during_sweep(query: ListQuery) -> None:
+    def create_subscribers(query: ListQuery) -> None:
         nonlocal shop_request_count
         if len(fake_list.queries) == 3 and len(fake_list.people) == other_person_count + 1:
             fake_list.add(55_000, "eve@x.org")  # the list changes during the sweep
@@ -90,7 +90,7 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
             if shop_request_count == request_number:
                 fake_list.add(60_000, "bob@x.org", base={"Id": SHOP_BASE_ID, "Name": "Base 8"})
 
-    fake_list.on_request = create_subscribers_during_sweep
+    fake_list.on_request = create_subscribers
 
     async def check_look_ups(session: Session) -> None:
         news_presence, shop_presence = build_presences(session, SHOP_BASE_ID)

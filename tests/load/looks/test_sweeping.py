@@ -79,9 +79,8 @@ def test_a_sentinel_on_a_later_page_counts_if_the_previous_sweep_has_shown_the_s
 
 
 def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path) -> None:
-    """The list begins to show lost@x.org and the sentinel after the page of lost@x.org was read. At the same time two
-    subscribers vanish, one of them before lost@x.org, so that neither the ranks of the rows nor TotalCount show the
-    change."""
+    """The list begins to show lost@x.org and the sentinel only after the page of lost@x.org was read. At the same time,
+    two subscribers vanish, one of them before lost@x.org. So the ranks of the rows and TotalCount hide the change."""
     fake_list = FakeList([person for person in build_other_people(3000) if person["Id"] != 1200])
 
     def change_list_during_sweep(query: ListQuery) -> None:

@@ -92,7 +92,7 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
 
 
 def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
-    """Return sentinels that were confirmed one second after another, until 999.0. The Id of a sentinel is its time."""
+    """Return sentinels that were confirmed at each second until 999.0. The Id of a sentinel is this second."""
     return tuple(
         build_sentinel(float(confirmed_at), confirmed_at, f"p{confirmed_at}@x.org")
         for confirmed_at in range(1000 - sentinel_count, 1000)
