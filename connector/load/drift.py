@@ -1,10 +1,10 @@
 """Compares waiting rows with the service (architecture 4.12). The first comparison uses subscribers that look-ups of
 the run have shown. The remaining rows are compared by look-ups by Id (up to 100 rows), or by one listing.
 
-A row that equals its subscriber in every mapped field `exists`, and its entry gets the fingerprint of the row. Any
-other row is `changed`, and its entry records that this fingerprint was reported, so that the next runs need not compare
-the row. A comparison creates nothing. If a filter or the list does not show a subscriber, the run reports the row
-without the fields that differ.
+A row that equals its subscriber in every mapped field `exists`, and its entry gets the fingerprint of the row. If this
+run's create of the row got a 429, an equal row counts as created instead. A row that differs is `changed`, and its
+entry records that this fingerprint was reported, so that the next runs need not compare the row. A comparison sends no
+create. If the service does not show a subscriber, the run reports the row without a comparison.
 
 An opt-out (architecture 4.17) is a row that says inactive while the service shows the subscriber as active. Opt-outs
 are compared in each run. The ledger records opt-outs, because an incremental run does not read their rows again.
