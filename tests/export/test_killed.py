@@ -17,8 +17,8 @@ from tests.export.warehouses import MERGING_FORMATS, connect, open_destination, 
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 KILL_INTERVAL = 1 if KILL_COUNT >= 50 else 4
-"""Exports are killed at every fourth statement, and the first statement differs between the tests. With a KILL_COUNT of
-50 or more, exports are killed at every statement."""
+"""Exports are killed at every fourth kill point, and the first kill point differs between the tests. With a KILL_COUNT
+of 50 or more, exports are killed at every kill point."""
 OLD_PEOPLE: list[list[Any]] = [[1, "Ann"], [2, "Ann"], [3, "Ann"]]
 NEW_PEOPLE: list[list[Any]] = [[2, "Bo"], [3, "Ann"], [4, "Ann"]]
 
@@ -91,8 +91,8 @@ FORMATS_AND_MODES = [(database_format, "history") for database_format in MERGING
     (Format.SQLITE, "replace"),
 ]
 FORMATS_AND_MODES += [(Format.SQLITE, "append"), (Format.SQLITE, "upsert")]
-"""The formats and modes of the killed exports. Each database has one mode, because databases commit in different ways.
-SQLite has every mode, because each mode has other statements."""
+"""The formats and modes of the killed exports. Every database is tested, because databases commit in different
+ways. SQLite is tested in every mode, because the modes run different statements."""
 
 
 @pytest.mark.parametrize(("database_format", "mode"), FORMATS_AND_MODES)
