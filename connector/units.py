@@ -39,7 +39,7 @@ def parse_share(text: object) -> float:
     share_match = _SHARE.fullmatch(text.strip()) if isinstance(text, str) else None
     share = float(share_match["percent"]) / 100 if share_match is not None else -1.0
     if not 0 <= share <= 1:
-        raise ValueError("must be a share with its sign, such as 5%, and at most 100%")
+        raise ValueError("must be a percentage with a percent sign, such as 5%, and at most 100%")
     return share
 
 

@@ -125,7 +125,7 @@ class FieldRule(JobModel):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         if not all(_is_date_format(pattern) for pattern in self.format):
-            raise ValueError("format must give year, month and day, such as %d/%m/%Y")
+            raise ValueError("format must contain year, month and day, such as %d/%m/%Y")
         try:
             build_column_rule(self)
         except ConfigurationError as error:

@@ -403,7 +403,9 @@ def _read_database_path(text: str, url_tail: str) -> str:
             "options out. If '?' belongs to the file's name, write %3F."
         )
     if not url_tail.startswith("/") or path in ("", ":memory:"):
-        raise ConfigurationError(f"{shown_url!r} names no database file on the disk. Name {_DESTINATIONS_MESSAGE}.")
+        raise ConfigurationError(
+            f"{shown_url!r} does not contain the path of a database file. Use {_DESTINATIONS_MESSAGE}."
+        )
     return path
 
 

@@ -189,7 +189,7 @@ def check_target(
         )
     if target_state.runs and target_state.runs[0].mode != mode:
         raise ConfigurationError(
-            f"{target_name} is kept in the mode {target_state.runs[0].mode}, not {mode}. Export to another table, or "
+            f"{target_name} has the mode {target_state.runs[0].mode}, not {mode}. Export to another table, or "
             "drop this table."
         )
     existing_column_names = {name.lower() for name in target_state.needs_value_by_column}

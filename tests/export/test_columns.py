@@ -1,5 +1,5 @@
-"""The values of exported columns: a value that does not fit its column is in `_invalid`, and texts are written
-safely."""
+"""The values of exported columns: a value that does not fit its column is in `_invalid`. A formula or a backslash is
+written as text."""
 
 import io
 import json

@@ -240,7 +240,7 @@ def test_an_export_in_another_mode_is_refused(table: Destination) -> None:
     publish_people(table, [build_person(1)], 1)
     for other_mode in (WriteMode.HISTORY, WriteMode.UPSERT, WriteMode.APPEND):
         if table.format in MERGING_FORMATS or other_mode is WriteMode.APPEND:
-            with pytest.raises(ConfigurationError, match=f"is kept in the mode replace, not {other_mode}"):
+            with pytest.raises(ConfigurationError, match=f"has the mode replace, not {other_mode}"):
                 publish_people(replace(table, mode=other_mode), [build_person(1)], 2)
     assert read_rows(table) == [(1, "Ann", 1)]
 

@@ -108,7 +108,7 @@ def test_a_store_that_cannot_be_reached_ends_the_run_before_the_list_is_read(
     fsspec.filesystem("s3").clear_instance_cache()
 
 
-def test_a_writer_is_committing_while_its_object_is_uploaded(
+def test_a_writer_counts_as_committing_while_its_object_is_uploaded(
     s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, committing_flags = open_writer(parse_destination(s3_bucket.url("a.csv"))), list[bool]()

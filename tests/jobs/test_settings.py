@@ -47,7 +47,7 @@ def test_the_environment_overrides_the_job(tmp_path: Path) -> None:
     assert read_settings(environ, job).account == "main"
 
 
-def test_the_settings_of_a_job_are_the_settings_of_its_service(tmp_path: Path) -> None:
+def test_the_service_has_the_settings_of_the_job(tmp_path: Path) -> None:
     job = make_job({"authorization": "Bearer {token}", "timeout": "5s"})
     service = build_service(read_settings(make_environ(tmp_path), job), max_concurrency=10)
     assert service.reveal_authorization() == f"Bearer {SECRET_TOKEN}"

@@ -43,7 +43,7 @@ STATES_FROM_STRONGEST = (
 )
 
 
-def test_the_records_of_a_base_by_name_and_by_id_are_merged_when_the_id_is_known(ledger: Ledger) -> None:
+def test_the_two_records_of_a_base_are_merged_when_its_id_is_known(ledger: Ledger) -> None:
     assert set(STATES_FROM_STRONGEST) == set(State)
     for index, states in enumerate(product(STATES_FROM_STRONGEST, repeat=2)):
         expected_state = min(states, key=STATES_FROM_STRONGEST.index)

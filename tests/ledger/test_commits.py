@@ -1,5 +1,5 @@
-"""Steps on the ledger that coroutines request. A step is a function that runs in one transaction. Steps run in their
-order, even after a cancellation."""
+"""Coroutines request steps on the ledger. A step is a function that runs in one transaction. Steps run in the order of
+the requests, even after a cancellation."""
 
 import asyncio
 import gc

@@ -103,7 +103,7 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
 
 
 @ON_SQLITE
-def test_a_base_added_by_a_plan_never_has_the_entries_of_a_base_added_by_a_load(ledger_url: str) -> None:
+def test_a_base_that_a_plan_adds_never_has_the_entries_of_another_base(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with (
         open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger,

@@ -78,7 +78,7 @@ def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger:
         }
 
 
-def test_only_entries_that_the_list_has_shown_are_read_as_shown_entries(ledger: Ledger) -> None:
+def test_only_entries_that_the_list_has_shown_count_as_shown_entries(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         start_run(connection, "run", "crm", "sync", 0.0)
         base = find_or_add_base(connection, "here", 7, "News")

@@ -1,4 +1,4 @@
-"""Versions of the ledger: other versions are refused or upgraded. The queries of a run use an index."""
+"""A ledger of another version is refused or upgraded. The queries of a run use an index."""
 
 import json
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ def test_a_failed_upgrade_changes_nothing(ledger_url: str) -> None:
     write_ledger_of_release(ledger_url, RELEASES[0])
     write_rows_of_release(ledger_url)
     with begin_transaction(ledger_url) as connection:
-        # The upgrade cannot create the index of this name, after it has copied the entries.
+        # The upgrade copies the entries, and then creates an index `opt_outs`. This table makes the creation fail.
         connection.exec_driver_sql("CREATE TABLE opt_outs (job TEXT, identity TEXT)")
     rows_before = read_all_rows(ledger_url)
     check_opening_fails(open_ledger(ledger_url), LedgerError, "opt_outs")

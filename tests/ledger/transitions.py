@@ -1,4 +1,4 @@
-"""The transitions of an entry: the call of the ledger for each of them, and the events that lead to each state."""
+"""The ledger call that makes each transition of an entry, and the events that bring an entry to each state."""
 
 from collections.abc import Callable
 

@@ -35,7 +35,7 @@ def test_an_answer_with_an_id_and_the_sent_base_and_identity_is_a_success(base: 
     assert (transition.event, transition.subscriber_id) == (Event.ANSWERED, 5)
 
 
-def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
+def test_an_answer_with_another_base_or_identity_counts_as_misanswered() -> None:
     bases_and_answers: list[tuple[Base, dict[str, object]]] = [
         (BASE_WITH_ID, {"email": "bob@example.com"}),
         (BASE_WITH_ID, {"base_id": 8}),
@@ -52,7 +52,7 @@ def test_an_answer_with_another_base_or_identity_is_misanswered() -> None:
         assert (transition.answered_base is None) == is_email_changed
 
 
-def test_an_answer_without_the_base_or_the_identity_is_misanswered() -> None:
+def test_an_answer_without_the_base_or_the_identity_counts_as_misanswered() -> None:
     bases_and_answers: list[tuple[Base, dict[str, object], Event]] = [
         (BASE_WITH_ID, {"email": None}, Event.MISANSWERED),
         (BASE_WITH_ID, {"base_id": None}, Event.MISANSWERED),

@@ -283,7 +283,7 @@ def test_other_spellings_are_looked_up_only_after_the_first_look_up_has_expired(
     assert observed_settler.ignores_case_of_look_ups == [False, False, False, True, True, True]
 
 
-def test_a_create_of_a_run_with_on_unknown_hold_is_not_sent_again_in_a_later_run(
+def test_a_run_with_resend_does_not_resend_the_creates_of_a_run_with_hold(
     observed_settler: ObservedSettler,
 ) -> None:
     with observed_settler.ledger.transaction() as connection:

@@ -129,7 +129,7 @@ FORBIDDEN_PARTS: list[tuple[str, Callable[[], object]]] = [
 @pytest.mark.parametrize(
     ("field", "build_part"), FORBIDDEN_PARTS, ids=[f"{i}-{field}" for i, (field, _) in enumerate(FORBIDDEN_PARTS)]
 )
-def test_the_error_for_a_part_that_the_interface_document_forbids_shows_its_field(
+def test_the_error_for_a_forbidden_part_of_an_email_shows_the_field(
     field: str, build_part: Callable[[], object]
 ) -> None:
     with pytest.raises(MessageError) as error_info:

@@ -44,9 +44,9 @@ class ClientWithKnownLimit:
 def compare_with_known_limit(
     case: Case, controller: Controller, seed: int, length_s: int = RANDOM_REFUSAL_RUN_LENGTH_S
 ) -> tuple[float, float, int]:
-    """Return two quotients, for the whole run and for its first minute: the served requests of the controller, divided
-    by the served requests of a client that knows the limit. Also return how many requests the controller sent inside a
-    pause."""
+    """Return the served requests of the controller, divided by the served requests of a client that knows the limit.
+    The first quotient is for the whole run, and the second for its first minute. Also return the number of requests
+    that the controller sent inside a pause."""
     bucket_size = 1e9 if case.limiter_kind == NO_LIMIT else round(case.rate * case.limiter_span_s)
     counts_with_known_limit = simulate_run(case, ClientWithKnownLimit(case.rate, bucket_size), seed, length_s)
     run_counts = simulate_run(case, controller, seed, length_s)

@@ -50,7 +50,7 @@ _FIRST_REFUSAL_AFTER_S = 0.2
 _OTHER_CLIENT_SHARE = 1 / 3  # the share of the limit that another client uses
 _MAX_TIMER_DELAY_S = 0.001  # the largest delay of a sender's timer
 _STALL_SHARE = 0.001  # the share of the requests that leave late
-_JITTER_SHARE = 0.1  # the largest random delay of an answer, as a share of the time for which the answer travels
+_JITTER_SHARE = 0.1  # the largest random delay of an answer, as a share of the answer's travel time
 
 
 class Controller(Protocol):
@@ -188,7 +188,7 @@ def simulate_run(
     )
     longest_pauses_s = [0.0] * (length_s + 1)
     sent_times_of_travelling_requests: deque[float] = deque()
-    # The heap has (time of the answer, time of sending, pause in seconds or a mark). The marks are negative:
+    # Each element of the heap is (time of the answer, time of sending, pause in seconds). A negative pause is a mark:
     # `served_mark` for a served request, `failed_mark` for a failed request, and -1 for a refusal without a pause.
     pending_answers: list[tuple[float, float, float]] = []
     served_mark, failed_mark = -2.0, -3.0
@@ -379,23 +379,22 @@ class Bounds:
         """Return a text for each bound that the measurements of the case break."""
         broken_bounds = []
         if case.scenario == ONE_CLIENT and measurements.goodput < self.min_goodput - _ROUNDING_TOLERANCE:
-            broken_bounds.append(f"goodput {measurements.goodput:.1%}, {self.min_goodput:.0%} promised")
+            broken_bounds.append(f"goodput {measurements.goodput:.1%} (minimum {self.min_goodput:.0%})")
         if case.scenario == ONE_CLIENT and measurements.refused_share > self.max_refused_share + _ROUNDING_TOLERANCE:
-            broken_bounds.append(f"refused {measurements.refused_share:.1%}, {self.max_refused_share:.0%} promised")
+            broken_bounds.append(f"{measurements.refused_share:.1%} refused (maximum {self.max_refused_share:.0%})")
         max_refused_share = self.max_refused_share_under_halved_limit
         if measurements.refused_share_under_halved_limit > max_refused_share + _ROUNDING_TOLERANCE:
             broken_bounds.append(
-                f"refused after the limit was halved {measurements.refused_share_under_halved_limit:.1%}, "
-                f"{max_refused_share:.0%} promised"
+                f"{measurements.refused_share_under_halved_limit:.1%} refused under the halved limit "
+                f"(maximum {max_refused_share:.0%})"
             )
         if measurements.time_to_use_doubled_limit_s > self.max_time_to_use_doubled_limit_s:
             broken_bounds.append(
-                f"doubled limit used after {measurements.time_to_use_doubled_limit_s:.0f} s, "
-                f"{self.max_time_to_use_doubled_limit_s:.0f} s "
-                "promised"
+                f"doubled limit used after {measurements.time_to_use_doubled_limit_s:.0f} s "
+                f"(maximum {self.max_time_to_use_doubled_limit_s:.0f} s)"
             )
         if measurements.sent_in_pause_count:
-            broken_bounds.append(f"{measurements.sent_in_pause_count:g} sent inside a pause")
+            broken_bounds.append(f"{measurements.sent_in_pause_count:g} requests sent inside a pause (maximum 0)")
         return broken_bounds
 
 

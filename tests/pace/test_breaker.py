@@ -42,7 +42,7 @@ def test_an_open_breaker_allows_one_probe_at_a_time() -> None:
     assert breaker.compute_wait_s(1.0) == 0.0
 
 
-def test_a_call_of_wait_does_not_use_up_the_probe() -> None:
+def test_computing_the_wait_does_not_use_up_the_probe() -> None:
     breaker = build_open_breaker()
     assert [breaker.compute_wait_s(2.0), breaker.compute_wait_s(3.0)] == [0.0, 0.0]
 
@@ -57,7 +57,7 @@ def test_each_failed_probe_leads_to_a_longer_wait() -> None:
     assert waits_s == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
 
 
-def test_a_failed_request_from_before_the_opening_is_not_a_failed_probe() -> None:
+def test_a_request_sent_before_the_breaker_opened_is_not_a_failed_probe() -> None:
     breaker = build_open_breaker(failed_at=5.0)
     breaker.record_departure(6.0)
     breaker.record_failure(4.0, 6.5)

@@ -12,11 +12,11 @@ from tests.pace.world import LimitedService, simulate_client
 
 ROUND_TRIP_S = 0.1
 IDLE_S = 600.0
-BURST_S = 0.006  # a sender that wakes up late may send the requests of this time at once
+BURST_S = 0.006  # a sender that wakes up late may send the requests of this many seconds at once
 
 
 def build_controller_with_found_limit(rate: float) -> RateController:
-    """Return a controller that has found the rate of a bucket within 30 s."""
+    """Return a controller that has found the limit `rate` of a token bucket. Its last call is at 30 s."""
     client = RateOnlyClient()
     simulate_client(client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S), 30.0, seed=1)
     # the controller may probe above the limit, or a ramp has just begun
@@ -139,7 +139,7 @@ def test_a_page_waits_for_the_end_of_a_pause(is_limit_known: bool) -> None:
 
 
 @pytest.mark.parametrize("pause_s", [0.5, 1.0, 30.0])
-def test_the_first_refusals_delay_the_next_request_by_little_more_than_their_pause(pause_s: float) -> None:
+def test_after_the_first_refusals_a_request_waits_little_longer_than_the_pause(pause_s: float) -> None:
     controller, now = RateController(), 0.0
     for index in range(4):
         pause_ended_at = now

@@ -12,7 +12,7 @@ from typing import Protocol
 from connector.sandbox.faults import RateLimiter, build_limiter
 
 SHARED_BUCKET = "shared"  # a bucket that another client uses as well
-_OTHER_CLIENT_SHARE = 0.5  # the requests of the other client as a share of our limit
+_OTHER_CLIENT_SHARE = 0.5  # the rate of the other client, as a share of the limit
 _JITTER_SHARE = 0.05
 _MAX_WINDOW_OFFSET_S = 60.0
 _TIME_TOLERANCE_S = 1e-12

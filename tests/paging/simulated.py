@@ -41,8 +41,8 @@ Filters = tuple[tuple[str, object], ...]
 
 @dataclass(slots=True)
 class SimulatedList:
-    """A list of subscribers. A field whose name ends in `_chance` is the chance of a change before each request. By
-    default, the list does not change, and all answers are correct."""
+    """A list of subscribers. `insert_chance`, `delete_chance` and `activity_change_chance` are the chances of a change
+    before each request. By default, the list does not change, and all answers are correct."""
 
     random: Random
     subscriber_count: int  # number of subscribers before the first request
@@ -71,7 +71,7 @@ class SimulatedList:
     replica_lags: tuple[int, ...] = ()  # lags in requests; one of the replicas answers each request
     id_steps: tuple[int, ...] = (10,)  # the possible differences between an id and the next id
     is_homogeneous: bool = False  # all subscribers are active, in one base, and without a gender
-    hidden_classes: Filters = ()  # the list shows these classes only to a request for the class
+    hidden_classes: Filters = ()  # subscribers of these classes are listed only with the filter of the class
     lost_shard_chance: float = 0.0  # the chance that an answer lacks one of five shards
     duplicate_share: float = 0.0  # share of subscribers that the list shows twice with one id
     ids: list[int] = field(default_factory=list)
@@ -79,11 +79,11 @@ class SimulatedList:
     person_by_id: dict[int, dict[str, object]] = field(default_factory=dict)
     # The number of the last change of each subscriber, from 1; 0: no change since the first request.
     last_change_number_by_id: dict[int, int] = field(default_factory=dict)
-    ids_with_changed_activity: set[int] = field(default_factory=set)  # the `is_active` has changed at least once
+    ids_with_changed_activity: set[int] = field(default_factory=set)  # subscribers whose `is_active` has changed
     request_count: int = 0
     ever_listed_ids: set[int] = field(default_factory=set)
     always_listed_ids: set[int] = field(default_factory=set)
-    # The number of the request before which an id was inserted or deleted, counted from 0.
+    # For each id, the index of the request before which the id was inserted or deleted.
     insert_request_number_by_id: dict[int, int] = field(default_factory=dict)
     delete_request_number_by_id: dict[int, int] = field(default_factory=dict)
     _change_count: int = 0
@@ -197,7 +197,7 @@ class SimulatedList:
                 return sorted(ids, reverse=True)
             case "email" | "page_sorted":
                 return sorted(ids, key=self.email_key_by_id.__getitem__)
-            case "grouped":  # like an order by activity: a changed subscriber moves to the first group
+            case "grouped":  # a subscriber moves to the head of the list when its `is_active` changes
                 return sorted(
                     ids, key=lambda subscriber_id: (subscriber_id not in self.ids_with_changed_activity, subscriber_id)
                 )

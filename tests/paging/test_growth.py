@@ -55,9 +55,9 @@ def answer_evidence_requests(
     is_base_8_hidden: bool = False,
     added_count_per_answer: int = 0,
 ) -> list[Answer]:
-    """Answer every request for evidence as a service that lists these ids. The subscribers of `base_8_ids` are in base
-    8, and all other subscribers are in base 7. If `is_base_8_hidden`, only a request with the BaseId 8 shows base 8.
-    `added_count_per_answer` is the number of subscribers that are added to base 8 before each answer."""
+    """Answer every request for evidence like a service that lists `listed_ids`. The subscribers of `base_8_ids` are in
+    base 8, and all other subscribers are in base 7. If `is_base_8_hidden`, only a request with the BaseId 8 returns
+    subscribers of base 8. The service adds `added_count_per_answer` subscribers to base 8 before each answer."""
     answers: list[Answer] = []
     listed_ids, base_8_ids = list(listed_ids), set(base_8_ids)
     while requests := plan_requests(reading, answers):
@@ -166,7 +166,7 @@ def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() ->
     [
         (1500, False, False, EvidenceResult.UNCLEAR),  # more than 5 % of the 20,000 compared entries
         (900, False, False, EvidenceResult.NOTHING),
-        (1500, True, False, EvidenceResult.NOTHING),  # look-ups show that these subscribers were deleted
+        (1500, True, False, EvidenceResult.NOTHING),  # look-ups show that the unlisted subscribers were deleted
         (1500, False, True, EvidenceResult.NOTHING),
     ],
 )

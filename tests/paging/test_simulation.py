@@ -148,7 +148,7 @@ def test_a_list_in_random_order_is_never_certified() -> None:
         assert page_sorted_certificate.reason is not CertificateReason.ID_ORDER
         assert not certificate.is_complete
         assert (certificate.reason, certificate.order) == (CertificateReason.UNSTABLE_ORDER, Order.UNSTABLE)
-        assert certificate.sweeps == 2, "a shuffled list is read only twice"
+        assert certificate.sweeps == 2, "a shuffled list must be read exactly twice"
 
 
 def test_an_unchanged_list_with_correct_answers_is_certified() -> None:

@@ -21,8 +21,8 @@ from tests.paging.windows import (
 )
 
 LIST_COUNT = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
-# In the list of `build_sharded_list` with this seed, some answers lack a shard of the service. Only the rows of other
-# requests show this.
+# With this seed, some answers of the list of `build_sharded_list` lack a shard (one of five parts of the list). Only
+# the rows of requests for evidence show the missing subscribers.
 _RARE_SEEDS = (194,)
 
 

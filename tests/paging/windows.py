@@ -38,8 +38,9 @@ class QueriedList:
 
     @property
     def has_evidence(self) -> bool:
-        """Whether other requests can show that the list leaves subscribers out. This needs filters that work, and that
-        divide the list into classes or find ids beyond the last row."""
+        """Whether requests for evidence can show that the list leaves subscribers out. The filters must work, and must
+        divide the list into classes or find ids beyond the last row. A window must cut the list off during all of
+        these requests."""
         simulated_list = self.simulated_list
         is_dense = (
             simulated_list.order in ("id", "id_desc")

@@ -127,7 +127,7 @@ def test_a_sentinel_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -
     assert [fake_list.count_requests(f"late+{sentinel_number}@x.org") for sentinel_number in (1, 2, 3)] == [1, 1, 0]
 
 
-def test_the_check_of_a_kind_of_spelling_fails_if_only_the_filter_by_id_finds_the_sentinel(tmp_path: Path) -> None:
+def test_a_kind_of_spelling_fails_if_no_email_filter_finds_the_sentinel(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter is case-sensitive
     result = check_list_filters(fake_list, tmp_path, PLUS_KIND, sentinels=build_sentinels("wit+ness@x.org"))

@@ -139,7 +139,7 @@ def test_only_a_case_insensitive_filter_proves_all_spellings_of_a_key_absent(
     fake_list.add(50, "Ann@X.org")  # another program has created the subscriber
     result = look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org", "eva@bücher.de", ignores_case=True)
     assert set(result.found_ids) == (compute_identities("ann@x.org") if absent_emails else set())
-    # The service may store eva's domain in another form.
+    # eva@bücher.de is never proved absent, because the service may store the domain in another form.
     assert result.absent_identities == compute_identities(*absent_emails)
     if not absent_emails:
         assert fake_list.count_requests("bob@x.org") == 0  # a look-up would prove nothing, so no request is sent

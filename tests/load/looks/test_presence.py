@@ -74,7 +74,7 @@ def add_ten_emails(*emails: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize(("request_number", "other_person_count"), [(1, 2500), (2, 50)])
-def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_after_the_sweep(
+def test_a_base_whose_first_subscriber_is_created_after_the_sweep_is_not_hidden(
     request_number: int, other_person_count: int, tmp_path: Path
 ) -> None:
     fake_list = FakeList(build_other_people(other_person_count))
@@ -105,7 +105,7 @@ def test_a_base_is_not_classified_as_hidden_if_its_first_subscriber_is_created_a
     run_with_fake_list(fake_list, tmp_path, check_look_ups)
 
 
-def test_the_renewal_of_an_expired_listing_serves_all_bases(tmp_path: Path) -> None:
+def test_the_renewal_of_an_expired_listing_updates_all_bases(tmp_path: Path) -> None:
     fake_list, virtual_time = FakeList(build_other_people(2500)), VirtualTime()
     add_one_subscriber_to_each_base(fake_list, 7, SHOP_BASE_ID)
 
@@ -162,7 +162,7 @@ def test_an_incomplete_listing_is_recorded_only_if_the_account_is_verified(tmp_p
     assert run_with_fake_list(fake_list, tmp_path, check_look_ups) == [50_001 if is_verified else None]
 
 
-def test_the_freshness_of_a_look_up_counts_from_its_beginning() -> None:
+def test_the_age_of_a_look_up_counts_from_its_beginning() -> None:
     policy = LoadPolicy(max_lookup_age_s=60.0)
     assert policy.compute_valid_until(100.0, 159.0) == 160.0
     with pytest.raises(RunAborted, match=r"longer than load\.fresh"):

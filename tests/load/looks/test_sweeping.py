@@ -158,7 +158,7 @@ def test_a_listing_counts_the_identities_that_have_several_ids(tmp_path: Path, i
     for index, email in enumerate(("a@x.org", "A@x.org", "a@X.org", "b@x.org", "b@x.org", "c@x.org")):
         fake_list.add(5000 + index, email)
     fake_list.add(6000, "c@x.org", base={"Id": 8, "Name": "Shop"})
-    if is_sorted_by_email:  # the list is read by two sweeps, and a subscriber of both sweeps is not doubled
+    if is_sorted_by_email:  # the list needs two sweeps, and a subscriber that both sweeps show must not count twice
         fake_list.sort_people = lambda people: sorted(
             people, key=lambda person: (person["Email"].lower(), person["Id"])
         )

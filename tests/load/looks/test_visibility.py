@@ -100,7 +100,7 @@ def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
 
 
 def build_lagging_list(sentinels: tuple[Sentinel, ...], last_shown_at: float) -> FakeList:
-    """Return a list that shows the sentinels that were confirmed until `last_shown_at`."""
+    """Return a list that shows only the sentinels that were confirmed at `last_shown_at` or earlier."""
     fake_list = FakeList()
     for sentinel in sentinels:
         if sentinel.confirmed_at <= last_shown_at:
