@@ -68,7 +68,7 @@ def test_a_search_with_many_requests_in_flight_does_not_end_far_below_the_limit(
 @pytest.mark.parametrize(
     "case", [Case("fixed window", 10.0, 1.0, 500.0, 0.3), Case("sliding window", 60.0, DATE_PAUSE, 500.0, 0.3)], ids=str
 )
-def test_few_requests_are_refused_in_a_long_window_with_many_requests_in_flight(case: Case) -> None:
+def test_a_long_window_and_many_requests_in_flight_cause_few_refusals(case: Case) -> None:
     run_counts = simulate_run(case, RateController(), length_s=480)
     served_count, refused_count = sum(run_counts.served_counts[180:]), sum(run_counts.refused_counts[180:])
     assert refused_count <= 0.03 * (served_count + refused_count)

@@ -220,7 +220,7 @@ def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
 
 def test_a_limit_found_by_page_requests_is_at_most_twice_the_rate_of_these_requests() -> None:
     controller = RateController()
-    for page_index in range(600):  # ten pages a second, which the search does not slow down
+    for page_index in range(600):  # ten pages a second; the search does not delay pages
         assert controller.reserve(page_index / 10) == 0
         controller.record_served_request(page_index / 10, page_index / 10 + ROUND_TRIP_S)
     assert controller.rate < 100, "the page requests have raised the rate of creates too far"
@@ -242,8 +242,9 @@ def test_a_random_refusal_does_not_raise_the_lower_bound_of_a_limit() -> None:
     for _ in range(3):
         sent_at.append(send_when_admitted(sent_at[-1]))
     controller.record_refusal(sent_at[0], sent_at[-1] + 0.1, retry_after_s=1.0)
+    # The limiter serves the next requests, so the refusal was random.
     for request_sent_at in sent_at[1:]:
-        controller.record_served_request(request_sent_at, sent_at[-1] + 0.15)  # so the refusal was random
+        controller.record_served_request(request_sent_at, sent_at[-1] + 0.15)
     now = sent_at[-1] + 1.2
     for _ in range(150):
         now = send_when_admitted(now)

@@ -75,7 +75,7 @@ def test_the_last_page_is_long_enough_to_prove_its_order() -> None:
     assert len(listed_ids) == 196
 
 
-def test_the_reading_continues_from_known_rows_after_a_large_insertion() -> None:
+def test_the_reading_finds_the_unread_rows_after_a_large_insertion() -> None:
     rows = list(range(1000, 500, -1))
     added_ids = range(1250, 1000, -1)
 
