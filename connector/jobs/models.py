@@ -456,7 +456,9 @@ class Job(JobModel):
         source_sections = (self.source, self.subscriber, self.suppress, self.guard, self.mail)
         has_source_keys = "load" in self.model_fields_set or any(section is not None for section in source_sections)
         if has_source_keys and self.export is not None:
-            raise ValueError("a job loads subscribers or exports the list: remove export, or remove the other sections")
+            raise ValueError(
+                "a job cannot both load subscribers and export the list: remove export, or remove the other sections"
+            )
         if self.mail is not None and (self.source is None or self.subscriber is not None):
             raise ValueError("a job with mail needs a source: add source, and remove subscriber")
         if self.suppress is not None and self.suppress.inactive:

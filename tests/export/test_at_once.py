@@ -56,7 +56,7 @@ def finish_export(writer: Writer, run_number: int, filters: dict[str, Any] | Non
 
 
 @parametrize_table([Format.SQLITE, Format.MYSQL])
-def test_a_run_that_began_earlier_does_not_overwrite_a_later_run_even_if_clocks_are_wrong(table: Destination) -> None:
+def test_an_earlier_run_does_not_overwrite_a_later_run_despite_wrong_clocks(table: Destination) -> None:
     earlier_writer, later_writer = begin_export(table, 9), begin_export(table, 2)
     finish_export(later_writer, 2)
     with pytest.raises(RunAborted, match=r"began later \(number 2; this export has the number 1\)"):

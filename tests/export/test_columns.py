@@ -93,7 +93,7 @@ def test_a_value_that_fits_its_column_gets_the_type_of_the_column() -> None:
         assert read_value(name, value) == (expected_value, None)
 
 
-def test_a_value_that_does_not_fit_its_column_is_null_and_is_in_the_invalid_values() -> None:
+def test_a_value_that_does_not_fit_its_column_moves_to_the_invalid_values() -> None:
     unfit_values: list[tuple[str, object]] = [
         ("birthday", "1990-02-30"),
         ("birthday", "0000-01-01"),

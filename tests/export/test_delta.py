@@ -219,7 +219,7 @@ def test_an_incomplete_list_never_replaces_rows(url: str) -> None:
 
 
 @pytest.mark.parametrize("url", ["folder"], indirect=True)
-def test_the_writer_finds_the_row_count_of_the_last_certified_export_with_the_same_filters(url: str) -> None:
+def test_the_row_count_of_the_last_certified_export_with_equal_filters_is_found(url: str) -> None:
     target = parse_destination(url, mode="append")
     publish_people(target, [build_person(1), build_person(2)], 1)
     publish_people(target, [build_person(1)], 2, verdict=CertificateVerdict.INCOMPLETE)

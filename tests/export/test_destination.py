@@ -113,7 +113,7 @@ REFUSED_DESTINATIONS: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("text", "options", "message"), REFUSED_DESTINATIONS)
-def test_the_error_of_a_destination_that_cannot_be_written_shows_a_remedy_and_no_password(
+def test_the_error_of_an_unwritable_destination_shows_a_remedy_and_no_password(
     text: str, options: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message) as error_info:

@@ -158,7 +158,9 @@ def test_a_row_that_the_table_refuses_is_a_configuration_error(table: Destinatio
         assert "The table is unchanged" in str(error_info.value), rule_kind
         assert "Ann" not in str(error_info.value), rule_kind
         assert error_info.value.__cause__ is None, rule_kind
-        assert error_info.value.__suppress_context__, "the error of the driver, which has the row, is not shown"
+        assert error_info.value.__suppress_context__, (
+            "the output must not show the error of the driver, because that error contains the row"
+        )
         assert read_rows(table) == [], rule_kind
 
 

@@ -303,7 +303,7 @@ def test_any_text_is_read_back_unchanged(
 
 
 @parametrize_table(DATABASE_FORMATS)
-def test_times_in_rows_and_the_time_of_the_export_are_stored_in_the_same_way(table: Destination) -> None:
+def test_row_times_and_the_export_time_are_stored_in_the_same_way(table: Destination) -> None:
     database, name = open_database(table), TableName("moments", table.schema)
     table_sql, type_sql = database.dialect.format_name(name), database.dialect.type_by_kind[ColumnKind.TIME]
     batch = pa.record_batch({"row_time": pa.array([EXPORT_TIME, None], ColumnKind.TIME.value.arrow)})

@@ -78,7 +78,7 @@ CRM_FAULTS = [
     ("load:", "suppress: {file: {path: a, column: b}, sql: {url: 'sqlite:///a.db', table: t, column: b}}\nload:",
      "suppress: has both file and sql: remove one of them"),
     ("load:", "suppress: {file: {path: a, colunm: b, column: c}}\nload:", "did you mean column? Allowed here: "),
-    ("load:", "export: {to: a.csv}\nload:", "a job loads subscribers or exports the list"),
+    ("load:", "export: {to: a.csv}\nload:", "a job cannot both load subscribers and export the list"),
 ]  # fmt: skip
 FILE_FAULTS = [
     ("path: people.csv", "path: ''", "source.file.path: must be a path"),
@@ -236,7 +236,7 @@ def test_a_file_that_is_not_a_job_is_refused_in_one_line(
         ("base_name", "News", "Two bases given. Use either --base-id or --base-name"),
     ],
 )
-def test_the_message_about_a_wrong_option_names_the_option_as_the_command_line_does(
+def test_the_message_about_a_wrong_option_has_the_option_of_the_command_line(
     argument: str, value: object, expected_text: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=expected_text):

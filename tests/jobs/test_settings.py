@@ -98,7 +98,7 @@ def test_the_error_of_a_token_with_an_invalid_character_hides_the_token() -> Non
         (b"s3cr3t" * 4096, "so the file does not hold a token"),
     ],
 )
-def test_the_error_of_a_token_file_without_a_token_shows_the_path_and_the_problem(
+def test_the_error_of_an_invalid_token_file_shows_the_path_and_the_problem(
     tmp_path: Path, content: bytes | str | None, expected_text: str
 ) -> None:
     path = tmp_path / "token"

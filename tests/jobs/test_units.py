@@ -96,7 +96,7 @@ URLS_AND_RESOLVED_URLS = [
 
 
 @pytest.mark.parametrize(("url", "expected_url"), URLS_AND_RESOLVED_URLS)
-def test_a_relative_file_in_a_database_url_starts_at_the_folder_of_the_job_file(url: str, expected_url: str) -> None:
+def test_a_relative_database_url_starts_at_the_folder_of_the_job_file(url: str, expected_url: str) -> None:
     assert resolve_url(url, JOB_FOLDER) == expected_url
     assert resolve_destination(url, JOB_FOLDER) == expected_url
 

@@ -135,9 +135,7 @@ def test_a_backup_of_a_locked_ledger_does_not_change_the_ledger(ledger_path: Pat
         assert read_entry_state(ledger, add_base(ledger)) is State.SENDING
 
 
-def test_a_backup_of_a_free_ledger_takes_the_lock_and_includes_the_wal_of_a_killed_run(
-    ledger_path: Path, tmp_path: Path
-) -> None:
+def test_a_backup_takes_a_free_lock_and_includes_the_wal_of_a_killed_run(ledger_path: Path, tmp_path: Path) -> None:
     kill_writer_after_commit(ledger_path)
     assert back_up_ledger(build_file_url(ledger_path), tmp_path / "backup.db") == Backup(501, None)
     assert sorted(file.name for file in ledger_path.parent.iterdir()) == ["ledger.db", "ledger.db.lock"]
@@ -181,7 +179,7 @@ def test_a_path_that_cannot_become_a_backup_is_refused(ledger_path: Path, tmp_pa
     assert len(read_subscriber_ids(ledger_path)) == 1
 
 
-def test_a_missing_ledger_or_a_file_that_is_not_a_ledger_is_not_copied(tmp_path: Path) -> None:
+def test_a_missing_ledger_or_a_file_without_a_ledger_is_not_copied(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="there is no ledger"):
         back_up_ledger(build_file_url(tmp_path / "ledger.db"), tmp_path / "backup.db")
     assert list(tmp_path.iterdir()) == []

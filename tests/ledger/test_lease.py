@@ -180,7 +180,7 @@ def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
             assert find_problems(second_ledger, "account", "crm") == {keys[1]}
 
 
-def test_two_shards_that_add_the_same_base_at_the_same_time_make_one_record(postgres_url: str) -> None:
+def test_two_shards_that_add_a_base_at_the_same_time_make_one_record(postgres_url: str) -> None:
     with ExitStack() as open_ledgers:
         first_ledger = open_ledgers.enter_context(open_ledger(postgres_url, shard=FIRST_SHARD))
         second_ledger = open_ledgers.enter_context(open_ledger(postgres_url, shard=SECOND_SHARD))

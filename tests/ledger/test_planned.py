@@ -146,9 +146,7 @@ def test_a_list_may_lack_entries_of_an_unfinished_run(ledger_url: str) -> None:
 
 @ON_SQLITE
 @pytest.mark.parametrize("base_id", [None, 7])
-def test_a_plan_that_learns_the_id_of_a_base_finds_the_entries_of_the_base_name(
-    ledger_url: str, base_id: int | None
-) -> None:
+def test_a_plan_that_learns_a_base_id_finds_the_entries_of_the_name(ledger_url: str, base_id: int | None) -> None:
     with open_ledger(ledger_url) as ledger:
         begin_run(ledger)
         with ledger.transaction() as connection:

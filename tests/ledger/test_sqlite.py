@@ -41,9 +41,7 @@ def test_the_settings_of_a_ledger_in_a_file_make_each_commit_durable(tmp_path: P
 
 
 @pytest.mark.parametrize("is_rejected", [False, True], ids=["confirmed", "rejected, then forgotten"])
-def test_the_body_of_an_entry_is_erased_after_the_last_state_that_needs_the_body(
-    tmp_path: Path, is_rejected: bool
-) -> None:
+def test_the_body_is_erased_after_the_last_state_that_needs_the_body(tmp_path: Path, is_rejected: bool) -> None:
     with open_ledger(build_file_url(tmp_path / "ledger.db")) as ledger:
         begin_run(ledger)
         base = add_base(ledger)

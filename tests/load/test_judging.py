@@ -30,7 +30,7 @@ def build_answer(**answered_values: object) -> CreatedAnswer:
 
 @pytest.mark.parametrize("base", [BASE_WITH_ID, BASE_WITH_NAME], ids=["by id", "by name"])
 @pytest.mark.parametrize("email", ["Ann@example.com", "ann@example.com", " ANN@EXAMPLE.COM "])
-def test_an_answer_with_an_id_and_the_sent_base_and_identity_is_a_success(base: Base, email: str) -> None:
+def test_an_answer_with_the_sent_base_and_identity_is_a_success(base: Base, email: str) -> None:
     transition = classify_answer(build_answer(email=email), CANDIDATE, base, base.name)
     assert (transition.event, transition.subscriber_id) == (Event.ANSWERED, 5)
 

@@ -332,7 +332,7 @@ def test_an_entry_whose_creates_are_lost_too_often_is_held(
     assert observed_settler.state is state
 
 
-def test_lost_creates_of_an_earlier_run_do_not_count_as_lost_creates_of_this_run(
+def test_lost_creates_of_an_earlier_run_do_not_count_for_this_run(
     observed_settler: ObservedSettler,
 ) -> None:
     lose_create_five_times(observed_settler)

@@ -132,9 +132,7 @@ def test_the_mime_parts_of_an_email_have_the_standard_structure(changes: dict[st
         ({"headers": [Header("MIME-Version", "1.0")]}, "Email.Headers[0].Name"),
     ],
 )
-def test_the_error_for_a_recipient_or_a_header_that_is_not_allowed_shows_its_field(
-    changes: dict[str, Any], field: str
-) -> None:
+def test_the_error_for_a_forbidden_recipient_or_header_shows_its_field(changes: dict[str, Any], field: str) -> None:
     with pytest.raises(MessageError) as error_info:
         write_message(**changes)
     assert error_info.value.field == field

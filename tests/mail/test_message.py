@@ -1,4 +1,4 @@
-"""Messages: only an email that service-api.md 2.2 allows can be composed. The email has the JSON of service-api.md."""
+"""An email that service-api.md 2.2 forbids raises an error. An allowed email has the JSON of service-api.md."""
 
 from collections.abc import Callable
 from typing import Any

@@ -70,7 +70,8 @@ def _set_constant(name: str, value: float) -> Iterator[None]:
         setattr(rate, name, previous_value)
 
 
-# The controllers of the table: the text of the changed rule, the controller, and a constant of `rate` with its value.
+# The rows of the table: the text of the changed rule, the controller, and a constant of `connector.pace.rate` with its
+# value.
 RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ("none", RateController, "_MIN_REFUSALS", 3),
     (

@@ -194,9 +194,7 @@ def test_an_outage_at_the_start_does_not_discard_the_limit_of_the_last_run(
 @pytest.mark.parametrize("pause_s", [0.0, 1.0, 30.0])
 @pytest.mark.parametrize("day_count", [7, 30, 3650])
 @pytest.mark.parametrize("rate", [2.0, 100.0])
-def test_a_limit_that_was_found_long_ago_slows_a_run_for_less_than_30_seconds(
-    rate: float, day_count: int, pause_s: float
-) -> None:
+def test_an_old_limit_slows_a_run_for_less_than_30_seconds(rate: float, day_count: int, pause_s: float) -> None:
     found_limit = FoundLimit(0.95 * rate, 1.05 * rate, pause_s, 0)
     client = RateOnlyClient(RateController(found_limit=found_limit, found_limit_age_s=day_count * 86_400.0))
 
@@ -218,7 +216,7 @@ def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
             found_limit, found_on_day = controller.found_limit, day
 
 
-def test_a_limit_found_by_page_requests_is_at_most_twice_the_rate_of_these_requests() -> None:
+def test_a_limit_found_by_page_requests_is_at_most_twice_their_rate() -> None:
     controller = RateController()
     for page_index in range(600):  # ten pages a second; the search does not delay pages
         assert controller.reserve(page_index / 10) == 0

@@ -1,4 +1,4 @@
-"""Refusals that may be temporary. The pace is reduced because of these refusals."""
+"""Refusals that may be temporary reduce the pace. Only refusals that continue at the reduced pace are final."""
 
 import pytest
 

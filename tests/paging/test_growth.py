@@ -151,7 +151,7 @@ def test_a_growing_base_is_not_mistaken_for_a_hidden_base(
         assert (("base_id", 8) in find_hidden_classes(reading, answers)) is is_base_8_hidden
 
 
-def test_look_ups_by_id_prove_the_end_of_a_list_only_if_the_filter_id_works() -> None:
+def test_only_a_working_filter_by_id_proves_the_end_of_a_list() -> None:
     ids = list(range(1, 2501))
     for has_working_id_filter, expected_result in ((True, EvidenceResult.AGREES), (False, EvidenceResult.NOTHING)):
         reading = build_reading(ids, Order.ID)

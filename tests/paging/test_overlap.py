@@ -91,7 +91,7 @@ def test_the_number_of_ids_must_match_the_total_counts() -> None:
         assert changes.is_count_possible(id_count, build_totals(*total_counts)) is is_allowed
 
 
-def test_an_overlap_and_the_total_counts_show_how_many_rows_appeared_and_vanished() -> None:
+def test_an_overlap_and_total_counts_show_how_many_rows_appeared_and_vanished() -> None:
     cases: list[tuple[PageOverlap, int, int, int, int]] = [
         (PageOverlap(OverlapKind.MATCHED), 100, 100, 0, 0),
         (PageOverlap(OverlapKind.MATCHED, rank_shift=2), 100, 102, 2, 0),  # two rows appeared before the overlap

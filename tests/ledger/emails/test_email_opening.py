@@ -156,7 +156,7 @@ with open_email_log(sys.argv[1]) as email_log, email_log.hold_campaign("account"
 """
 
 
-def test_emails_of_a_run_that_was_killed_in_a_commit_are_unknown_and_are_not_sent_again(ledger_url: str) -> None:
+def test_emails_of_a_run_killed_in_a_commit_are_not_sent_again(ledger_url: str) -> None:
     result = subprocess.run([sys.executable, "-c", KILLED_WRITER, ledger_url], check=False)
     assert result.returncode == -9
     if ledger_url.startswith("sqlite"):  # the journal has the unfinished transaction

@@ -3,7 +3,7 @@
 from connector.listing.access import KnownIds
 
 
-def test_an_id_is_older_than_a_create_only_if_the_list_showed_the_id_before_the_create() -> None:
+def test_only_ids_that_the_list_showed_before_the_creates_are_older() -> None:
     known_ids = KnownIds()
     known_ids.add_shown_ids([1], shown_at=1.0)
     known_ids.record_first_create()

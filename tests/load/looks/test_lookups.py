@@ -42,7 +42,7 @@ def look_up_once(answer: Answer, folder: Path) -> AnswerRows:
         (ListPage([ANN, ANN], 2, 0, 1000), False),  # one subscriber is listed twice, and another is missing
     ],
 )
-def test_an_answer_has_all_matches_if_its_number_of_rows_agrees_with_total_count_and_limit(
+def test_an_answer_is_complete_if_its_rows_agree_with_total_count_and_limit(
     page: ListPage, has_all_matches: bool, tmp_path: Path
 ) -> None:
     assert look_up_once(page, tmp_path).has_all_matches is has_all_matches

@@ -67,7 +67,7 @@ def test_sentinels_show_the_lag_of_the_list(tmp_path: Path) -> None:
     assert (result.latest_sentinel_at, result.lag_s, result.started_at) == (900.0, 50.0, 1000.0)
 
 
-def test_a_sentinel_on_a_later_page_counts_if_the_previous_sweep_has_shown_the_sentinel(tmp_path: Path) -> None:
+def test_a_sentinel_of_a_later_page_must_be_in_the_previous_sweep(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(3000))
     fake_list.add(5000, "w@x.org")
 
