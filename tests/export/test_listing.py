@@ -1,5 +1,5 @@
-"""The reader of lists reads each row once, several pages at the same time, and despite faults. Every value in a
-certificate is proved (architecture 2)."""
+"""The reader of lists reads each row once, even if it reads several pages at the same time and some requests fail.
+Every value in a certificate is proved (architecture 2)."""
 
 import asyncio
 from typing import Any
@@ -172,7 +172,7 @@ LISTS_AND_CERTIFICATES: list[tuple[dict[str, object], dict[str, Any], dict[str, 
     ({}, {"query": ListQuery(limit=50)}, {"is_complete": True, "distinct": 120, "pages": 5}),
     ({}, {"ignore_total_count": True}, CHECKED_TOTAL_COUNT_CERTIFICATE_VALUES),
     ({"result_window": 2000}, {}, CUT_OFF_CERTIFICATE_VALUES | {"total_last": 2000}),
-    # Many services show at most 2000 rows, so a list of 2000 rows is whole only if there is evidence.
+    # Many services show at most 2000 rows, so evidence must show that a list of 2000 rows is whole.
     ({"result_window": 2000, "filters": "ignored"}, {}, POSSIBLY_CUT_OFF_CERTIFICATE_VALUES),
     ({"result_window": 2000, "filters": "ignored"}, {"allow_truncated": True}, ACCEPTED_CERTIFICATE_VALUES),
     ({"result_window": 1733, "filters": "ignored"}, {}, UNCERTAIN_CERTIFICATE_VALUES),

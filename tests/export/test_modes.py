@@ -1,4 +1,4 @@
-"""The effect of each mode on existing rows, the same in every database."""
+"""Each mode changes existing rows in the same way in every database."""
 
 import re
 from collections.abc import Iterable

@@ -101,7 +101,7 @@ class ObservedSettler:
             self.outcomes.add_unresolved_create(ANN_IDENTITY, unresolved_create)
         settler = Settler(session, RunMode.LOAD, self.outcomes, EarlierRefusals(session), self._create_candidates)
         await settler.read_lag()
-        # `look_up` ends the run after the last look-up.
+        # When no fake look-up is left, `self.look_up` stops the run.
         with pytest.MonkeyPatch.context() as monkeypatch, suppress(RunAborted):
             monkeypatch.setattr(resolution, "look_up_keys", self._look_up_all)
             await settler.settle()

@@ -1,4 +1,4 @@
-"""Shows the effect of each rule of the rate controller: simulates cases of the matrix with a changed rule."""
+"""Simulates cases of the matrix with a changed rule, to show the effect of each rule of the rate controller."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -354,8 +354,8 @@ def compute_best_first_minute_goodput(case: Case) -> float:
 
 
 def compute_means(measurements: Sequence[Measurements]) -> Measurements:
-    """Return the mean of each measurement over several simulated runs. If a run never uses the doubled limit, the time
-    until the use counts as `RUN_LENGTH_S`."""
+    """Return the mean of each measurement over several simulated runs. If a run never uses the doubled limit, its
+    `time_to_use_doubled_limit_s` counts as `RUN_LENGTH_S`."""
     mean_by_measurement_name = {
         measurement_field.name: sum(
             min(getattr(run_measurements, measurement_field.name), RUN_LENGTH_S) for run_measurements in measurements

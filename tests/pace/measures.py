@@ -26,7 +26,7 @@ class PeriodCounts:
 
 
 def count_requests(requests: Iterable[AnsweredRequest], rate: float, since_s: float, until_s: float) -> PeriodCounts:
-    """Return the count of the requests that were sent from `since_s` to before `until_s` (s). `rate` is the limit."""
+    """Count the requests that were sent at `since_s` or later, and before `until_s` (s). `rate` is the limit."""
     is_served_values = [request.is_served for request in requests if since_s <= request.sent_at < until_s]
     return PeriodCounts(
         sum(is_served_values), len(is_served_values) - sum(is_served_values), rate * (until_s - since_s)

@@ -1,4 +1,4 @@
-"""The transitions of an email: the call of the ledger for each of them, and the events that lead to each state."""
+"""The ledger call that makes each transition of an email, and the events that bring an email to each state."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A single look-up by a filter, several look-ups at a time, and pages that a look-up can do without."""
+"""A single look-up by a filter, several look-ups at the same time, and pages at which the service always fails."""
 
 import asyncio
 from collections.abc import Callable

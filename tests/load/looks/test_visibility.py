@@ -1,4 +1,4 @@
-"""The sentinels that look-ups show, and the lag of the list that they prove."""
+"""The sentinels that look-ups show, and the lag of the list that the sentinels prove."""
 
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -92,7 +92,7 @@ def test_a_sentinel_of_one_field_proves_nothing_for_another_field(tmp_path: Path
 
 
 def build_series(sentinel_count: int) -> tuple[Sentinel, ...]:
-    """Return sentinels that were confirmed at each second until 999.0. The Id of a sentinel is this second."""
+    """Return sentinels with consecutive Ids up to 999. The Id of a sentinel is also the time when it was confirmed."""
     return tuple(
         build_sentinel(float(confirmed_at), confirmed_at, f"p{confirmed_at}@x.org")
         for confirmed_at in range(1000 - sentinel_count, 1000)
