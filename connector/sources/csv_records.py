@@ -100,7 +100,7 @@ def _find_ambiguous_quotes(block: bytes, quotes: "_Quotes", next_starts: Positio
     delimiter_byte, ambiguous_quotes = delimiter.encode(), list[int]()
     first_quote, record_of_first_quote = 0, -1
     for quote, record_index in zip(inner_quotes.tolist(), record_indices.tolist(), strict=True):
-        if record_index != record_of_first_quote:  # a pair begins
+        if record_index != record_of_first_quote:  # this quote begins a pair
             first_quote, record_of_first_quote = quote, record_index
             continue
         if block.find(delimiter_byte, first_quote, quote) >= 0:

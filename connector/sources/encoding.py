@@ -81,8 +81,8 @@ _ALPHABET_SHARE_POWER = 4
 # These leads were tested on 3,600 files of 1 to 10 rows of names in 29 languages.
 # No file with six words is read in a wrong encoding, and 0.3 % of the files with fewer words are.
 _MIN_RATING_LEAD_BY_WORD_COUNT = ((6, 0.1), (3, 0.2), (0, 0.6))
-# Each encoding gives a share of impossible words. An encoding is excluded if its share is larger than the smallest
-# share by more than this value. Smaller differences may come from misspelt words.
+# With each encoding, a share of the decoded words is impossible. An encoding is excluded if its share is larger than
+# the smallest share by more than this value. Smaller differences may come from misspelt words.
 _MAX_MISSPELT_WORD_SHARE = 0.01
 # If the share of impossible words is larger than this value, the file has two encodings or an unknown encoding.
 _MAX_IMPOSSIBLE_WORD_SHARE = 0.05

@@ -134,8 +134,8 @@ def open_input(path: str | PathLike[str]) -> Input:
 
 
 def exists(path_or_url: str) -> bool:
-    """Return whether a file or folder with this path, or an object with this URL, exists. Raises SourceError, and
-    ConfigurationError for a URL that cannot be used."""
+    """Return whether a file or folder with this path, or an object with this URL, exists. Raises SourceError if
+    the store fails, and ConfigurationError for a URL that cannot be used."""
     if not is_url(path_or_url):
         return Path(path_or_url).exists()
     url = parse_store_url(path_or_url)

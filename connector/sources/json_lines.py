@@ -247,7 +247,7 @@ def read_row(parsed_object: Mapping[str, object], text_bytes: bytes) -> dict[str
 
 
 _KEY_END = re.compile(rb'"\s*:')
-"""The end of a key. A text may contain the same characters, so a line has at least as many matches as keys."""
+"""The end of a key. A text may contain the same characters, so a line may have more matches than keys."""
 
 
 def find_repeated_keys(text_bytes: bytes, parsed_object: Mapping[str, object]) -> list[str]:

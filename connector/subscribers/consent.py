@@ -36,7 +36,7 @@ ACTIVE_HEADERS = (
 means an opt-out, or the name of a list, is not here."""
 
 
-# Headers as `normalise_header` writes them.
+# This pattern is searched in headers that `normalise_header` has simplified.
 _UNSUBSCRIBED_HEADER_PATTERN = re.compile(
     "unsub|optout|^bounced|markedasspam|reportedspam|excludedfrom(all)?(campaign|mail|email|newsletter|marketing)|complained|spamcomplaint|optedout|donotemail|donotmail|donotbulk|donotcontact|^(is|has)?noe?mail|blacklist|blocklist"
     "|suppress|hardbounce|abgemeldet|abmeld|abbestell|widerruf|werbesperre|keinewerbung|keinnewsletter|ausgetragen"
@@ -73,7 +73,7 @@ _REFUSAL_PATTERN = re.compile(  # counts only in a header with a word for newsle
 # These words count only in a header with a word for newsletter. Next to "mail", "cancel" may have another meaning.
 _ENDED_CONSENT_PATTERN = re.compile("cancel|gekundigt|denied|reject|resili|annul|opgezegd|stop$")
 
-# Headers as `separate_words` writes them.
+# These patterns are searched in headers whose words `separate_words` has separated.
 _MAIL_NOUNS = (
     rf"(\w*mail\w*|correos?|courriels?|\w*({_NEWSLETTER_WORD_PATTERN})\w*|reclame|publicidade?|publicite|pubblicita"
     r"|reklam\w*|promo\w*)\b"
@@ -189,7 +189,7 @@ def build_consent_rule(*columns: str) -> ColumnRule:
         column: f"{cell_by_column[column]} | trim | lower in {name_by_words[words]}"
         for column, words in words_by_column.items()
     }
-    # The template returns the first cell of the other columns that does not mean active. So an unknown word is invalid.
+    # The template returns the first cell of `other_columns` that does not mean active. So an unknown word is invalid.
     expression = "'true'"
     for column in reversed(other_columns):
         expression = f"({expression} if {condition_by_column[column]} else {cell_by_column[column]})"

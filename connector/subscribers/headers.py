@@ -126,7 +126,7 @@ WHOLE_NAME_HEADERS = frozenset({
 """Headers of columns that may contain whole names."""
 
 _FIRST_NAME_HEADERS_BESIDE_LAST_NAME = frozenset({"nombre", "nome"})
-"""Headers of whole names that mean the first name if another column has the last name."""
+"""Headers that mean the first name if another column has the last name, and else the whole name."""
 
 GOOGLE_HEADERS = frozenset({"email1value", "phone1value", "address1street", "groupmembership"})
 """Headers that only exports of Google Contacts have."""
@@ -219,7 +219,8 @@ _CAMEL_CASE_BOUNDARY_PATTERN = re.compile(r"(?<=[a-z])(?=[A-Z])")
 def find_useful_columns(mapping: FieldMapping, unmapped_columns: Sequence[str]) -> dict[str, str]:
     """Return the field of each unmapped column that may belong to a field without a rule.
 
-    The whole header decides, or the header without its number (`Vorname2`), or one word of the header (`phone_mobile`).
+    The field is found by the whole header, by the header without its number (`Vorname2`), or by one of its words
+    (`phone_mobile`).
     """
     field_by_column: dict[str, str] = {}
     for column in unmapped_columns:

@@ -142,7 +142,7 @@ def _format_column(name: str, column: "pd.Series", kind: FieldKind) -> pa.Chunke
 # Of 4 * 10^9 rows that differ from an earlier row, one row has the same 4 bytes and counts as equal.
 
 _IDENTITY_PREFIX_TYPE, _FINGERPRINT_PREFIX_TYPE = np.dtype("S12"), np.dtype("S4")
-# A new array is merged with the last array if the last array is less than this many times as long as the new array.
+# A new array is merged with the last array if the last length divided by the new length is below this ratio.
 # So the number of arrays stays small, and each identity is copied only a few times.
 _MIN_LENGTH_RATIO_OF_LAST_TO_NEW_ARRAY = 4
 _MAX_MERGED_IDENTITIES = 1 << 19  # identities; a longer array is not merged, because the copy would take much memory
@@ -213,8 +213,8 @@ class SeenIdentities:
 
 @dataclass(frozen=True, slots=True)
 class _KnownIdentities:
-    """Sorted identities. For each identity: the fingerprint of its used row, and whether the used row says that the
-    subscriber is inactive."""
+    """Sorted identities. For each identity: the fingerprint of the row that the run uses, and whether this row says
+    that the subscriber is inactive."""
 
     identities: Digests
     fingerprints: Digests

@@ -281,7 +281,8 @@ def _apply_steps(
                 # countries does not count, because both cells may mean Namibia.
                 is_country = kind is FieldKind.COUNTRY
                 skipped_columns = [name for name in frame.columns if is_country and "country" in normalise_header(name)]
-                # NULL in another column does not count: a program that writes NULL for a missing value writes no NA.
+                # NULL in another column does not count: a program that writes NULL for a missing value does not write
+                # NA.
                 positions_without_null_elsewhere = _select_positions_without_null_elsewhere(
                     frame, [*rule.columns, *skipped_columns], na_positions, [NA_TEXT]
                 )

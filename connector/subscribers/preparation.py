@@ -123,7 +123,7 @@ class PreparedChunk:
     suppressed_mask: Mask  # valid rows on the suppression list
     different_row_mask: Mask  # valid rows that differ from an earlier row of the same subscriber
     faults: tuple[Fault, ...]  # the faults of the invalid rows
-    # The identities and the record numbers of invalid rows that may say inactive.
+    # The identities and the record numbers of invalid rows that may mean an inactive subscriber.
     # Active rows of these identities are not used.
     blocking_records: tuple[Digests, Positions]
     omitted_zip_positions: Positions  # valid rows whose zip code is left out
@@ -288,7 +288,7 @@ def _compute_subscriber_digests(identities: Digests, bases: RowBases | None) -> 
 def _find_blocking_records(
     chunk: Chunk, mapping: FieldMapping, identity_field: str, *, today: date
 ) -> tuple[Digests, Positions]:
-    """Return the identities and the record numbers of invalid rows that may say that the subscriber is inactive.
+    """Return the identities and the record numbers of invalid rows that may mean an inactive subscriber.
 
     These rows are malformed records, and rows whose is_active is present and is not true. Other faults do not matter.
     """

@@ -103,8 +103,9 @@ class FieldMapping:
 def find_mapping_faults(
     mapped_fields: Collection[str], identity_field: str, required: Collection[str], zip_policy: str
 ) -> list[str]:
-    """Return the faults of a mapping to the fields `mapped_fields`. Each fault has its remedy. Faults are an unmapped
-    identity or required field, and a zip policy that would overwrite a mapped field."""
+    """Return the faults of a mapping to the fields `mapped_fields`. Each fault contains its remedy. The mapping has
+    a fault if the identity field or a required field is not mapped, or if the zip policy would overwrite a mapped
+    field."""
     faults = []
     if identity_field not in mapped_fields:
         faults.append(
@@ -150,7 +151,7 @@ def _find_faults(rule: ColumnRule) -> Iterator[str]:
         if (rule.case == "lower" and cell != cell.lower()) or (rule.case == "upper" and cell != cell.upper()):
             yield (
                 f"`values`: no cell can be {cell!r}, because `case: {rule.case}` is applied first; write the key in "
-                "this case, too"
+                f"{rule.case} case, too"
             )
     rule_texts = [rule.value, rule.default, rule.template, *(rule.values or {}).keys(), *(rule.values or {}).values()]
     if any(text != text.encode("utf-8", "replace").decode("utf-8") for text in rule_texts if text):  # YAML's "\ud800"

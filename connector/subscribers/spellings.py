@@ -1,7 +1,8 @@
 """The spellings of an identity in look-ups, and the kind of each spelling.
 
 The service's filter may fail only for some kinds of texts. Examples are texts with capitals, and texts with a plus that
-the service decodes as a blank. So a proof for one spelling is valid only for spellings of the same kind.
+the service decodes as a blank. So a proof that the filter works for one spelling is valid only for spellings of the
+same kind.
 """
 
 import re

@@ -179,8 +179,8 @@ class DeltaWriter:
     def _merge_rows(
         self, table: DeltaTable, row_reader: pa.RecordBatchReader, run: ExportRun, commit_properties: CommitProperties
     ) -> RowChanges:
-        """Update changed rows, and insert new rows. If the run proves absence, mark the rows of subscribers who have
-        left the list."""
+        """Update changed rows, and insert new rows. If the run can prove that subscribers have left the list, mark
+        the rows of these subscribers."""
         compared_names = [name for name in self._staged_schema.names if name != ID]
         is_changed_sql = " OR ".join(f"(t.{name} IS DISTINCT FROM s.{name})" for name in compared_names)
         merge = (

@@ -338,7 +338,7 @@ def check_partition(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _find_file_format(text: str, format_option: str | None) -> Format:
-    """Return the format of a file. The suffix decides, or else the option. Raises ConfigurationError."""
+    """Return the format of a file. `format_option` is used if the suffix shows no format. Raises ConfigurationError."""
     path = Path(text)
     is_packed = path.suffix.lower() == _GZIP_SUFFIX
     file_format = _FORMAT_BY_SUFFIX.get((Path(path.stem) if is_packed else path).suffix.lower())

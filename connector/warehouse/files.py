@@ -269,8 +269,8 @@ class FileWriter:
         return self._read_old_file(lambda file: self._format.count_rows(file, filters))
 
     def publish(self, run: ExportRun) -> RowChanges:
-        """Complete the new file, and publish it atomically. If the certificate is incomplete, an existing file is not
-        replaced. Raises RunAborted."""
+        """Complete the new file, and publish it atomically. An incomplete export does not replace an existing file.
+        Raises RunAborted."""
         if self._rows_writer is None:
             raise ValueError("prepare() comes before publish()")
         with self._translate_errors():

@@ -1,8 +1,8 @@
 """The interface of a destination, and the rules for the rows of `_connector_runs`. The functions have no side effects.
 
 Without `overwrite`, the connector writes a table only if the table is new or empty, or has a finished run in
-`_connector_runs`. When a run begins, it inserts its row, with the next number of its table. Exports to one table lock
-the table's first row in `_connector_runs`, so that only one export at a time publishes.
+`_connector_runs`. When a run begins, it inserts its row with the next run number of the table. Exports to one table
+lock the table's first row in `_connector_runs`, so that only one export at a time publishes.
 """
 
 import json
@@ -58,8 +58,8 @@ class ExportRun:
 
     @property
     def proves_absence(self) -> bool:
-        """Whether this export proves that each subscriber that it did not find has left the list. The proof is a
-        complete certificate with a checked TotalCount."""
+        """Whether each subscriber that this export did not find has certainly left the list. The proof is a complete
+        certificate with a checked TotalCount."""
         return self.certificate.is_complete and self.certificate.total_count is TotalCountCheck.CHECKED
 
 
@@ -111,7 +111,8 @@ class Writer(Protocol):
         """Whether `publish` has reached its commit, which cannot be interrupted."""
 
     def interrupt(self) -> None:
-        """Make the method that runs now end soon, with an error. The target is not changed."""
+        """Interrupt the running method: the method soon raises an error and does not change the target. A writer that
+        cannot be interrupted does nothing."""
 
     def discard(self) -> None:
         """Delete the staged rows and temporary files. May be called after `publish`, and more than once."""
@@ -232,8 +233,8 @@ def check_filters(filters: Mapping[str, object], mode: WriteMode, columns: Seque
 def refuse_if_superseded(
     target_state: TargetState, own_run_number: int, run: ExportRun, mode: WriteMode, target_name: str
 ) -> None:
-    """Raise RunAborted if this run must not overwrite what another export has written since this run began. An append
-    never overwrites."""
+    """Raise RunAborted if this run must not overwrite rows that another export has written since this run began. The
+    mode `append` overwrites no rows."""
     if mode is WriteMode.REPLACE and not run.certificate.is_complete and target_state.has_rows:
         raise RunAborted(
             f"{target_name} has got rows while this export read the list. An incomplete export replaces no rows, so "

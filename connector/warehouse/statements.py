@@ -296,8 +296,8 @@ class TableStatements:
         """Return the steps that merge the staged rows into the table, in their order. `exported_at` is a value for the
         database.
 
-        The steps close each row whose subscriber has left the list: the stage does not have the subscriber, the run
-        proves absence, and the row matches the run's filters."""
+        The steps close each row whose subscriber has left the list: the stage does not have the subscriber,
+        `run.proves_absence` is true, and the row matches the run's filters."""
         merge = _Merge(self._dialect, self.target, self.stage_table, self._kind_by_column, run, exported_at)
         return merge.build_upsert_steps() if self._mode is WriteMode.UPSERT else merge.build_history_steps()
 
@@ -400,7 +400,7 @@ class _Merge:
 
     def _build_absence_steps(self, sql_by_column: Mapping[str, str], condition_sql: str) -> list[MergeStep]:
         """Return the step that closes the rows of subscribers who have left the list, if the rows fulfil the condition.
-        Return no step if the run does not prove absence."""
+        Return no step if the run cannot prove that a subscriber has left the list."""
         if not self._run.proves_absence:
             return []
         absence_condition_sqls = [condition_sql]
