@@ -185,6 +185,6 @@ def test_a_chunk_size_below_one_is_refused(sandbox: SandboxProcess, chunksize: i
         read_batches(**build_options(sandbox, chunksize=chunksize))
 
 
-def test_columns_that_are_one_text_are_refused(sandbox: SandboxProcess) -> None:
+def test_the_argument_columns_must_be_a_list(sandbox: SandboxProcess) -> None:
     with pytest.raises(ConfigurationError, match=r"columns must be a list of fields: write \['email'\]"):
         read_subscribers(**build_options(sandbox, columns="email"))

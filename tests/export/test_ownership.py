@@ -55,7 +55,7 @@ def test_a_view_is_refused_before_the_list_is_read(table: Destination) -> None:
 
 
 @parametrize_table([Format.SQLITE, Format.POSTGRESQL])
-def test_an_empty_table_and_a_table_with_overwrite_are_written(table: Destination) -> None:
+def test_a_table_of_unknown_origin_must_be_empty_or_overwritten(table: Destination) -> None:
     publish_people(table, [build_person(1)], 1)
     run_sql(table, "delete from {}_connector_runs")
     with pytest.raises(ConfigurationError, match="did not write"):

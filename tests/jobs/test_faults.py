@@ -212,7 +212,7 @@ EXPORT_SUFFIXES = [find_format_traits(file_format).suffix for file_format in FIL
         ("book", b"PK\x03\x04\x00\x00", "this is not YAML"),
     ],
 )
-def test_a_file_that_is_not_a_job_is_refused_in_one_line(
+def test_the_message_about_a_file_that_is_not_a_job_is_one_line(
     tmp_path: Path, name: str, content: bytes | None, expected_text: str
 ) -> None:
     path = tmp_path / name

@@ -154,7 +154,7 @@ with open_ledger(sys.argv[1]) as ledger:
 """
 
 
-def test_damage_that_a_query_reads_raises_an_error(tmp_path: Path) -> None:
+def test_a_query_that_reads_damaged_pages_raises_an_error(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     fill_ledger(path)
     overwrite_the_middle(path)

@@ -45,7 +45,7 @@ def test_the_controller_stays_within_the_bounds_of_each_case(case: Case) -> None
     assert bounds.list_broken_bounds(case, measurements) == []
 
 
-def test_the_controller_recognises_a_window_from_before_the_run() -> None:
+def test_the_controller_recognises_a_window_that_began_before_the_run() -> None:
     case = Case("fixed window", 60.0, None, 5.0, 0.3)
     measurements = measure(case, simulate_run(case, RateController(), seed=101))
     assert choose_bounds(case).list_broken_bounds(case, measurements) == []
