@@ -1,1 +1,1 @@
-"""The load of a source: read, map, check, plan, load, settle, and the report."""
+"""The load of a source: read, map, validate, plan and load the rows, settle unknown creates, and report."""

@@ -148,7 +148,7 @@ class BaseLoads:
         """Settle the unknown creates of each base. If a column gives the bases, also settle the job's entries in bases
         without rows in this run.
 
-        All bases wait for the quiet periods together. Raises as `load` does.
+        All bases wait for the quiet periods together. Raises the errors of `load`.
         """
         if isinstance(self._base, BaseColumn) and not self._run.stop.is_stopping:
             for base in await self._run.ledger_queue.execute(self._find_unsettled_bases):
@@ -162,7 +162,8 @@ class BaseLoads:
     async def close(self) -> None:
         """Close every load, even if another load raises an error."""
         async with AsyncExitStack() as stack:
-            for base_load in reversed(self._base_loads):  # the stack closes the first load first
+            # The stack calls its callbacks in reverse order, so the first load is closed first.
+            for base_load in reversed(self._base_loads):
                 stack.push_async_callback(self._close_base_load, base_load)
 
     @property
@@ -188,8 +189,8 @@ class BaseLoads:
 
     async def describe_newcomers(self) -> str | None:
         """Return a message about subscribers that another program has created in the bases after this run's listing, or
-        None. Send a request only if this run has created a subscriber. Raises as `load` does.
-        """
+        None. Send a request only if this run has created a subscriber. Raises the errors of
+        `load`."""
         if self.mode is not RunMode.LOAD or not any(base_load.created_count for base_load in self._base_loads):
             return None
         if not (newcomer_count := await self._account.count_newcomers()):
@@ -203,8 +204,7 @@ class BaseLoads:
 
     async def describe_unlisted_create(self) -> tuple[str, bool] | None:
         """Return a message if the list lacks the last subscriber that this run has created. Also return whether a
-        person must look at the service. Raises as `load` does.
-        """
+        person must look at the service. Raises the errors of `load`."""
         loads_with_creates = [base_load for base_load in self._base_loads if base_load.created_count]
         if self.mode is not RunMode.LOAD or not loads_with_creates:
             return None
@@ -286,10 +286,8 @@ class BaseLoads:
             raise error_class(f"{describe_base(base_load.base)}: {error}") from error
 
     async def _look_up_all_bases(self) -> None:
-        """Look the unknown creates of all bases up together, with quiet periods between the look-ups.
-
-        The list is read once for all bases in each look-up, and the quiet periods pass for all bases together.
-        """
+        """Look up the unknown creates of all bases together, with quiet periods between the look-ups. Each look-up
+        reads the list once for all bases."""
         stop = self._base_loads[0].session.stop
         for look_up_index in range(_LOOK_UP_COUNT):
             if look_up_index and not await stop.sleep(self._run.setup.plan.policy.quiet_period_s):

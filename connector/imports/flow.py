@@ -1,4 +1,4 @@
-"""The flow of import, sync and plan: extract, map, validate, plan, load, settle, report.
+"""The flow of import, sync and plan: read, map, validate, plan and load the rows, settle unknown creates, and report.
 
 First the source is read to its end, and its rows are written to disk (connector.spooled_rows). If the job has guards,
 a survey follows: the flow plans all rows and sends nothing. Then the rows are loaded.
@@ -63,8 +63,8 @@ def _check_guards(
     """Yield a message for each guard that stops the run.
 
     `source_row_count` includes the rows of other shards. `previous_row_count` is the row count of the last run that
-    read the whole source, or None if both counts are not comparable. `may_be_empty`: the source may be empty, because
-    the run reads only new rows.
+    read the whole source, or None if the two counts cannot be compared. `may_be_empty`: the source may be empty,
+    because the run reads only new rows.
     """
     read_count = tally.read_count
     invalid_count = tally.outcomes[Outcome.INVALID]

@@ -80,14 +80,14 @@ class IncrementalRun:
                 if saved_value is None
                 else f"the cursor was {format_cursor(saved_value)}"
             )
-        return f"read {source.name} from {source.watch.column} {format_cursor(self._start_value)} on ({reason})"
+        return f"read {source.name}, starting at {source.watch.column} {format_cursor(self._start_value)} ({reason})"
 
     def choose_cursor(self) -> CursorValue | None:
         """Return the new value of the cursor after all rows were read, or None if the cursor does not move.
 
         A run with --full may move the cursor back, which corrects a cursor in the future. If `since` is later than the
-        default start value, the cursor does not move, because the run has not read the rows between both values. A
-        value in the future does not move the cursor.
+        default start value, the cursor does not move, because the run has not read the rows between the two
+        values. A value in the future does not move the cursor.
         """
         largest_value = self._increment.source.watch.largest_value
         if largest_value is None or self._increment.is_full:
@@ -142,7 +142,7 @@ class IncrementalRun:
         else:
             saved_value = self._saved_value
             position_message = (
-                "no cursor is kept" if saved_value is None else f"the cursor stays at {format_cursor(saved_value)}"
+                "no cursor is recorded" if saved_value is None else f"the cursor stays at {format_cursor(saved_value)}"
             )
             yield f"{position_message}: {obstacle or self._explain_unmoved_cursor()}"
 

@@ -128,7 +128,7 @@ def describe_unmapped_columns(mapping: FieldMapping, unmapped_columns: Sequence[
         yield (
             f"unused columns that look like fields: {columns_text}. Nothing fills these fields. To send a "
             "column, use "
-            f"--map {useful_columns[first_column]}={shlex.quote(first_column)} (in a job `fields`)"
+            f"--map {useful_columns[first_column]}={shlex.quote(first_column)} (in a job: `fields`)"
         )
     fields = sorted({"first_name", "last_name"} & mapping.rules.keys())
     if mapping.whole_name_column is not None:
@@ -140,7 +140,7 @@ def describe_unmapped_columns(mapping: FieldMapping, unmapped_columns: Sequence[
     elif (column := find_name_column(unmapped_columns)) is not None and len(fields) < 2:
         yield (
             f"the column {column} seems to have names, and is not sent. To send the names, use --map first_name=COLUMN "
-            "or --map last_name=COLUMN (in a job `fields`)"
+            "or --map last_name=COLUMN (in a job: `fields`)"
         )
 
 

@@ -138,7 +138,7 @@ def _read_chunk(suppression_contents: _SuppressionContents, chunk: Chunk, plan: 
             "because the row may name a suppressed subscriber"
         )
     mapped_chunk = apply_mapping(chunk.frame, FieldMapping({plan.field: ColumnRule(column=plan.column)}))
-    # A person must decide whether a cell such as N/A is an identity.
+    # A cell such as N/A is reported as unreadable, because a person must decide whether the cell is an identity.
     mapped_frame, null_positions = mapped_chunk.frame, mapped_chunk.null_positions
     validation_result = validate_rows(mapped_frame, ValidationRules(identity_field=plan.field), today=date.max)
     identity_values = validation_result.subscribers[plan.field]

@@ -46,7 +46,7 @@ def _parse_person(value: Any) -> Any:
 
 
 def _parse_send_time(value: Any) -> Any:
-    """Return an ISO time with an offset, or a Unix timestamp in seconds, as an aware time."""
+    """Return an ISO time with an offset, or a Unix timestamp in seconds, as a time with a time zone."""
     if not isinstance(value, str):
         return value
     try:

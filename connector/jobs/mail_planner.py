@@ -131,7 +131,7 @@ def _describe_key(key: str, text: EmailText | None) -> str:
 
 
 def compose_file(file: MessageFile, now: datetime) -> Message:
-    """Return the message of a message file. `now` is aware.
+    """Return the message of a message file. `now` has a time zone.
 
     Raises ConfigurationError or MessageError in these cases:
     - A file is missing, too large or not a text.

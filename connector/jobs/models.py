@@ -178,8 +178,8 @@ class Load(JobModel):
         default=900.0,
         ge=0,
         alias="fresh",
-        description="How long the result of a look-up is valid. After that, the subscriber is looked up again before "
-        "the create.",
+        description="How long the result of a look-up is valid. After this time, the subscriber is looked up again "
+        "before the create.",
     )
     look: Literal["auto", "none"] = Field(
         default="auto",

@@ -77,7 +77,7 @@ def build_schema() -> dict[str, Any]:
 
 
 def _accept_texts(node: Any) -> Any:
-    """Return a part of the schema. The result also accepts scalars as texts, `${NAME}`, and short forms."""
+    """Return a copy of a part of the schema. The copy also accepts scalars as texts, `${NAME}`, and short forms."""
     if isinstance(node, list):
         return [_accept_texts(item) for item in node]
     if not isinstance(node, dict):
@@ -157,7 +157,7 @@ def _describe_type(field_info: FieldInfo) -> str:
     else:
         raise TypeError(f"a key of a job has a type that the reference cannot name: {inner_type}")
     limits_text = _describe_limits(metadata) if inner_type in (int, float) and not type_names_with_unit else ""
-    # Null means the same as a missing key, unless the default is not null.
+    # If the default is null, null means the same as a missing key, and is not shown.
     null_text = ", or `null`" if NoneType in get_args(field_info.annotation) and field_info.default is not None else ""
     return f"{type_name}{limits_text}{null_text}"
 

@@ -17,7 +17,7 @@ ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_
 _SENT_NAMES = tuple(field.name for field in SENT_FIELDS)
 _NAME_BY_WIRE_NAME = {find_wire_name(field).casefold(): field.name for field in FIELDS}
 _SAMPLE_DAY = date(1987, 6, 25)  # the numbers of its year, month and day cannot be confused
-_OTHER_YEAR_DAY = date(2015, 6, 25)  # the same month, day and weekday in another year
+_OTHER_YEAR_DAY = date(2015, 6, 25)  # month, day and weekday of _SAMPLE_DAY in another year
 
 
 def check_field_name(name: str) -> str:

@@ -320,7 +320,7 @@ class Connector:
     def _plan_sync(self, job: _JobOrPath, options: SyncOptions, *, writes_state: bool) -> LoadPlan:
         loaded_job, since, is_full = _load_job(job), options.get("since"), options.get("full", False)
         if is_full and since is not None:
-            raise ConfigurationError("full reads all rows, and since reads a part: set one of the two")
+            raise ConfigurationError("`full` reads all rows, and `since` reads a part of the rows: set one of the two")
         request = RunRequest(
             _check_number("limit", options.get("limit")), _check_wait(options.get("wait_s", 0.0)), is_full, since
         )

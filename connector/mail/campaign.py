@@ -148,7 +148,8 @@ class CampaignEmail(Addressee):
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """The outcome of an email. `status` and `message` are from the service's answer, in this run or an earlier run."""
+    """The outcome of an email. `status` and `message` are from the service's answer, in this run or an earlier run.
+    Without an answer, `message` is the reason."""
 
     outcome: MailOutcome
     status: int | None = None
@@ -182,8 +183,8 @@ class MailPolicy:
 class CampaignSender:
     """Sends the emails of a campaign. The class implements `connector.sender.Delivery` for emails.
 
-    `on_result` is called once for each email. `look_up` calls `on_result` if an earlier run has the outcome. Otherwise
-    `on_result` is called after the answer.
+    `on_result` is called once for each email. `look_up` calls `on_result` if an earlier run has recorded the outcome.
+    Otherwise `on_result` is called after the answer.
     """
 
     def __init__(
@@ -198,7 +199,7 @@ class CampaignSender:
         pace: Pace,
         policy: MailPolicy = MailPolicy(),
     ) -> None:
-        # whether the service has accepted an email; before that, only one email at a time leaves
+        # Whether the service has accepted an email. Until then, only one email is in flight.
         self.has_accepted_item = False
         self.is_token_refused = False  # whether the service refused the token at the first email
         self.resent_count = 0  # number of emails that were sent again after a 429
@@ -319,7 +320,7 @@ class CampaignSender:
             case AmbiguousResult(status, answer_message, retry_after_s):
                 outcomes.digests_of_unknown_emails.append(recipient_digest)
                 self._report_email(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
-                # If the answer means that emails come too fast, the run goes on at a lower rate.
+                # After a first accepted email, an answer that emails come too fast only lowers the rate.
                 if not (self.has_accepted_item and is_rate_limit(status, retry_after_s)):
                     self._stop_on_unknown(status, answer_message)
 

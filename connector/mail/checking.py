@@ -57,7 +57,7 @@ class _InactiveAddressSink:
         self.has_inactive_emails = False
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Do nothing, because an address that an earlier sweep found inactive must get no email either."""
+        """Do nothing, because an address that an earlier sweep found inactive must also get no email."""
 
     def receive_rows(self, rows: WireRows) -> None:
         """Collect the email addresses of the inactive subscribers among these rows of the list."""
@@ -137,7 +137,7 @@ class MailCheck:
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     read_count: int = 0
-    # Suppressed rows whose address is inactive by a consent column, in this row or in another row.
+    # Number of suppressed rows whose address a consent column shows as inactive, in this row or in another row.
     inactive_count: int = 0
     suppression: Suppression | None = None
 

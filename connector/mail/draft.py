@@ -285,7 +285,7 @@ def compose_message(
     attachments: Sequence[Attachment] = (),
 ) -> Message:
     """Return a message of the parts that a person has set. If there is no plain-text body, convert the HTML to plain
-    text. `now` and `send_at` are aware.
+    text. `now` and `send_at` have a time zone.
 
     Raises MessageError. The error names the first field that is missing or breaks a rule.
     """
@@ -349,7 +349,7 @@ class MailTexts:
         return _read_cells(row).get(self.address_column, "").strip()
 
     def compose(self, row: Row, now: datetime) -> Message:
-        """Return the email of a row. `now` is aware. Raises MessageError and TemplateError."""
+        """Return the email of a row. `now` has a time zone. Raises MessageError and TemplateError."""
         cells = _read_cells(row)
         subject = self.subject.render(cells)
         if self.subject.columns and not subject.strip():

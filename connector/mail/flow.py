@@ -261,8 +261,8 @@ async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_
             if campaign_sender.resent_count:
                 run.report.messages.append(
                     f"The service refused emails {campaign_sender.resent_count:,} times with 429, and this run sent "
-                    "them again (mail.retry_limited). If the service sends emails that it refuses, some recipients got "
-                    "two emails"
+                    "them again (mail.retry_limited). If the service delivered an email in spite of its 429, the "
+                    "recipient got two emails"
                 )
     return run.stop.reason
 
@@ -322,10 +322,11 @@ def _report_unknown_emails_without_row(run: _Run, email_log: EmailLog, campaign:
         message = f"{entry.address!r}: the run {entry.run_id} sent the email, and no certain answer came"
         run.rejects.write_problem(Problem(Row(0, "", (), ()), Outcome.UNKNOWN, "email", "unknown", message))
     run.has_unknown_emails_without_row = bool(entries_without_row)
-    if entries_without_row:
+    if entry_count := len(entries_without_row):
         run.report.messages.append(
-            f"{count(len(entries_without_row), 'more recipient')} of this campaign, not among these rows, may or may "
-            "not have got the email. The rejects file lists them"
+            f"{count(entry_count, 'more recipient')} of this campaign may have got the email, but this run read no row "
+            f"of {choose_form(entry_count, 'this recipient', 'these recipients')}. The rejects file lists "
+            f"{choose_form(entry_count, 'the recipient', 'the recipients')}"
         )
 
 

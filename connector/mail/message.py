@@ -149,7 +149,7 @@ class Message:
             if text is not None:
                 check_text(field, text, is_one_line=False)
         if not self.html and not self.plain_text:
-            raise MessageError("Email.Html", "is empty, as Email.PlainText is; set at least one of the two")
+            raise MessageError("Email.Html", "is empty, and Email.PlainText is also empty; set at least one of the two")
         content_ids: set[str] = set()
         for index, attachment in enumerate(self.attachments):
             if attachment.content_id in content_ids:

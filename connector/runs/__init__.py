@@ -1,1 +1,1 @@
-"""A run: its frame, its report, the log of runs, and the files of rows that it writes."""
+"""Runs: the steps that all runs have, the report of a run, the log of runs, and the files of rows that a run writes."""

@@ -98,7 +98,7 @@ def _find_alert_reason(
     if cause == _ROW_PROBLEMS_CAUSE and has_new_problems:
         return "new_problems"
     if cause == _ROW_PROBLEMS_CAUSE != previous_run.cause:
-        return "recovery"  # the previous run failed, and the problems of rows were reported before
+        return "recovery"  # the run no longer fails, and earlier runs reported all its row problems
     if cause != previous_run.cause:
         return "another_cause"
     if has_new_problems:

@@ -66,10 +66,12 @@ class ExplainedEntry:
     ]
     http_status: Annotated[int | None, "HTTP status of the service's last answer to the create, or null."]
     message: Annotated[str | None, "Message of the service's last answer to the create, or null."]
-    altered_fields: Annotated[list[str], "Fields that the service stored with another value than was sent."]
+    altered_fields: Annotated[list[str], "Fields whose value in the answer to the create differs from the sent value."]
     reported_at: Annotated[str | None, "Time when a run reported a row that differs from the service, or null."]
     opted_out_in: Annotated[
-        str | None, "Job whose row says inactive while the service shows the subscriber as active, or null."
+        str | None,
+        "Job in which a row says inactive, while the service shows the subscriber as active. Null if there is no "
+        "opt-out.",
     ]
 
 
@@ -144,8 +146,8 @@ _UNKNOWN_SUBSCRIBER_MESSAGE = (
 def _explain_entry(
     details: EntryDetails, record_by_run_id: Mapping[str, Mapping[str, Any]], account_next_step: str | None
 ) -> ExplainedEntry:
-    """Return the explanation of an entry. `account_next_step` is None, or replaces the next step of the entry,
-    because the service showed the last load of the account none of the known subscribers."""
+    """Return the explanation of an entry. If `account_next_step` is not None, it replaces the next step of the entry,
+    because the last load of the account saw none of the known subscribers in the service."""
     record = record_by_run_id.get(details.run_id or "", {})
     is_running = any(
         record["status"] == "running" and record["command"] in LOAD_COMMANDS for record in record_by_run_id.values()

@@ -72,10 +72,11 @@ function that returns whether the run must stop."""
 
 
 class ClosableLoad(Protocol):
-    """A load as the frame uses it."""
+    """A load that `Run.finish_load` can close."""
 
     async def close(self) -> None:
-        """End the load, and count the rows that have no outcome. The frame also calls this method after an error.
+        """End the load, and count the rows that have no outcome. `Run.finish_load` also calls this method after an
+        error.
         Raises ConnectorError."""
 
 
@@ -95,7 +96,7 @@ class RunPlan:
     wait_s: float = 0.0  # the time to wait for another run that holds the ledger
     shard: Shard = SINGLE_SHARD  # the shard of identities to which the run is limited
     is_full: bool = False  # whether rows that earlier runs have reported as changed are compared again
-    is_planned: bool = False  # whether the run is a plan: it sends nothing, and only reads the ledger
+    is_planned: bool = False  # whether the run is a plan, which creates nothing and only reads the ledger
     rows_path: Path | None = None  # path of the file with each row of a plan
     receipts: Destination | None = None  # the destination of receipts, or None if the run writes no receipts
 
@@ -149,7 +150,7 @@ class Run:
     create_limits: CreateLimits = field(default_factory=CreateLimits)
     waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # rows that must be compared with the service
     reason: str | None = None  # the reason if the run ended early
-    configuration_error: ConfigurationError | None = None  # the error if wrong settings are the reason
+    configuration_error: ConfigurationError | None = None  # the error if wrong settings ended the run
     is_attention_needed: bool = False  # whether a message makes the run partial
     suppression: Suppression | None = None
     ledger_writers: list[LedgerWriter] = field(default_factory=list)  # the ledger writers of all sessions
@@ -459,7 +460,7 @@ def _end_report(run: Run) -> None:
     try:
         report.rows = count_rows(tally.read_count, outcomes)
     except UncountedRowsError as error:
-        report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; besides, {error}"
+        report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; also, {error}"
     report.settled = {"found": tally.settled_found_count, "absent": tally.settled_absent_count}
     report.echo = dict(sorted(tally.altered_fields.items()))
     report.activity = {"active": tally.active_count, "inactive": outcomes[Outcome.CREATED] - tally.active_count}

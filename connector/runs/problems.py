@@ -109,7 +109,7 @@ class ProblemLog:
             )
 
     def record_valid_rows(self, prepared_chunk: PreparedChunk) -> None:
-        """Record the valid rows of a chunk. A known problem of a valid row may have ended."""
+        """Record the valid rows of a chunk, because a known problem of a valid row may have ended."""
         scope, frame = self._scope, prepared_chunk.chunk.frame
         if scope is None:
             return

@@ -48,7 +48,8 @@ async def deliver_receipts(
     run_key: int,
     now: Callable[[], datetime],
 ) -> ReceiptsDelivery:
-    """Write the receipts of the run, and of earlier runs of the job with receipts in the outbox. Raises LedgerError."""
+    """Write the receipts of the run, and the receipts of earlier runs of the job that are still in the outbox. Raises
+    LedgerError."""
     delivery = ReceiptsDelivery()
     pending_runs = await ledger_queue.execute(lambda ledger: find_pending_runs(ledger, account, job, run_key))
     for pending_run in pending_runs:

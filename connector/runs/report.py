@@ -128,7 +128,8 @@ class RunScope:
 
 @dataclass(slots=True)
 class Report:
-    """The results of one run. The fields, in this order, are the keys of the report's JSON. Times are aware, in UTC."""
+    """The results of one run. The fields, in this order, are the keys of the report's JSON. Times have the time zone
+    UTC."""
 
     run_id: Annotated[str, "Id of the run: its start in UTC, and six random characters."]
     job: Annotated[
@@ -181,8 +182,8 @@ class Report:
     problems: Annotated[dict[str, Any], "Problems of the job.", Problems] = field(
         default_factory=lambda: {"new": 0, "open": 0, "kinds": {}}
     )
-    echo: Annotated[dict[str, int], "Number of creates whose answer has another value than was sent, by field."] = (
-        field(default_factory=dict)
+    echo: Annotated[dict[str, int], "By field: number of creates whose answer differs from the sent value."] = field(
+        default_factory=dict
     )
     messages: Annotated[list[str], "Sentences: what happened, and what to do."] = field(default_factory=list)
     certificate: Annotated[
@@ -191,7 +192,9 @@ class Report:
         Certificate | None,
     ] = None
     unmapped_columns: Annotated[list[str], "Columns of the source that no field uses."] = field(default_factory=list)
-    is_planned: Annotated[bool, "True if the command sent and wrote nothing: a plan, a dry run or a preview."] = False
+    is_planned: Annotated[
+        bool, "True for a plan, a dry run or a preview, which create no subscriber and send no email."
+    ] = False
     samples: Annotated[
         list[dict[str, object]] | None,
         "Values of the first five subscribers as they would be sent, by field. Only in a plan and in `validate`.",

@@ -10,13 +10,16 @@ class LoadRowCounts(TypedDict):
     invalid: Annotated[int, "The row failed validation. The row is in the rejects file."]
     duplicate: Annotated[
         int,
-        "Another row of the same identity and base is used: the first row, or the first row that says inactive. A row "
-        "with other values is in the rejects file, which names the fields that differ. The code of such a row is "
-        "`differs`, or `overruled` if the other row says, or may say, inactive.",
+        "The row is not used, because another row has the same identity and base. The first row that says inactive is "
+        "used, otherwise the first row. If an invalid row may say inactive, no row is used. The rejects file has each "
+        "duplicate with different values. Its code is `differs`, or `overruled` if another row says or may say "
+        "inactive.",
     ]
     suppressed: Annotated[int, "The subscriber is on the job's suppression list."]
     exists: Annotated[int, "The subscriber exists already."]
-    changed: Annotated[int, "The subscriber exists, and the source differs. The drift file has the differences."]
+    changed: Annotated[
+        int, "The subscriber exists, and its values differ from the source. The drift file has the differences."
+    ]
     created: Annotated[
         int,
         "The service answered the create with a new Id. If the list never shows the last new subscriber, the "

@@ -39,7 +39,8 @@ DRIFT_COLUMNS = {
     "_outcome": "The outcome of the row.",
     "_code": "`changed`: the values differ; `not_compared`: the values could not be compared with the service, and a "
     "message of the report gives the reason; `opted_out`: the row says inactive, and the service shows the subscriber "
-    "as active; `zip_omitted`: the subscriber was created without the zip code, because it is not a plain number.",
+    "as active; `zip_omitted`: the subscriber was created without the zip code, because the zip code is not a plain "
+    "number.",
     "_run_id": "The id of the run.",
     "_at": "Time when the line was written.",
 }
@@ -62,8 +63,8 @@ _QUOTED_TEXT = re.compile(r"([\"']).*\1")
 class RowFindings:
     """The causes of a run's problems with masked examples, and the number of changed rows for each field.
 
-    `columns_by_field` has the columns of the source for each field. `problems` compares the problems with the problems
-    of earlier runs.
+    `columns_by_field` has the columns of the source for each field. `problems` distinguishes new problems
+    from problems that earlier runs reported.
     """
 
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -72,7 +73,7 @@ class RowFindings:
     _cause_by_key: dict[tuple[str, str, str, str], dict[str, Any]] = field(default_factory=dict)
 
     def count_problem(self, problem: Problem) -> None:
-        """Count a row for each cause of its problem."""
+        """Count the row of the problem under each of its causes. Each fault of the row has a cause."""
         self.problems.add_problem(problem)
         fields, codes, messages = (text.split("; ") for text in (problem.field, problem.code, problem.message))
         if not len(fields) == len(codes) == len(messages):
@@ -186,9 +187,8 @@ class RowFile(CloseableResource):
 
     def _record_failure(self, error: OSError) -> None:
         self.failure = self.failure or (
-            f"the {self._name} {self._path} cannot be written to its end ({error.strerror}), so not all "
-            f"of {self._content_description} could be written: "
-            "make room on the disk, or change the permissions, and run again"
+            f"the {self._name} {self._path} cannot be written to its end ({error.strerror}), and lacks some "
+            f"of {self._content_description}. Make room on the disk, or change the permissions, and run again"
         )
 
 
@@ -286,19 +286,19 @@ def build_invalid_problems(chunk: Chunk, faults: Sequence[Fault]) -> list[Proble
 
 
 def build_problem_of_unused_row(chunk: Chunk, difference: Difference, identity_field: str) -> Problem:
-    """Return the problem of a row that is not used. Either an invalid row of the same identity may say inactive, or
-    another row of the same identity is used, and has other values."""
+    """Return the problem of a row that is not used. Either an invalid row with the same identity may say inactive,
+    or another row with the same identity is used, and has different values."""
     fields_text = f"This row differs in {', '.join(difference.fields)}"
     code = "overruled" if difference.is_overruled_by_inactive_row else "differs"
     if not difference.fields:
         message = (
-            f"another row of the same {identity_field} is invalid and does not clearly say active, so this row is not "
-            "used"
+            f"another row with the same {identity_field} is invalid and does not clearly say active, so this row "
+            "is not used"
         )
     elif difference.is_overruled_by_inactive_row:
-        message = f"another row of the same {identity_field} says inactive, and is used instead. {fields_text}"
+        message = f"another row with the same {identity_field} says inactive, and is used instead. {fields_text}"
     else:
-        message = f"another row of the same {identity_field} is used instead. {fields_text}"
+        message = f"another row with the same {identity_field} is used instead. {fields_text}"
     return Problem(extract_row(chunk, difference.position), Outcome.DUPLICATE, identity_field, code, message)
 
 

@@ -1,1 +1,1 @@
-"""The service over HTTP: requests and answers as values, a client with three operations, and the rules of a retry."""
+"""The service over HTTP: requests and answers as values, a client with three operations, and the rules for retries."""

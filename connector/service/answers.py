@@ -108,7 +108,7 @@ def _read_success(status: int, body: bytes, key: str) -> tuple[dict[str, Any] | 
     try:
         answer = orjson.loads(body.removeprefix(_BOM))
     except orjson.JSONDecodeError:
-        try:  # orjson refuses an escaped lone surrogate and a number beyond a double, which JSON allows
+        try:  # unlike orjson, json accepts an escaped lone surrogate and a number that is too large for a float
             answer = json.loads(body, parse_constant=_refuse_json_constant)
         except (ValueError, RecursionError):
             answer = None
@@ -180,8 +180,8 @@ _SECONDS_PATTERN = re.compile(r"[0-9]{1,300}(\.[0-9]{1,30})?", re.ASCII)
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds (0 to MAX_RETRY_AFTER_S) to wait that the Retry-After header asks for. Return None if the
-    header is absent or invalid.
+    """Return the wait that the Retry-After header asks for, in seconds (0 to MAX_RETRY_AFTER_S). Return None if the
+    header is absent or invalid, or asks for a longer wait.
 
     RFC 9110 allows seconds and dates, and some services send a Unix time. A date is compared with the Date header of
     the answer, so that different clocks of the two machines do not change the wait. Without a Date header, the date is
@@ -229,7 +229,7 @@ _MAX_LEAVES = 100  # values of a JSON error that are read; fewer values fill the
 # Keys whose values are messages, in lower case and without underscores.
 _MESSAGE_KEYS = frozenset(["message", "messages", "error", "errors", "errormessage", "errordescription", "detail"])
 _MESSAGE_KEYS |= frozenset(["details", "description", "reason", "title", "msg", "text"])
-# Keys of error objects. The keys inside such an object are the names of the wrong fields.
+# Keys whose value is an object of field errors. The keys in this object are the names of the wrong fields.
 _KEYS_OF_FIELD_ERRORS = frozenset(["errors", "details", "violations", "fields"])
 _KEYS_WITHOUT_MESSAGE = frozenset(["code", "status", "type", "id", "timestamp", "traceid", "requestid"])
 

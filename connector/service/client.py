@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 _ALLOWED_PAGE_LIMITS = range(1, MAX_LIMIT + 1)
 
 _LARGEST_PAGE_LIMIT_TO_INCREASE = 50
-"""A repeated list request has another page limit, so that no cache answers. A limit up to 50 is increased, and
+"""A repeated list request has a different page limit, so that no cache answers. A limit up to 50 is increased, and
 a larger limit is reduced."""
 
 MAX_PAUSE_S = 600.0

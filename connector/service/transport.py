@@ -140,7 +140,7 @@ def _translate_error(
     """Return NotSent or AmbiguousResult for an exception. The message is new, because the exception's message may
     contain the URL with a person's address.
 
-    Only exceptions that aiohttp raises while connecting are NotSent; tests check them on real sockets.
+    Only exceptions that aiohttp raises while connecting are NotSent. Tests check these exceptions on real sockets.
     """
     match error:
         # 1. errors before the first byte was written

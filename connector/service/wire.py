@@ -162,7 +162,7 @@ _READER_BY_NAME: dict[str, Callable[[str, object], object]] = {
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, because creating a frozen object takes longer
 class CreatedAnswer:
-    """The answer of a successful create: the id of the new subscriber, and the subscriber as the answer has it."""
+    """The answer to a successful create: the id of the new subscriber, and the subscriber in the answer (JSON)."""
 
     subscriber_id: int
     subscriber: dict[str, Any] = field(repr=False)

@@ -110,7 +110,7 @@ def find_mapping_faults(
     if identity_field not in mapped_fields:
         faults.append(
             f"no column is mapped to {identity_field}, which identifies a subscriber; map a column (--map "
-            f"{identity_field}=COLUMN; in a job `fields`)"
+            f"{identity_field}=COLUMN; in a job: `fields`)"
         )
     missing_fields = [name for name in required if name not in mapped_fields and name != identity_field]
     if missing_fields:

@@ -140,7 +140,9 @@ def test_the_error_for_a_forbidden_part_of_an_email_shows_the_field(
 
 
 def test_the_error_for_an_email_without_a_body_is_one_sentence() -> None:
-    with pytest.raises(MessageError, match=r"is empty, as Email\.PlainText is; set at least one of the two$"):
+    with pytest.raises(
+        MessageError, match=r"is empty, and Email\.PlainText is also empty; set at least one of the two$"
+    ):
         build_message_function(plain_text="")()
 
 

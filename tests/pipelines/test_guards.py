@@ -92,7 +92,7 @@ def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector) -
     add_people(connector, *range(1, 6))
     result = connector.sync(connector.write_job("guard: {max_creates: 4}", source=CURSOR_SOURCE))
     assert has_guard_stopped_run(result, "guard.max_creates")
-    assert "no cursor is kept: the run did not finish, and the next run reads all rows again" in result.stderr
+    assert "no cursor is recorded: the run did not finish, and the next run reads all rows again" in result.stderr
     connector.write_job("guard: {max_creates: 5}", source=CURSOR_SOURCE)
     assert connector.sync().rows == {"read": 5, "created": 5}
     add_people(connector, 6)

@@ -28,7 +28,9 @@ def test_a_row_file_on_a_full_disk_reports_a_failure(tmp_path: Path) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits_before)
     assert file.failure is not None
-    assert "cannot be written to its end (File too large), so not all of the rows that need attention" in file.failure
+    assert (
+        "cannot be written to its end (File too large), and lacks some of the rows that need attention" in file.failure
+    )
 
 
 def test_a_file_of_differences_replaces_the_partial_file_of_a_killed_run(tmp_path: Path) -> None:
