@@ -129,7 +129,7 @@ class PreparedChunk:
     omitted_zip_positions: Positions  # valid rows whose zip code is left out
     yearless_positions: Positions  # valid rows whose birthday is left out, because the birthday has no year
     reinterpreted_cells: ReinterpretedCells  # the positions of cells whose value differs from their text
-    source_row_count: int  # the number of records before the records of other shards were left out
+    source_row_count: int  # the number of records, including the records of other shards
     consent_columns: tuple[str, ...]  # unmapped consent columns (connector.subscribers.consent)
     differences: tuple[Difference, ...] = ()  # set by connector.spooled_rows at the end of the source
 

@@ -101,14 +101,14 @@ PROGRAM_CODE_CHECK = _build_text_check(
 LIST_CHECK = _build_text_check(
     "list",
     checks.mark_texts_other_than_lists_and_objects,
-    "holds a list or an object, and takes one text: select a single value in the source",
+    "holds a list or an object, but the field takes one text: select a single value in the source",
 )
 SPOILED_NAME_CHECK = _build_pattern_check(
     "converted",
     checks.SPOILED_NAME_PATTERN,
     b"",
-    "is TRUE, FALSE or a date such as 2026-05-02, which a program may have made of a name: make the column a text "
-    "column, and write the name again",
+    "is TRUE, FALSE or a date such as 2026-05-02, into which a program may have converted a name: make the column a "
+    "text column, and write the name again",
 )
 SPOILED_NUMBER_CHECK = _build_pattern_check(
     "spoiled",
