@@ -433,7 +433,7 @@ def _find_readable_records(
     undecodable_indices: Collection[int],
     used_column_indices: Sequence[int],
 ) -> set[int]:
-    """Return the indices of the records whose undecodable bytes are only in columns that are not used."""
+    """Return the indices of the records whose undecodable bytes are only in unused columns."""
     table_row_indices = np.flatnonzero(np.isin(record_indices, list(undecodable_indices)))
     lossy_mask = np.zeros(len(table_row_indices), dtype=bool)
     for column_index in used_column_indices if len(table_row_indices) else ():

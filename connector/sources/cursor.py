@@ -25,7 +25,7 @@ import sqlalchemy as sa
 CursorValue = datetime | date | int
 
 CURSOR = "cursor"
-"""The name of the parameter of a query that gets the bound: `:cursor`."""
+"""The name of the query parameter whose value is the bound of the cursor: `:cursor`."""
 
 MYSQL_DATABASES = ("mysql", "mariadb")
 """SQLAlchemy's names of databases with the dialect of MySQL."""
@@ -241,7 +241,7 @@ class CursorWatch:
             self.latest_allowed_value = self._find_unix_end_of_tomorrow(values, self.now)
         exceeds_bigint = isinstance(largest_value, int) and largest_value > _LARGEST_INTEGER
         if largest_value is None or exceeds_bigint or self._is_in_future(largest_value):
-            # Reading each value is slow, so it is done only in these cases.
+            # Each value is read only if the largest value is unknown or not usable, because reading is slow.
             parsed_values = [read_cursor_value(value, self.kind) for value in values]
             wrong_kind_indices = [
                 index for index, value in enumerate(values) if value is not None and parsed_values[index] is None

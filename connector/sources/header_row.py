@@ -47,8 +47,8 @@ def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
     The rating of a delimiter is its count in the first record, multiplied by the share of records with this count. The
     delimiter with the highest rating is returned if more than half of the records have its count.
 
-    Otherwise the first lines are probably titles. Then the most frequent count takes the place of the count in the
-    first record. If no record has a delimiter, return a comma.
+    Otherwise the first lines are probably titles, so the rating uses the most frequent count instead of the count in
+    the first record. If no record has a delimiter, return a comma.
     """
     widths_by_delimiter = {
         delimiter: [len(cells) for cells in _read_records(text, delimiter, is_whole_file=is_whole_file)] or [0]

@@ -367,7 +367,7 @@ def _build_engine(url: sa.URL, *, is_in_utc: bool = False) -> sa.Engine:
 
 
 def _prepare_sqlite(connection: Any, _: object) -> None:
-    """Forbid writing, and return texts as bytes. As bytes, a text that is not UTF-8 makes only its own row
+    """Forbid writing, and return texts as bytes, so that a text that is not UTF-8 makes only its own row
     malformed."""
     connection.text_factory = bytes
     connection.execute("PRAGMA query_only = ON")

@@ -327,7 +327,7 @@ UNSPECIFIED_GENDERS = (
     "Prefer not to say", "prefer not to say", "prefer_not_to_say", "Prefer not to answer",
     "Keine Angabe", "keine Angabe", "k. A.", "k.A.", "unbekannt", "Unbekannt", "Nicht angegeben",
 )  # fmt: skip
-"""Words of programs (Outlook: `Unspecified`) and forms for a gender that is not specified."""
+"""Texts that programs (Outlook: `Unspecified`) and web forms write for a gender that is not specified."""
 
 IS_YES_BY_WORD: dict[str, bool] = {
     **dict.fromkeys(

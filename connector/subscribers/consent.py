@@ -122,7 +122,7 @@ _POSSIBLE_ACTIVITY_HEADERS = frozenset(
 _STATUS_HEADER_PATTERN = re.compile(
     "status|statut|estado|stato$|stan$|^(email|list|user|contact|account|member|subscriber|subscription)state$"
 )
-# Words of headers for the status of an order or of a payment. Such a status may be `pending` or `archived`, too.
+# Words of headers for the status of an order or of a payment. Orders and payments may also be `pending` or `archived`.
 _ORDER_HEADER_PATTERN = re.compile(
     r"\b(order|payment|financial|fulfil|shipping|shipment|invoice|refund|bestell|zahlung|rechnung|versand|liefer"
     r"|commande|paiement|livraison|facture|pedido|pago|envio|factura|ordin|pagament|spedizion|fattura|encomenda|fatura"
@@ -133,8 +133,9 @@ _PHONE_CHANNEL_PATTERN = re.compile("sms|phone|whatsapp|call|mobile|textmessage"
 
 # The beginning of a cell such as `Opted out (by contact)` or `Unsubscribed by customer`.
 _REFUSAL_TEXT_PATTERN = rf"^({'|'.join(map(re.escape, UNSUBSCRIBED_WORDS))})[^\pL\pN]"
-# Cells that do not mean unsubscribed, in a column of unsubscribed people. For example, Dynamics 365 writes `Allow` or
-# `Do Not Allow` into the column `Do not allow Emails`. In other columns, a cell is `Subscribed` or `Unsubscribed`.
+# In a column about unsubscribing, these texts mean that the person has not unsubscribed. For example, Dynamics 365
+# writes `Allow` or `Do Not Allow` into the column `Do not allow Emails`. Other programs write `Subscribed` or
+# `Unsubscribed`.
 _WORDS_FOR_NO = (
     "", "[]", "allow", "subscribed", "opted in", "opted_in", "opted-in", "opt in", "opt-in",
     *(word for word, is_yes in IS_YES_BY_WORD.items() if not is_yes),
@@ -210,8 +211,8 @@ def _list_words_for_active(column: str) -> tuple[str, ...]:
 
 
 def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_columns: Collection[str]) -> list[str]:
-    """Return the consent columns of a chunk's frame (texts) that are neither ignored nor read by the rules of is_active
-    and email. If is_active is false for all rows, return no columns."""
+    """Return the consent columns of a chunk's frame (texts), except ignored columns and columns that the rules of
+    is_active and email read. If is_active is false for all rows, return no columns."""
     activity_rule = mapping.rules.get("is_active")
     if activity_rule is not None and activity_rule.value == "false":
         return []
@@ -229,13 +230,13 @@ def find_consent_columns(frame: pd.DataFrame, mapping: FieldMapping, ignored_col
 
 def _is_consent_column(column: str, cells: "pd.Series[str]", *, has_activity_column: bool) -> bool:
     """Return whether a column is a consent column. `has_activity_column` is true if is_active is mapped to another
-    column, and the header of this column does not mean unsubscribed people."""
+    column with a header that does not mean unsubscribed people."""
     header = normalise_header(column)
     if _is_unrelated_header(header) or (has_activity_column and _INACTIVE_HEADER_PATTERN.search(header)):
         return False
     texts = pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(cells)))
     if _CLOSED_RECORD_HEADER_PATTERN.search(header):
-        # Many sources have a column about closed records, for example is_deleted. The column counts only if a cell
+        # Many sources have a column about closed records, for example is_deleted. It is a consent column only if a cell
         # means inactive.
         return bool(
             pc.any(pc.invert(pc.is_in(texts.drop_null(), pa.array(_list_words_for_active(column), texts.type)))).as_py()

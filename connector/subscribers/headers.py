@@ -18,7 +18,7 @@ from connector.subscribers.rules import (
     separate_words,
 )
 
-# A comment names the programs whose exports have the headers of its line.
+# The comment at the end of a line names the programs whose exports have the headers of this line.
 HEADERS_BY_FIELD: dict[str, tuple[str, ...]] = {
     "is_active": ACTIVE_HEADERS,
     "email": (
@@ -196,8 +196,8 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
 
 
 def build_column_rule(field: str, column: str, columns: Sequence[str]) -> ColumnRule:
-    """Return the rule for a column. The headers of all `columns` show which program wrote the file, and so how its
-    cells must be read."""
+    """Return the rule for a column. The headers of all `columns` show which program wrote the file. The program decides
+    how the cells must be read."""
     if field == "tags" and set(columns) >= HEADERS_OF_EVERY_EXPORT:
         # Workbooks and CSV for Excel separate tags by this separator. Other files of the connector have JSON lists,
         # which are read as lists in any case.

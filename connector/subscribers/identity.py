@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 IDENTITY_BYTES = 16  # with 128 bits, the chance that two of 10 million identities collide is 1 in 10^24
 FINGERPRINT_BYTES = 8  # enough bytes: a fingerprint is compared only with earlier fingerprints of its subscriber
-FINGERPRINT_FORMAT = b"fingerprint-1"  # after a change, each row is compared with the service once
+FINGERPRINT_FORMAT = b"fingerprint-1"  # if this text changes, each row is compared with the service once
 
 # All ASCII characters that str.strip removes.
 _ASCII_WHITE_SPACE = "".join(chr(code) for code in range(128) if chr(code).isspace())

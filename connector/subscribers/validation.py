@@ -224,7 +224,7 @@ def _list_text_checks(content: FieldContent, rules: ValidationRules) -> list[pan
             return [LIST_CHECK, PROGRAM_CODE_CHECK, SPOILED_NUMBER_CHECK, YES_OR_NO_CHECK]
         case FieldContent.ID:
             # If client_user_id is the identity, the service may already have a subscriber with the id `1001.0`.
-            # So this check does not refuse the id. The load refuses the row if the subscriber is new.
+            # So ID_CHECK is left out here. The load refuses the row if the subscriber is new.
             id_checks = [] if rules.identity_field == "client_user_id" else [ID_CHECK]
             return [LIST_CHECK, *id_checks, SPOILED_NUMBER_CHECK]
     assert_never(content)
@@ -270,7 +270,7 @@ class ValidRows:
 
     The index of `subscribers` has the positions (from 0) of the rows in the chunk. A column that a `KindRules.reader`
     has read has the type of the reader's values. Tags are lists of texts, and all other columns are texts. A missing
-    value is not sent. `faults` are in the order of positions, and then of the field table. `omitted_zip_positions` are
+    value is not sent. `faults` are sorted by position, and then by the order of the fields. `omitted_zip_positions` are
     the positions of valid rows whose zip code is not sent. `yearless_positions` are the positions of valid rows whose
     birthday is not sent, because the birthday has no year.
     """

@@ -284,7 +284,7 @@ class Database(Protocol):
         full disk."""
 
     def is_refusal(self, error: Exception) -> bool:
-        """Return whether a column's type, a constraint or a trigger is the reason why the database refused a value."""
+        """Return whether the database refused a value because of a column's type, a constraint or a trigger."""
 
     def is_concurrency_error(self, error: Exception) -> bool:
         """Return whether another export caused the error: at the same moment, the other export created the same schema

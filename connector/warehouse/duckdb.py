@@ -203,7 +203,7 @@ class DuckdbDatabase:
         return _is_locked(error) or _NO_ROOM_TEXT in str(error)
 
     def is_refusal(self, error: Exception) -> bool:
-        # DuckDB 1 notices some duplicate keys at the commit, with an error of the transaction.
+        # DuckDB 1 notices some duplicate keys only at the commit, and then raises TransactionException.
         is_duplicate = isinstance(error, duckdb.TransactionException) and "constraint violation" in str(error)
         return is_duplicate or isinstance(error, duckdb.ConstraintException | duckdb.ConversionException)
 

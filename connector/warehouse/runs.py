@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RUN_ID, EXPORTED_AT = "_run_id", "_exported_at"
 
 COLUMNS_OF_RUN = (RUN_ID, EXPORTED_AT)
-"""The columns that have one value in all rows of an export."""
+"""The columns that have the same value in all rows that an export writes."""
 
 ID = "id"
 DELETED_AT = "deleted_at"

@@ -448,11 +448,12 @@ def _format_hex(text: str) -> str:
 def format_inserts(
     insert_prefix: str, batch: pa.RecordBatch, max_bytes: int, shared_texts: Sequence[str]
 ) -> Iterator[str]:
-    """Yield statements that begin with `insert_prefix` (INSERT … VALUES). A statement has at most `max_bytes`, or one
-    row.
+    """Yield statements that begin with `insert_prefix` (INSERT … VALUES). A statement with more than one row has at
+    most `max_bytes` bytes.
 
-    A row has the values of a row of `batch`, and then all `shared_texts`, which are ASCII. A text with a backslash is
-    written in hexadecimal digits, because a pooler may reset the session's setting NO_BACKSLASH_ESCAPES.
+    Each inserted row has the values of a row of `batch`, followed by all `shared_texts`, which are ASCII. A text with a
+    backslash is written in hexadecimal digits, because a connection pooler may reset the session's setting
+    NO_BACKSLASH_ESCAPES.
     """
     shared_values_sql = "".join(f",'{text.replace(chr(39), chr(39) * 2)}'" for text in shared_texts)
     columns = [_format_literals(column) for column in pa.Table.from_batches([batch]).columns]
