@@ -163,7 +163,7 @@ def test_a_table_keeps_its_mode_even_if_its_history_is_removed(tmp_path: Path) -
     # A clean-up keeps the commit of the checkpoint. Some releases of deltalake cannot read a table without this commit.
     (tmp_path / "lake" / "_delta_log" / f"{0:020d}.json").unlink()
     assert list_exports(url) == []
-    with pytest.raises(ConfigurationError, match="kept in the mode append"):
+    with pytest.raises(ConfigurationError, match="has the mode append"):
         publish_people(parse_destination(url, mode="upsert"), [build_person(1)], 2)
 
 
