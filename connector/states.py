@@ -178,7 +178,7 @@ class Event(StrEnum):
 
     INTENDED = "intended"  # a create is about to be sent
     ANSWERED = "answered"  # the service answered with an id, and with the base and identity that were sent
-    MISANSWERED = "misanswered"  # the service answered with an id, and with another base or identity
+    MISANSWERED = "misanswered"  # the service answered with an id, and the base or identity is different or missing
     REFUSED = "refused"  # the service refused, and the create had no effect (assumed by architecture 2, or proved)
     NOT_SENT = "not sent"  # the request never left, so it had no effect
     LOST = "lost"  # any other result: the service may have executed the request, or may execute the request later

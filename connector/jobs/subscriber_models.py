@@ -197,7 +197,7 @@ class BaseKeys(JobModel):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         if sum(value is not None for value in (self.id, self.name, self.column)) != 1:
-            raise ValueError("needs either id or name or column, and only one of them")
+            raise ValueError("needs exactly one of id, name and column")
         if self.values is not None and self.column is None:
             raise ValueError("values maps the cells of a column to bases: add column")
         try:

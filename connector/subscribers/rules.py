@@ -133,7 +133,7 @@ def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
     if rule.format and kind is not FieldKind.DATE:
         yield f"{name}: only birthday can have `format`; remove `format`"
     if not rule.is_trimmed and kind not in (FieldKind.TEXT, FieldKind.NULLABLE_TEXT):
-        yield f"{name}: only a field of texts can have `trim: false`; remove `trim`"
+        yield f"{name}: only a text field can have `trim: false`; remove `trim`"
 
 
 def _find_faults(rule: ColumnRule) -> Iterator[str]:

@@ -151,7 +151,7 @@ def test_a_relative_database_path_is_resolved_in_a_job_folder_with_any_name(tmp_
     job_folder = tmp_path / folder
     job_folder.mkdir()
     destination = parse_destination(resolve_destination(f"{scheme}:///w.db", job_folder))
-    # First a new database, then the existing database.
+    # The first export creates the database, and the second export writes to the existing database.
     for rows, exported_at in (
         (build_test_table(BARE_SUBSCRIBER, exported_at=earlier_time), earlier_time),
         (MIXED_TABLE, EXPORT_TIME),

@@ -217,7 +217,7 @@ def test_the_message_of_a_refused_statement_shows_names_in_full(
     driver: str, statement: str, expected_text: str, request: pytest.FixtureRequest
 ) -> None:
     message = request.getfixturevalue(f"{driver}_describer")(statement)
-    if driver == "duckdb":  # DuckDB 1 writes the table of a check without quotes
+    if driver == "duckdb":  # DuckDB 1 shows the table of a violated CHECK without quotes
         message = message.replace("on table t ", 'on table "t" ')
     assert message == expected_text if driver in ("duckdb", "sqlite") else expected_text in message
 
@@ -263,7 +263,7 @@ TERMINATE_SQL = "select pg_terminate_backend(pid) from pg_stat_activity where st
 def test_an_interrupted_copy_logs_no_value(
     table: Destination, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By default, psycopg logs an error at the end of a COPY together with the current row of the server."""
+    """By default, psycopg logs the error of a failed COPY. The error contains the row that the server was reading."""
     people = [build_person(index, Email=SECRET_EMAIL) for index in range(20_000)]
     original_format_csv = PostgresDatabase._format_csv
     termination_results: list[object] = []

@@ -64,7 +64,7 @@ def publish_people(
 
 
 def read_day_number(value: Any) -> int | None:
-    """Return the day number of a time from the database, or None for null."""
+    """Return the number of days from `EXPORT_TIME` to a time from the database, or None for null."""
     if value is None:
         return None
     row_time = datetime.fromisoformat(value) if isinstance(value, str) else value

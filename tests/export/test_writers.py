@@ -101,7 +101,7 @@ def test_an_export_replaces_the_last_export(destination: Destination) -> None:
 
 
 @pytest.mark.parametrize("destination", FILE_FORMATS, indirect=True)
-def test_a_file_format_has_the_traits_that_it_declares(destination: Destination) -> None:
+def test_a_file_format_writes_files_as_its_traits_declare(destination: Destination) -> None:
     traits, file_format = find_format_traits(destination.format), find_format(destination)
     repeated_table = pa.concat_tables([MIXED_TABLE] * 100).combine_chunks()
     file_writer = file_format(export_file := io.BytesIO(), SCHEMA, destination.file_options)
@@ -184,7 +184,7 @@ class _BrokenDestination:
 
 
 def test_a_disk_that_fills_up_leaves_the_last_export_unchanged(file: Destination) -> None:
-    """Limit the size of files, as a full disk would."""
+    """A limit on the size of files imitates a full disk."""
     written_table = export_tables(file, MIXED_TABLE)
     random_source = random.Random(7)
     people = [

@@ -41,7 +41,7 @@ CRM_FAULTS = [
     ("[email, first_name]", "[mail]", "line 15: subscriber.required[0]: there is no such field; did you mean email?"),
     ("zip: custom_field1", "zip: keep", "line 16: subscriber.zip: must be omit, reject, "),
     ("first_name: fname", "first_name: f\n    custom_field1: c", "`zip: custom_field1` is not possible"),
-    ("base: {id: 7}", "base: {}", "line 6: subscriber.base: needs either id or name or column, and only one"),
+    ("base: {id: 7}", "base: {}", "line 6: subscriber.base: needs exactly one of id, name and column"),
     ("base: {id: 7}", "base: {id: 7, values: {a: 7}}", "subscriber.base: values maps the cells of a column to bases"),
     ("base: {id: 7}", "base: {column: list, values: {}}", "subscriber.base: `values`: add at least one cell"),
     ("base: {id: 7}", "base: {column: list, values: {a: 0}}", "line 6: subscriber.base.values.a: no base has this id"),
@@ -134,9 +134,9 @@ RULE_FAULTS = [  # the rule of first_name, and a part of the message
 FIELD_FAULTS = [  # the text of the fields, and a part of the message
     ("email: {column: e, default: a@x.com}", "a fixed default would give many rows the same email"),
     ("email: {value: a@x.com}", "a fixed value would give many rows the same email"),
-    ("email: {column: e, trim: false}", "email: only a field of texts can have `trim: false`; remove `trim`"),
+    ("email: {column: e, trim: false}", "email: only a text field can have `trim: false`; remove `trim`"),
     ("email: e\n    tags: {column: t, split: ''}", "tags.split: must not be empty"),
-    ("email: e\n    tags: {column: t, trim: false}", "tags: only a field of texts can have `trim: false`"),
+    ("email: e\n    tags: {column: t, trim: false}", "tags: only a text field can have `trim: false`"),
     ("email: e\n    phone: {column: t, e164: Germany}", "phone.e164.region: must be two letters, such as DE"),
     ("email: e\n    phone: {column: t, e164: {region: DE, otherwise: drop}}", "otherwise: must be reject or keep, not"),
 ]  # fmt: skip

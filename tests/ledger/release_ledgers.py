@@ -16,7 +16,7 @@ RELEASES = sorted({path.name.partition("-")[0] for path in SQL_FOLDER.glob("*.sq
 Rows = list[dict[str, Any]]
 
 DIGEST = b"d" * 16
-# Values of rows, by column.
+# Column values that several rows share.
 BASE_KEY_VALUES, RUN_KEY_VALUES = {"base_key": 3}, {"run_key": 5}
 FINGERPRINT_VALUES = {"fingerprint": b"f" * 8, "reported": b"r" * 8, "reported_at": 4.5}
 REFUSAL_VALUES = {"status": 422, "message": "no"}

@@ -73,7 +73,7 @@ def test_a_run_writes_nothing_after_another_run_has_taken_its_lease_over(postgre
             assert read_entry_state(next_ledger, base, IDENTITY_OF_FIRST_SHARD) is State.UNKNOWN
 
 
-def test_a_run_upgrades_no_ledger_that_a_run_of_an_older_version_holds(postgres_url: str) -> None:
+def test_a_ledger_that_a_run_of_an_older_version_holds_is_not_upgraded(postgres_url: str) -> None:
     with open_ledger(postgres_url, shard=FIRST_SHARD) as ledger:
         run_sql(postgres_url, SET_OLDER_VERSION_SQL)
         refusal = "which this version must upgrade first, is held by a run of shard 1/2"

@@ -27,8 +27,8 @@ def build_candidate(candidate_number: int, valid_until: float = float("inf")) ->
 
 
 class FakeService:
-    """A service with an answer for the creates of some emails. It accepts all other creates.
-    `sent_emails` has the emails of all creates, in order."""
+    """A service that accepts each create, except the creates with an email in `answers`: these get the answer from
+    `answers`. `sent_emails` has the emails of all creates, in order."""
 
     def __init__(self, answers: dict[str, Refused | NotSent]) -> None:
         self._answers = answers
@@ -82,7 +82,7 @@ def create_all(
     return transitions
 
 
-def test_a_refusal_that_needs_a_request_for_the_list_delays_no_other_create(tmp_path: Path) -> None:
+def test_a_list_request_after_a_refused_create_delays_no_other_create(tmp_path: Path) -> None:
     """After the refusal, the connector requests the list. The service answers this request only when all creates were
     sent."""
     candidates = [build_candidate(candidate_number) for candidate_number in range(CREATE_COUNT)]

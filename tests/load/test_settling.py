@@ -189,8 +189,8 @@ LOOK_UP_CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int
     "look-ups that do not show the sentinel prove no absence": (
         [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP], 1001.0, None, 5, [],
     ),
-    # The look-up at 1030 s does not show the sentinel of 950 s, so the lag is 80 s. The entry is known since 1000 s.
-    # The first look-up after 1000 s + 2 × 80 s is at 1180 s.
+    # The look-up at 1030 s does not show the sentinel of 950 s, so the lag is 80 s. The settler finds the entry at
+    # 1000 s. The first look-up after 1000 s + 2 × 80 s is at 1180 s.
     "without a sentinel after the attempt, twice the lag must pass": (
         [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10], 950.0, None, 7, [],
     ),

@@ -190,7 +190,7 @@ def format_random_refusals(results: Sequence[tuple[Case, tuple[float, float, int
         _format_head(
             "case",
             "served requests, relative to a client that knows the limit",
-            "served requests in the first minute, relative to this client",
+            "served requests in the first minute, relative to a client that knows the limit",
             "requests sent inside a pause",
         )
     ]

@@ -159,9 +159,9 @@ def list_random_refusal_cases() -> Iterator[Case]:
 
 @dataclass(frozen=True, slots=True)
 class RunCounts:
-    """The counts of a simulated run. In each list, the value with index 7 is about the requests that left between 7 s
-    and 8 s. `longest_pauses_s` has the longest pause that a refusal asked for. `sent_in_pause_count` is the number of
-    requests that left during a pause that the client knew."""
+    """The counts of a simulated run. In each list, the value with index 7 is about the requests that were sent between
+    7 s and 8 s. `longest_pauses_s` has the longest pause that a refusal asked for. `sent_in_pause_count` is the number
+    of requests that were sent during a pause that the client knew."""
 
     served_counts: list[int]
     refused_counts: list[int]
@@ -173,7 +173,7 @@ class RunCounts:
 def simulate_run(
     case: Case, controller: Controller, seed: int = 1, length_s: int = RUN_LENGTH_S, *, stall_s: float = 0.0
 ) -> RunCounts:
-    """Send all requests that the controller allows in `length_s` seconds. One request in a thousand leaves up to
+    """Send all requests that the controller allows in `length_s` seconds. One request in a thousand is sent up to
     `stall_s` seconds late."""
     draw_random = Random(seed).random
     request_travel_s, answer_travel_s, max_jitter_s = (

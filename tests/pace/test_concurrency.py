@@ -93,8 +93,8 @@ def test_answers_to_requests_of_an_earlier_round_do_not_count() -> None:
 
 
 def test_the_limit_returns_to_its_ceiling_even_if_the_service_stays_slower() -> None:
-    """Fewer requests in flight do not make the slower service faster. So the requests do not delay each other, and the
-    limit grows again."""
+    """A lower limit does not make the answers faster. So the number of requests in flight is not the cause of the slow
+    answers, and the limit grows again."""
     limit = ConcurrencyLimit(128)
     now = record_answers(limit, 0.05, 5000)
 

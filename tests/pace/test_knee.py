@@ -1,4 +1,4 @@
-"""The number of requests in flight for a service with a capacity: enough to keep the service busy, and no queue."""
+"""The limit of requests in flight keeps a service with a limited capacity busy, and causes no queue."""
 
 from math import inf
 from statistics import median

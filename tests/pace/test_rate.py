@@ -35,7 +35,7 @@ def count_admitted(controller: RateController, now: float) -> int:
 
 @pytest.mark.parametrize("now", [0.0, 123.4, 1e7])
 @pytest.mark.parametrize("ceiling", [inf, 50.0, 0.5])
-def test_the_second_request_waits_as_long_as_the_first_rate_or_the_ceiling_requires(now: float, ceiling: float) -> None:
+def test_the_second_request_is_sent_at_the_first_rate_or_a_lower_ceiling(now: float, ceiling: float) -> None:
     controller = RateController(ceiling)
 
     assert controller.admit_or_compute_wait(now) == 0
@@ -160,7 +160,7 @@ def test_one_probe_leaves_each_second_while_all_requests_are_refused() -> None:
     assert count_requests(requests, 100, 152, 170).goodput >= 0.2
 
 
-def test_a_probe_leaves_each_second_after_a_thousand_refusals_in_a_row() -> None:
+def test_the_wait_after_a_thousand_refusals_in_a_row_is_at_most_one_second() -> None:
     controller, now = RateController(), 0.0
     for _ in range(1100):
         while (wait_s := controller.admit_or_compute_wait(now)) > 0:

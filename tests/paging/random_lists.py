@@ -25,8 +25,7 @@ def build_small_list(seed: int) -> SimulatedList:
 
 
 def build_large_list(seed: int) -> SimulatedList:
-    """Build a list that changes and mostly answers correctly, with pages that are long enough for the proof by id
-    order."""
+    """Build a list that changes, with mostly correct answers. Its pages are long enough for the proof by id order."""
     random = Random(seed)
     limit, change_rate = random.choice((40, 100)), random.choice((0, 0.05, 0.3, 1.0))
     subscriber_count = random.choice((90, 200, 400, 900))

@@ -73,7 +73,7 @@ class SimulatedList:
     is_homogeneous: bool = False  # all subscribers are active, in one base, and without a gender
     hidden_classes: Filters = ()  # subscribers of these classes are listed only with the filter of the class
     lost_shard_chance: float = 0.0  # the chance that an answer lacks one of five shards
-    duplicate_share: float = 0.0  # share of subscribers that the list shows twice with one id
+    duplicate_share: float = 0.0  # share of subscribers that have two rows with the same id
     ids: list[int] = field(default_factory=list)
     email_key_by_id: dict[int, float] = field(default_factory=dict)  # sort keys of the order by email
     person_by_id: dict[int, dict[str, object]] = field(default_factory=dict)
@@ -275,8 +275,9 @@ class ReadingResult:
         return self.new_ids_by_sweep[max(self.new_ids_by_sweep)] if self.new_ids_by_sweep else []
 
     def has_false_certificate(self, simulated_list: SimulatedList) -> bool:
-        """Return whether the certificate wrongly says that the reading is complete. A complete reading has each
-        subscriber that was listed all the time, no id twice, and no id that was never listed."""
+        """Return whether the certificate says that the reading is complete, and the ids or their number are wrong.
+        Correct ids include every subscriber that was listed all the time. They have no duplicates, and each of them
+        was listed at some time."""
         listed_ids = self.listed_ids
         is_list_wrong = (
             len(set(listed_ids)) < len(listed_ids)

@@ -89,7 +89,8 @@ def test_the_reading_finds_the_unread_rows_after_a_large_insertion() -> None:
 def test_a_large_deletion_of_read_rows_needs_no_second_sweep() -> None:
     certificate, pages, listed_ids = read_list(list(range(1, 501)), {2: build_deletion(0, 50)})
 
-    # The unread rows move 50 ranks up the list, so the page at 190 lacks 45 of them, and an earlier page is read.
+    # The unread rows move 50 ranks up the list, so 45 unread rows are before the page at offset 190. The reader then
+    # requests an earlier page.
     assert list_offsets(pages)[:4] == [0, 95, 190, 163]
     assert (certificate.reason, certificate.sweeps) == (CertificateReason.ID_ORDER, 1)
     assert set(range(51, 501)) <= set(listed_ids)

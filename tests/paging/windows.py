@@ -138,7 +138,7 @@ def build_sharded_list(seed: int) -> QueriedList:
 
 
 def build_duplicating_list(seed: int) -> QueriedList:
-    """Build a list that shows some subscribers twice with one id."""
+    """Build a list in which some subscribers have two rows with the same id."""
     random = Random(seed)
     return _build_queried_list(
         random, random.randrange(20, 2500), (0, 0, 0.02), duplicate_share=random.choice((0.01, 0.1, 1.0))

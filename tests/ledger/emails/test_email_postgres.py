@@ -1,4 +1,4 @@
-"""Emails in PostgreSQL: the schema of the tables, and campaigns that are free after their session has ended."""
+"""Emails in PostgreSQL: the schema of the tables, and the lock of a campaign, which ends with its session."""
 
 import pytest
 from sqlalchemy import make_url

@@ -58,7 +58,7 @@ def test_a_control_tests_the_filter_only_for_its_own_kind_of_spelling(tmp_path: 
     )
 
 
-def test_a_kind_of_spelling_fails_after_three_controls_that_the_filter_does_not_find(tmp_path: Path) -> None:
+def test_a_kind_of_spelling_fails_if_the_filter_does_not_find_three_controls(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(14, "p+14@x.org")
     fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
