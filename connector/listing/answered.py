@@ -25,8 +25,8 @@ class KnownSubscriber:
 
 
 async def find_known_subscriber(access: ListAccess, subscriber_id: int, sent_at: float) -> KnownSubscriber | None:
-    """Return the subscriber with this id, from the answer to a create, if the subscriber existed before `sent_at`
-    (monotonic), the time of the create. Otherwise return None. Record the id as known.
+    """Return the subscriber whose id the answer to a create contains, if the subscriber existed before the create.
+    Otherwise return None. `sent_at` is the time of the create (monotonic). Record the id as known.
 
     The subscriber existed before the create in one of these cases:
 

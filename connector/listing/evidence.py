@@ -64,7 +64,7 @@ _ID_COUNT_BETWEEN_LISTED_IDS = 3  # number of gaps between listed ids in which o
 # last rows.
 _ID_COUNT_BEFORE_FIRST_ROW = 1
 _FIRST_ENTRY_COUNT = 4  # number of ledger entries that are looked up before the combinations of classes
-_RESERVED_REQUEST_COUNT = 4  # number of requests that are kept for repeated counts and repeated look-ups
+_RESERVED_REQUEST_COUNT = 4  # number of requests that are reserved for repeated counts and repeated look-ups
 # An end of the list is requested this many times, because one answer may come from a replica that lags.
 _REQUEST_COUNT_PER_END = 2
 
@@ -74,8 +74,8 @@ page before the end."""
 
 
 async def gather_answers(request_page: RequestPage, reading: ListReading, concurrency: int) -> list[Answer]:
-    """Send the requests that `plan_requests` returns, at most `concurrency` at a time, until it returns no request.
-    Return the answers."""
+    """Send the requests that `plan_requests` returns, at most `concurrency` at a time. Repeat this until the
+    function returns no request, and return all answers."""
     answers: list[Answer] = []
     while requests := plan_requests(reading, answers):
         answers += await send_requests_together(request_page, requests, concurrency)

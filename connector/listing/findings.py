@@ -285,8 +285,8 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
     evidence_result = compare_counts(rounds, reading.is_list_unchanged, known_totals)
     if field_name != "base_id":
         return evidence_result
-    # Only some bases are counted. So equal sums prove nothing, because both may lack a base that no page showed. A
-    # small difference proves nothing either, because a base that is not counted may have changed.
+    # Only some bases are counted. A sum that equals TotalCount proves nothing, because both may leave out a base that
+    # no page showed. A small difference proves nothing either, because a base that is not counted may have changed.
     is_sum_clearly_larger = all(
         sum(counts_of_round.part_counts) - counts_of_round.whole_list_totals[-1]
         >= _compute_growth_limit_between_requests(counts_of_round.whole_list_totals[-1])
@@ -442,8 +442,8 @@ def _evaluate_class_combinations(reading: ListReading, answers: Sequence[Answer]
 
 
 def _evaluate_total_counts(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding about the TotalCounts of the run, or None if the TotalCounts prove nothing. If an unchanged
-    list has a much larger TotalCount at another time, the list has left subscribers out.
+    """Return the finding about the TotalCounts of the run, or None if the TotalCounts prove nothing. If another
+    answer has a much larger TotalCount, although the list did not change, the list has left subscribers out.
     """
     certificate = reading.certificate
     last_total = certificate.total_last

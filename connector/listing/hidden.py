@@ -87,7 +87,8 @@ async def _shows_base(access: ListAccess, reader: BaseReader) -> bool:
 
 
 async def _request_base_rows(access: ListAccess, base_id: int) -> Sequence[dict[str, Any]]:
-    """Return the first subscribers that the list shows with this BaseId. A service may refuse an unknown Id."""
+    """Return the first subscribers that the list shows with this BaseId. Return no subscriber after a 404, because a
+    service may refuse an unknown Id."""
     try:
         return (await request_rows(access, ListQuery(limit=SAMPLE_ROW_COUNT, base_id=base_id))).rows
     except ListFailed as failure:

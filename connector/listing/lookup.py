@@ -65,7 +65,7 @@ _LATEST_SENTINEL_COUNT = 8
 follows."""
 
 _OLDEST_SENTINEL_COUNT = 2
-"""How many of the run's oldest sentinels are tried for a kind of spelling. The list most likely shows the oldest
+"""How many of the run's oldest sentinels are looked up to check a filter. The list most likely shows the oldest
 sentinel, but this sentinel may have been erased."""
 
 # The identity filter is tried with this many subscribers of a class, because the first may have vanished.

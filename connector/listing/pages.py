@@ -275,7 +275,7 @@ class PageFetcher(Generic[Rows]):
         ):
             reused_request_count += 1
         if reused_request_count < len(self._in_flight) and is_list_unchanging and reused_request_count == len(pages):
-            # Requests for further pages are in flight, too, because the limit was higher. Keep these requests.
+            # Requests for further pages are in flight, because the limit was higher before. Keep these requests.
             reused_request_count = len(self._in_flight)
         await self._cancel_requests_after(reused_request_count)
         for page in pages[reused_request_count:1] if self._client.is_paused else pages[reused_request_count:]:

@@ -258,7 +258,7 @@ class _SweepReader(Generic[Rows]):
         self, reading: ListReading, answers: Sequence[Answer], class_counts: dict[str, Counter[object]]
     ) -> tuple[ListReading, list[Finding]]:
         """Read each hidden class, and each combination of hidden classes, separately (architecture 7, rule 7). Return
-        the reading with all subscribers, and findings with the reasons why the separate readings prove nothing."""
+        the reading with all subscribers, and a finding for each separate reading that may be incomplete."""
         listed_id_set = IdSet()
         listed_id_set.add(reading.ids)
         largest_total = max((answer.total_count or 0 for answer in answers), default=0)

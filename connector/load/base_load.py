@@ -62,7 +62,8 @@ class ClassifiedChunk:
 
 class Loader:
     """The load of one base. Call `begin` first, `classify_chunk`, `create_new_rows` and `postpone_rows` for each chunk,
-    and then `settle`. Call `close` in any case. `presence` has the results of the survey's look-ups."""
+    and then `settle`. Call `close` in any case. If a survey has planned the rows, `presence` has the results
+    of the survey's look-ups."""
 
     def __init__(self, session: Session, mode: RunMode = RunMode.LOAD, presence: BasePresence | None = None) -> None:
         self._session, self._mode = session, mode
@@ -156,7 +157,7 @@ class Loader:
                 *candidate_stream.unfetched_indexes,
             ]
             chunk.state_by_row_index = {index: chunk.state_by_row_index[index] for index in unsent_indexes}
-            # An answer has shown the Id of the base, so the run must read the entries that the ledger has for this Id.
+            # If an answer has shown the Id of the base, the run must read the entries that the ledger has for this Id.
             if session.ledger_writer.base.key != base.key:
                 await self._classify_rows_again(chunk)
         session.stop.raise_if_stop_requested()
@@ -322,9 +323,9 @@ class Loader:
         return CompareReason.NEVER_COMPARED if entry.fingerprint is None else CompareReason.CHANGED
 
     async def _check_opt_outs(self, planned_chunk: PlannedChunk, unchanged_entries: Mapping[int, Entry]) -> None:
-        """Give the outcome EXISTS to these unchanged rows, whose entries have an opt-out. The inactive rows also wait
-        for a comparison, which shows whether the opt-out has ended. The active rows end the opt-outs that this job has
-        recorded."""
+        """Give the outcome EXISTS to these unchanged rows, whose entries have an opt-out. A row with `is_active` false
+        also waits for a comparison, which shows whether the opt-out has ended. A row with `is_active` true ends the
+        opt-out if this job has recorded the opt-out."""
         session = self._session
         if not unchanged_entries:
             return
@@ -348,8 +349,8 @@ class Loader:
         return [index for index, identity in zip(indexes, identities, strict=True) if identity in stale_identities]
 
     def _add_unresolved_creates(self, planned_chunk: PlannedChunk, entries: Mapping[int, Entry]) -> None:
-        """Add an unresolved create for each row in `entries`, which has the entries by the index of the row. The run
-        settles all unresolved creates before it sends one of these creates again."""
+        """Add an unresolved create for each row in `entries`. `entries` contains the entry of each row, by the index of
+        the row. Before the run sends a create again, it settles all unresolved creates."""
         session = self._session
         session.tally.add_started_rows(len(entries))
         unresolved_create_by_index: dict[int, UnresolvedCreate] = {}

@@ -65,7 +65,7 @@ def extract_row(chunk: Chunk, position: int) -> Row:
 
 
 def extract_rows(chunk: Chunk, positions: Sequence[int]) -> list[Row]:
-    """Return many rows of a chunk, read column by column."""
+    """Return the rows at `positions` of the chunk. The cells are read column by column."""
     frame = chunk.frame.iloc[list(positions)]
     columns = tuple(frame.columns)
     cells_by_column = [pa.array(frame[name], pa.string(), from_pandas=True).to_pylist() for name in columns]

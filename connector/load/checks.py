@@ -167,9 +167,9 @@ def _report_unshown_entries(session: Session, known_entries: Sequence[ConfirmedE
     if any((known_entry.known_since or 0.0) <= max_confirmed_at for known_entry in known_entries):
         session.tally.add_message(
             f"The list shows none of {count(len(known_entries), 'subscriber')} that earlier runs created, so this run "
-            "could not check that the token sees the same account. A service that hides new subscribers until they "
-            "confirm (double opt-in) does this. If your service does not hide new subscribers, compare the token with "
-            "the token of the last run"
+            "could not check that the token sees the same account. The service may hide new subscribers until they "
+            "confirm (double opt-in). If your service does not hide new subscribers, compare the token with the token "
+            "of the last run"
         )
 
 
@@ -273,12 +273,10 @@ def describe_unlisted_create(session: Session, unlisted_create: Sentinel, create
     age_s = session.clock.monotonic() - unlisted_create.confirmed_at
     first_sentence = (
         f"The service answered {count(created_count, 'create')} with an Id, and the list does not show the last new "
-        f"subscriber (Id {unlisted_create.subscriber_id}) {age_s:.0f} s after that answer."
+        f"subscriber (Id {unlisted_create.subscriber_id}) {age_s:.0f} s after the answer to its create."
     )
     if age_s < session.list_access.state.largest_lag_s:
-        last_sentence = (
-            "The largest lag on record has not passed yet, so the list may show the newest subscribers later"
-        )
+        last_sentence = "The list has already had a longer lag, so the list may show the newest subscribers later"
         return f"{first_sentence} {last_sentence}", False
     message = (
         f"{first_sentence} So only the answers show that these subscribers exist. "

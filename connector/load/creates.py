@@ -49,7 +49,7 @@ _TRANSITION_BY_REASON = {
     GiveUpReason.INTERRUPTED: Transition(Event.LOST, message=GiveUpReason.INTERRUPTED.value),
 }
 
-_NEXT_STEP_TEXT = "Nothing more was sent. Look at that subscriber, then decide about the held row by connector retry"
+_NEXT_STEP_TEXT = "Nothing more was sent. Look at this subscriber, then decide about the held row with connector retry"
 
 
 class Creator:
@@ -238,8 +238,8 @@ class Creator:
     def give_up(self, candidate: Candidate, reason: GiveUpReason) -> None:
         """Record the result of a create that ends without an answer, for this reason.
 
-        A create that got a 429 before is never NOT_SENT. Its event is REFUSED, or LOST if its look-up has expired, so
-        that this run settles the entry (architecture 4.8).
+        If the create got a 429 before, the event is never NOT_SENT, so that this run settles the entry. The event is
+        LOST if the look-up has expired, and REFUSED otherwise (architecture 4.8).
         """
         transition, refusal_transition = (
             _TRANSITION_BY_REASON[reason],
@@ -277,9 +277,7 @@ class Creator:
             known_subscriber.base,
         )
         message = f"the service answered with subscriber {subscriber_id}, which existed before"
-        message += (
-            "" if identity_text is None else f" as {identity_text!r}"
-        )  # the identity_text may be an email address
+        message += "" if identity_text is None else f" as {identity_text!r}"
         message += "" if base == (None, None) else f" in the base {describe_base(*base)}"
         return Transition(
             Event.MISANSWERED, subscriber_id, answer.status, message, is_subscriber_older_than_create=True

@@ -111,8 +111,8 @@ def report_uncompared_rows(waiting_rows: WaitingRows, tally: Tally, reason: str)
 
 
 def _report_uncompared_row(waiting_row: WaitingRow, tally: Tally, reason: str) -> None:
-    """Report a row that was not compared, although its subscriber exists. The row counts as existing if no earlier row
-    of the subscriber was sent, and as changed otherwise.
+    """Report a row that was not compared, although its subscriber exists. The row counts as existing if its compare
+    reason is NEVER_COMPARED or LIMITED, and as changed if the reason is CHANGED or REPORTED.
     """
     if waiting_row.reason is CompareReason.OPTED_OUT:
         _report_opt_out(waiting_row, tally, reason=reason)
@@ -159,7 +159,8 @@ class _Comparison:
         self._service_states = np.zeros(len(waiting_rows), dtype=np.int8)
         # The job that recorded the opt-out, for rows whose entries are opt-outs.
         self._opt_out_jobs: dict[int, str] = {}
-        self._opt_out_texts: dict[int, str] = {}  # the identity or the Id in the service, for rows with an opt-out
+        # The identity or the Id that the service shows, for rows with an opt-out.
+        self._opt_out_texts: dict[int, str] = {}
         self._differences = SpooledValues()
         self._reason = "the list did not show the subscriber"
         self._is_compared_with_list = False  # whether the list was read (False: look-ups by Id)

@@ -144,8 +144,8 @@ class MistakenIds:
     async def _find_client_user_ids_by_email(
         self, emails: Sequence[str], listing_rows: SweptRows | None
     ) -> dict[str, str]:
-        """Return the client_user_id by email, for those of `emails` that a subscriber of the base has. "" stands for a
-        client_user_id that is not known. Leave out subscribers that this run has created, because two rows of the
+        """Return the client_user_id of each subscriber of the base whose email is in `emails`, by email. "" stands for
+        a client_user_id that is not known. Leave out subscribers that this run has created, because two rows of the
         source may share an email.
 
         `listing_rows` are the subscribers of the list, or None if the run has used filters instead of a listing.

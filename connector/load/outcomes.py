@@ -409,7 +409,8 @@ class Outcomes:
                 else:
                     tally.count_row(Outcome.SUPPRESSED, lambda: row.source)
             case Event.HELD:
-                message = f"held after it was proved absent: {message or 'the create was sent, and no answer came'}"
+                attempt_message = message or "the create was sent, and no answer came"
+                message = f"held: the subscriber was proved absent ({attempt_message})"
                 if unresolved_create.unprovable_reason:
                     message = describe_held_row(unresolved_create.unprovable_reason)
                 self._report_unresolved_create(unresolved_create, UnresolvedResult.HELD, message, status, attempt_count)

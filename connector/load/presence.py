@@ -77,8 +77,8 @@ class BasePresence:
     def covers_chunk(self, planned_chunk: PlannedChunk) -> bool:
         """Return whether a fresh look-up covers every row of this chunk.
 
-        The list may hide a base whose Id only the answer to a create has shown. So no look-up covers a row until the
-        run has asked the list for this Id."""
+        The list may hide a base. So after the answer to a create has shown the base's Id, no look-up covers a row until
+        the run has asked the list for this Id."""
         is_visibility_undecided = self._may_be_hidden and not self.is_hidden
         if is_visibility_undecided and self.session.ledger_writer.base.service_id is not None:
             return False
@@ -201,7 +201,7 @@ class AccountPresence:
         """Make the look-ups by filters. Return a task for each base whose look-up is inconclusive for some keys, with
         only these keys."""
         if await record_hidden_classes(tasks[0].presence.list_access):
-            return list(tasks)  # the list hides a class, and filters hide the same class, so they prove no absence
+            return list(tasks)  # filters hide the same class as the list, so no filter proves absence
         remaining_tasks = list[LookupTask]()
         looks_up_only_sent_spellings = method is LookupMethod.FILTER_BY_SENT_SPELLING
         for task in tasks:
@@ -250,8 +250,8 @@ class AccountPresence:
         return not _is_look_up_too_old(tasks[0].presence.session, listing.started_at)
 
     async def _renew_listing(self, session: Session) -> None:
-        """Renew the listing by reading the list from the end of the listing on. Drop the listing if it cannot be
-        renewed."""
+        """Renew the listing: read the subscribers that follow the last row of the listing. Drop the listing if the
+        renewal fails."""
         listing, self._listing = self._listing, None
         if (
             listing is None

@@ -148,12 +148,12 @@ class Settler:
             look_up_count_without_settled_entry = (
                 0 if look_up.absent_entries or look_up.found_count else look_up_count_without_settled_entry + 1
             )
-            # The absent entries may have been sent again. The list may already show them, so look up without a wait.
+            # Creates of absent entries may have been sent again. The list may show the result already, so do not wait.
             is_look_up_due = bool(look_up.absent_entries)
 
     async def _look_up_once(self) -> None:
-        """Make one look-up, and settle the entries whose subscribers it shows. Send nothing. The other entries stay
-        unknown."""
+        """Make one look-up, and settle the entries whose subscribers the look-up shows. All other entries stay unknown.
+        Send nothing."""
         async for lookup_part in look_up_keys([await self.begin_look_up()]):
             await self.record_look_up(lookup_part)
 

@@ -195,10 +195,9 @@ class CreateLimits:
     def describe_creates(self) -> str:
         """Return the reason why no more rows are created."""
         return (
-            f"guard.max_creates: {self.sent_count:,} rows were sent, which is the limit, and more rows remain: "
-            "subscribers have left the service since the run counted the rows to create. The other rows were not "
-            "sent. Look at the "
-            "service, or raise the guard"
+            f"guard.max_creates: {self.sent_count:,} rows were sent, which is the limit. The remaining rows were not "
+            "sent. There are more rows to create than the run counted, because subscribers have left the service since "
+            "then. Look at the service, or raise the guard"
         )
 
     def _describe_exceeded_limit(self, undecided_rejection_count: int = 0) -> str | None:
@@ -208,8 +207,7 @@ class CreateLimits:
         return (
             f"guard.max_rejected: the service rejected {self.rejected_count:,} of {self.answered_count:,} answered "
             f"creates, and {100 * self.max_rejected:.3g} % are allowed. No other row was sent. The rejects file has "
-            "the service's messages: correct the rows or the mapping, or raise "
-            "the guard"
+            "the service's messages: correct the rows or the mapping, or raise the guard"
         )
 
 

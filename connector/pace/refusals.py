@@ -19,9 +19,9 @@ _SAMPLE_REFUSAL_COUNT = 30
 """If at least this many of the latest 40 answers are refusals of one kind, the kind may be temporary. If requests leave
 at four times the limit, the service refuses 30 of 40."""
 
-# Seconds until a reduced pace has come down to the limit; until then, the service still refuses most creates.
+# For this many seconds after a reduction, the pace is still above the limit, and the service refuses most creates.
 _PACE_SETTLING_S = 2.0
-_MAX_REFUSED_RETRIES = 3  # a kind is final after this many refusals of creates that were sent again
+_MAX_REFUSED_RETRIES = 3  # a kind of refusal is final after this many refusals of repeated creates
 
 _MIN_FINAL_SERIES_S = 60.0
 """If all creates are refused for this many seconds after the 20th refusal in a row, the refusals may be final. A
@@ -96,7 +96,7 @@ class TemporaryRefusals:
             self._suspect_kinds.add(kind)
 
     def end_series(self) -> None:
-        """End the current series of refusals."""
+        """End the current series of refusals, because a create got another answer."""
         self._series_kind, self.series_length, self._long_series_began_at = "", 0, inf
 
     def record_refusal(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:

@@ -110,8 +110,8 @@ class Certificate:
     """The facts about one reading of the list. All fields except `unlisted_ids` and `unshown_classes` are keys of the
     report's `certificate`.
 
-    The annotation of such a field has its type, its description in the reference, and sometimes its type in JSON.
-    Times have a time zone.
+    The annotation of each of these keys has the type of the field, the description in the reference, and sometimes the
+    type in JSON. Times have a time zone.
     """
 
     verdict: Annotated[CertificateVerdict, "Whether the reading is proved to be complete."]

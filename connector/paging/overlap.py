@@ -151,7 +151,7 @@ class OverlapKind(Enum):
     """The relation of a page to the previous page."""
 
     MATCHED = "matched"  # the pages share rows in the same order, and few rows appeared or vanished between them
-    # The sweep has read most rows of the page already, because many rows were inserted before them meanwhile.
+    # The sweep has read most rows of the page already, because many new rows have moved them to larger offsets.
     MOSTLY_KNOWN = "mostly known"
     GAP = "gap"  # the pages share no rows: unread rows may lie between them
     MOVED = "moved"  # the pages share rows in another order or far apart: the order is not stable

@@ -88,8 +88,8 @@ class Sweep:
         self._end_page: JoinedPage | None = None
         self._inserted_ids = IdSet()  # new ids that the second reading of the head shows
         self._inserted_count = 0
-        """The number of rows that were inserted at offsets that the sweep had read already. In id order, the second
-        reading of the head shows all these rows."""
+        """The number of rows that were inserted before the position of the sweep. In id order, the second reading of
+        the head shows all these rows."""
 
         self._is_head_known = True  # whether the sweep has read all rows at the head of the list
         self._missed_end_count = 0  # number of times that the list did not end at the offset that the sweep expected
@@ -307,7 +307,7 @@ class Sweep:
         return page.is_partly_filled + self._is_latest_page_known + is_total_reached >= 2
 
     def _compute_next_offset(self, page: JoinedPage) -> int:
-        """Return the offset of the next page: it overlaps this page, or begins past the end of this page."""
+        """Return the offset of the next page. The next page overlaps this page, or begins at or past its end."""
         if not self.has_overlaps:
             if self._phase is not _Phase.PAST_END:
                 return page.end_offset
