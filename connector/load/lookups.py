@@ -21,9 +21,9 @@ from connector.service.wire import UNAUTHORISED
 logger = logging.getLogger(__name__)
 
 UNCHECKED_SPELLINGS_MESSAGE = (
-    "the list could not be read whole, so each row was looked up by a filter for its identity, in two spellings: as "
-    "sent, and in normal form. If the service has a subscriber's identity with other capitals, the run may create the "
-    "subscriber a second time"
+    "the list could not be read whole, so each row was looked up by a filter for its identity: as sent, and in its "
+    "normal form. If the service has a subscriber's identity with other capitals, the run may create the subscriber a "
+    "second time"
 )
 
 
