@@ -89,7 +89,7 @@ class _BaseLoad:
 class BaseLoads:
     """The loads of a run. Call `begin`, `load` for each chunk, and `settle`. Always call `close`, even after an error.
 
-    `survey` has the loads of the run's survey, which has planned all rows (None: no survey).
+    If the run has planned all rows before it sends anything, `survey` is the BaseLoads of this planning, else None.
     """
 
     def __init__(
@@ -116,9 +116,9 @@ class BaseLoads:
     async def load(self, planned_chunk: PlannedChunk, bases: RowBases | None) -> None:
         """Load the rows of each base, in the order in which the bases first appear in the chunk.
 
-        Return after every create has ended, because no look-up may run beside open creates (architecture 4.7).
+        Return after every create has ended, because no look-up may run while a create is open (architecture 4.7).
         `bases` has the base of each row (None: all rows are for one base). Raises RunAborted if the run cannot
-        continue. Rows that the run has not reached are `unsent`.
+        continue. Then the rows that the run has not reached count as `unsent`.
         """
         if bases is not None and isinstance(self._base, BaseColumn) and self._base.values is None:
             chunk_bases = (base for base, _ in bases.split_by_base())
@@ -246,7 +246,7 @@ class BaseLoads:
                 yield base, planned_chunk.select(positions)
 
     async def _begin_base_load(self, base_ref: BaseRef) -> _BaseLoad:
-        """Begin and return the load of a base. After a survey, the load uses the results of the survey's look-ups."""
+        """Begin and return the load of a base. If there was a survey, the load uses the results of its look-ups."""
         account = self._run.setup.plan.settings.account
         base = await self._run.ledger_queue.execute(
             lambda ledger: find_or_add_base(ledger.connection, account, base_ref.service_id, base_ref.name)

@@ -207,7 +207,7 @@ class _LoadRun:
         await self._apply_guards()
         run.reason = run.reason or run.rows.failure
         if not run.is_running:
-            outcomes = run.tally.outcomes  # the planned creates count as unsent, because the run ends after its survey
+            outcomes = run.tally.outcomes  # the planned creates count as unsent, because the run sends nothing
             outcomes[Outcome.UNSENT] += outcomes.pop(Outcome.CREATED, 0)
             return survey
         run.tally.reset_row_counts()

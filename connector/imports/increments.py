@@ -54,7 +54,7 @@ def find_start_value(increment: Increment, saved_value: CursorValue | None) -> C
 
 
 class IncrementalRun:
-    """One run over an incremental source, which began at the time `now`. `saved_value` is the value of the cursor, or
+    """One run over an incremental source. The run began at the time `now`. `saved_value` is the value of the cursor, or
     None before the first run."""
 
     def __init__(self, increment: Increment, saved_value: CursorValue | None, now: datetime) -> None:

@@ -88,8 +88,8 @@ def read_suppression(plan: SuppressionPlan, is_stopped: Callable[[], bool]) -> t
             f"({choose_form(unreadable_row_count, 'row number', 'row numbers')} "
             f"{_format_row_numbers(unreadable_row_numbers)}) {choose_form(unreadable_row_count, 'has', 'have')} "
             f"a value that is not {_IDENTITY_NOUN_BY_FIELD[plan.field]} in the column {plan.column}, such as a domain "
-            f"or a hash. Correct or remove {choose_form(unreadable_row_count, 'the row', 'the rows')}, because a "
-            "suppressed subscriber may be meant. Nothing was sent"
+            f"or a hash. Correct or remove {choose_form(unreadable_row_count, 'the row', 'the rows')}, because the "
+            "value may stand for a suppressed subscriber. Nothing was sent"
         )
     if empty_row_numbers:
         empty_row_count = len(empty_row_numbers)

@@ -61,7 +61,8 @@ FileLocation = Annotated[Path | str, BeforeValidator(_resolve_path_or_url)]
 
 
 def find_model(annotation: Any) -> type[BaseModel] | None:
-    """Return the model inside `Model | None`, `Annotated[Model, …]` or `dict[str, Model]`, or None."""
+    """Return the model inside `Model | None`, `Annotated[Model, …]` or `dict[str, Model]`. Return None if the
+    annotation has no model."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     return next((model for part in get_args(annotation) if (model := find_model(part))), None)

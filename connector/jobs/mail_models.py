@@ -210,7 +210,8 @@ class RecipientColumns(JobModel):
 
 
 class Mail(JobModel):
-    """One email for each row, once in a campaign. Texts are Jinja2 templates with the columns as variables."""
+    """The email for each row. A recipient gets one email of a campaign at most. Texts are Jinja2 templates with the
+    columns as variables."""
 
     campaign: Name = Field(description="Name of the campaign. A recipient gets one email of a campaign at most.")
     to: Annotated[RecipientColumns, accept_short_form("email")] = Field(

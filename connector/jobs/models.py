@@ -106,7 +106,7 @@ class JobService(JobModel):
 
 
 class JobSubscriber(JobModel):
-    """The mapping of a row to a subscriber. Without `fields`, headers decide the field of a column."""
+    """The mapping of a row to a subscriber. Without `fields`, the header of a column decides its field."""
 
     base: BaseKeys = Field(description="Base that the subscribers are created in.")
     identity: Identity = Field(
@@ -137,7 +137,7 @@ class JobSubscriber(JobModel):
 
     @property
     def uses_headers(self) -> bool:
-        """Whether headers decide the field of a column."""
+        """Whether the header of a column decides its field."""
         return self.fields_ is None if self.by_headers is None else self.by_headers
 
     @model_validator(mode="after")

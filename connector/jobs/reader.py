@@ -1,8 +1,7 @@
 """Reads a YAML file and the environment into a job, or reports all faults in one message.
 
-A scalar is read as the text of the file, because `no` may be a country and `007` a code. The model of the key converts
-the scalar. A message shows at most the first characters of a value, and never a value that could contain a password or
-a token.
+Each scalar is read as a text, because `no` may be a country and `007` a code. The model of the key converts the text.
+A message shows at most the first characters of a value, and never a value that could contain a password or a token.
 """
 
 from __future__ import annotations

@@ -347,8 +347,8 @@ class EntryDetails:
 
     `confirmation` is a key of CONFIRMATION_NUMBERS, or None if the state is not CONFIRMED.
 
-    `run_id`, `job`, `command`, `started_at` and `finished_at` (Unix seconds), and `run_status` are of the run that sent
-    the create last, or that looked the subscriber up last after a refusal. They are None if only the list has shown the
+    `run_id`, `job`, `command`, `started_at` and `finished_at` (Unix seconds), and `run_status` describe the last run
+    that sent the create, or that looked up the subscriber after a refusal. They are None if only the list has shown the
     subscriber. `reported_or_checked_at` is the time at which a changed row was reported or, if the state is REJECTED,
     at which a later run looked the subscriber up.
     """

@@ -65,9 +65,9 @@ _JobOrPath = str | PathLike[str] | Job
 class Connector:
     """A service, with the state folder and the ledger of its runs.
 
-    If `base_url`, `token`, `state_dir` or `ledger` is missing, the value is from the environment, as for the commands,
-    or else from the job. `authorization` is the form of the header ("{token}" by default). `timeout_s` (seconds, 30 by
-    default) limits one request. `account` is the name of the account in the ledger (the base URL by default). Methods
+    If `base_url`, `token`, `state_dir` or `ledger` is missing, the value comes from the environment, or else from
+    the job. `authorization` is the form of the header ("{token}" by default). `timeout_s` (seconds, 30 by default)
+    limits one request. `account` is the name of the account in the ledger (the base URL by default). Methods
     and commands with the same ledger know the same earlier runs.
 
     A run that has started always returns its report. `report.status` is `ok`, `partial`, `aborted`, `locked` or
@@ -162,8 +162,8 @@ class Connector:
         `job` is the path of a job file, or a `Job`. `full` reads all rows again. `since` is a value of the cursor: the
         run reads only rows with this value or a larger value. `limit` is a number of rows. `wait_s` and `time_limit_s`
         are seconds. `receipts` replaces the destination of the job's receipts. With `dry_run`, nothing is sent, and the
-        report shows what a run would do. Relative paths start from the folder of the job file, or for a `Job` or
-        `receipts` from the current folder.
+        report shows what a run would do. Relative paths in a job file start from its folder. Relative paths in a `Job`
+        or in `receipts` start from the current folder.
 
         >>> from connector import Connector
         >>> report = Connector().sync("crm.yaml")
@@ -217,8 +217,8 @@ class Connector:
         Addresses are `ann@example.com` or `Ann Lee <ann@example.com>`, one or several. `html` and `text` are the bodies
         themselves. Without `text`, the HTML is converted to plain text. `attachments` are paths. `inline` has the paths
         of files that the HTML shows as `cid:ID`, by id. No file may be larger than `max_attached_bytes`. `send_at` is
-        an aware time. For the settings from `track_links` on, None means the default: the email is not tracked, and is
-        signed with DKIM.
+        a time with a time zone. A setting that is None has its default: the email is not tracked, and is signed with
+        DKIM.
 
         The log of runs records the run before the email leaves. `report.email["state"]` is sent, rejected, unknown
         or unsent. Raises ConfigurationError for a message that breaks a rule, and for a refused token.

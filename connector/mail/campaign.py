@@ -1,8 +1,8 @@
 """Sends the emails of a campaign, each at most once (architecture 4.6).
 
 The ledger records each email before its request leaves. If the answer is not certain, the email is never sent again.
-The outcome of an email is recorded together with the intents of the next emails. So if the process is killed, a few
-emails stay unknown.
+One transaction records the outcomes of sent emails and the next emails that will leave. So if the process is killed,
+the outcomes of a few emails are lost, and these emails stay unknown.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from connector.states import EmailState
 @dataclass(frozen=True, slots=True)
 class CampaignHistory:
     """The ledger's records of a campaign: the number of sent emails by run id, the start of the latest run, and the
-    time at which a run has reopened the campaign. Times are in ISO 8601 and UTC, or "" if there was no such run."""
+    time at which a run has reopened the campaign. Times are in ISO 8601 and UTC. A missing time is ""."""
 
     sent_count_by_run: Mapping[str, int] = field(default_factory=dict)
     last_started_at: str = ""

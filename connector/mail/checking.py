@@ -153,7 +153,7 @@ class MailPlan:
     texts: MailTexts
     settings: Settings
     policy: MailPolicy
-    ignored_columns: tuple[str, ...] = ()  # columns that look like a consent, but must not be used
+    ignored_columns: tuple[str, ...] = ()  # columns that are not checked for consent
     skips_inactive: bool = True  # send no email to an address that the service lists as inactive
     suppression: SuppressionPlan | None = None
     max_invalid: float | None = None

@@ -322,7 +322,7 @@ class MailTexts:
     reply_to: tuple[Recipient, ...]
     attachments: tuple[Attachment, ...]
     settings: SettingValues
-    send_at: datetime | None  # aware
+    send_at: datetime | None  # with a time zone
     address_column: str
     name_column: str | None
     subject: "Template"

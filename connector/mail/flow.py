@@ -83,7 +83,7 @@ class _Run:
     rejects: RejectsFile
     mail_check: MailCheck = field(default_factory=MailCheck)
     reported_digests: set[bytes] = field(default_factory=set)  # recipients with a line in the rejects file
-    has_unknown_emails_without_row: bool = False  # whether no row of the source has the recipient of an unknown email
+    has_unknown_emails_without_row: bool = False  # whether an unknown email has a recipient who is in no row
     is_token_refused: bool = False  # whether the service refused the token at the first email
     unreported_count: int = 0  # number of emails that are recorded as leaving and have no outcome
 

@@ -61,8 +61,8 @@ class ExplainedEntry:
     attempts: Annotated[int, "Number of creates that were sent or about to be sent."]
     run: Annotated[
         ExplainedRun | None,
-        "Run that sent the create last, or that looked the subscriber up last after a refusal. Null if only the list "
-        "has shown the subscriber.",
+        "Last run that sent the create, or that looked up the subscriber after the service refused the create. Null "
+        "if only the list has shown the subscriber.",
     ]
     http_status: Annotated[int | None, "HTTP status of the service's last answer to the create, or null."]
     message: Annotated[str | None, "Message of the service's last answer to the create, or null."]
@@ -182,7 +182,7 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
         case State.CONFIRMED, "settled":
             return "The create got no clear answer. A look-up found the subscriber with this Id.", "lookup"
         case State.CONFIRMED, "accepted":
-            return "The answer to the create did not fit the create, and a person accepted this Id.", "person"
+            return "The service's answer did not show the expected subscriber, and a person accepted this Id.", "person"
         case State.CONFIRMED, _:
             return "The service's list has shown the subscriber with this Id.", "lookup"
         case State.DROPPED, _:

@@ -1,4 +1,4 @@
-"""The report of a run. Its keys are fixed (architecture 8), and it always has every outcome.
+"""The report of a run. Its keys are fixed (architecture 8). The key `rows` has every outcome, even if its count is 0.
 
 The annotation of a field has its type, its description in the reference, and sometimes its type in JSON.
 """

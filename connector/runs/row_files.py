@@ -1,7 +1,7 @@
 """The rejects file and the drift file of a load, and the causes of the load's problems for the report.
 
-The rejects file has the rows that need a person, with the unchanged cells of the source. The drift file has the values
-of the source that the service does not have (architecture 8). The causes have only masked examples.
+The rejects file has the rows that a person must check, with the unchanged cells of the source. The drift file has the
+values of the source that the service does not have (architecture 8). The causes have only masked examples.
 """
 
 import csv
@@ -286,8 +286,8 @@ def build_invalid_problems(chunk: Chunk, faults: Sequence[Fault]) -> list[Proble
 
 
 def build_problem_of_unused_row(chunk: Chunk, difference: Difference, identity_field: str) -> Problem:
-    """Return the problem of a row that is not used. Either an invalid row with the same identity may say inactive,
-    or another row with the same identity is used, and has different values."""
+    """Return the problem of a row that is not used because of another row with the same identity. The other row is
+    either invalid and may say inactive, or it is used and has different values."""
     fields_text = f"This row differs in {', '.join(difference.fields)}"
     code = "overruled" if difference.is_overruled_by_inactive_row else "differs"
     if not difference.fields:

@@ -82,9 +82,9 @@ class Client:
     """The three operations of service-api.md over one pool of connections. `open_client` creates the client.
 
     Answers ask for pauses (Retry-After). `paused_until` (monotonic) is the latest end of a pause, and no request leaves
-    before this time. List requests wait in this class for `rate`. Creates and emails share the rate, but wait for it in
+    before this time. List requests wait in this class for `rate`. Creates and emails share the rate, but wait in
     `connector.limiter` before they reach this class. `temporary_refusals` has the kinds of refusals that creates got
-    and that may be temporary. If a request for a page gets a refusal of such a kind, the page is requested again.
+    and that may be temporary. If a request for a page is refused for one of these reasons, the page is requested again.
     """
 
     def __init__(
@@ -226,7 +226,7 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """Yield a client of the service for the `async with` block. `clock` times the client's waits.
 
-    Messages of the service are kept without the token.
+    The client masks the token in messages of the service.
     """
     clock, mask_message = clock or system_clock(), build_message_mask(service.token.reveal())
     async with open_transport(service) as transport:

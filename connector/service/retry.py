@@ -1,7 +1,7 @@
 """Retries: which requests may be sent again, how many times, and after which wait (architecture 6).
 
 Only reads, and requests that certainly had no effect, are sent again. The loop of tenacity starts only after a first
-failure, so that a request that succeeds costs little. An attempt is a function without arguments.
+failure, so that a successful request costs little. An attempt is a function without arguments.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Retrier:
     raise no error.
 
     A request gets at most `max_attempts` attempts. No attempt starts later than `max_span_s` seconds after the first
-    failure. At most a tenth of all requests are retries. Retries after a 429 are not counted. Waits are drawn from [0,
-    0.5 s], [0, 1 s], [0, 2 s] and so on, up to 10 s (full jitter).
+    failure. `RetryBudget` limits all retries except retries after a 429. Waits are drawn from [0, 0.5 s], [0, 1 s],
+    [0, 2 s] and so on, up to 10 s (full jitter).
 
-    Six attempts take longer than a restart of several seconds. If each attempt takes a time-out of 30 s, there are two
-    attempts. If all attempts of a read have failed, the next reads get only one attempt, until a read succeeds.
+    Six attempts can outlast a restart of the service. If each attempt ends with a time-out after 30 s, a request gets
+    three attempts. If all attempts of a read have failed, the next reads get only one attempt, until a read succeeds.
     """
 
     def __init__(

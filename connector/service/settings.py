@@ -54,9 +54,9 @@ class Service:
     """The service's address, the token, and the limits of its connections.
 
     `base_url` is stored without a slash at its end. `authorization` is the template of the Authorization header, and
-    contains `{token}` once. `timeout_s` is the maximum time of one attempt, and half of `timeout_s` the maximum time to
-    connect. `max_connections` is the maximum number of open connections, for creates and look-ups together. `proxy` is
-    the URL of a proxy, or `env` for the proxy of the environment. Raises ConfigurationError.
+    contains `{token}` once. `timeout_s` is the maximum time of one attempt, and half of `timeout_s` is the maximum time
+    to connect. `max_connections` is the maximum number of open connections, for creates and look-ups together. `proxy`
+    is the URL of a proxy, or `env` for the proxy of the environment. Raises ConfigurationError.
     """
 
     base_url: str

@@ -396,12 +396,12 @@ def are_equal_values(kind: FieldKind, sent_value: object, answered_value: object
 def find_differing_fields(
     names: Sequence[str], sent_values: Sequence[object], listed_values: Sequence[object]
 ) -> list[int]:
-    """Return the indexes of the fields in `names` for which `sent_values` and `listed_values` differ. Both are in the
-    order of `names`.
+    """Return the indexes of the fields in `names` for which `sent_values` and `listed_values` differ. Both sequences of
+    values are in the order of `names`.
 
-    `sent_values` has the values as they would be sent (None for an empty value), and `listed_values` the values of the
-    list. A zip that is a text cannot be sent, so a missing zip in the list does not differ from such a zip. Emails and
-    client_user_ids are compared in their normal forms, as identities.
+    `sent_values` has the values that a create would send (None for an empty value), and `listed_values` the values of
+    the list. A zip that is a text cannot be sent, so this zip and a missing zip in the list count as equal. Emails
+    and client_user_ids are compared in their normal forms, as identities.
     """
     return [
         index
