@@ -31,7 +31,7 @@ _LOOK_UP_COUNT = 3  # look-ups, with a quiet period between two look-ups; the th
 
 def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: str | None) -> list[Base]:
     """Return the account's bases with this id or name. Return all bases if neither the id nor the name is set. Raises
-    ConfigurationError if the ledger knows no such base.
+    ConfigurationError if the ledger does not know the base.
 
     Call this function inside a transaction.
     """
@@ -44,7 +44,7 @@ def choose_bases(ledger: Ledger, account: str, base_id: int | None, base_name: s
     ]
     if not chosen_bases and (base_id is not None or base_name is not None):
         raise ConfigurationError(
-            f"the ledger has no such base of the account {account}. Bases in the ledger: "
+            f"the ledger does not know this base in the account {account}. Bases in the ledger: "
             f"{describe_bases(known_bases) or 'none'}"
         )
     return chosen_bases

@@ -63,7 +63,7 @@ class Remarks:
             yield f"an import of these rows is refused: {reason}"
 
     def describe_cells(self, mapping: FieldMapping) -> Iterator[str]:
-        """Yield a message for each kind of cell that is not sent unchanged."""
+        """Yield a message for each kind of cell whose value is changed, left out or probably damaged."""
         if self.omitted_zip_count:
             yield (
                 f"{count(self.omitted_zip_count, 'zip code')} "

@@ -64,7 +64,7 @@ class Document:
     """A parsed file. `values` are dicts, lists, texts and None. `line_by_key_path` has the line of every key and item.
     `faults` has all faults."""
 
-    # The value is not shown, because it may contain a URL with a password.
+    # The repr does not show the values, because a value may be a URL with a password.
     values: dict[str, Any] = field(default_factory=dict, repr=False)
     line_by_key_path: dict[KeyPath, int] = field(default_factory=dict, repr=False)
     faults: tuple[JobFault, ...] = ()

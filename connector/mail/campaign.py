@@ -203,7 +203,7 @@ class CampaignSender:
         self.has_accepted_item = False
         self.is_token_refused = False  # whether the service refused the token at the first email
         self.resent_count = 0  # number of emails that were sent again after a 429
-        self.unreported_count = 0  # number of emails that are recorded as leaving and have no outcome
+        self.unreported_count = 0  # number of emails with the recorded state `sending` and no outcome
         self._stop, self._email_log, self._campaign, self._run_id = stop, email_log, campaign, run_id
         self._client, self._on_result, self._policy, self._pace = client, on_result, policy, pace
         limiter = RequestLimiter(stop, client, pace, "send")

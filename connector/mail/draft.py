@@ -284,7 +284,7 @@ def compose_message(
     headers: Sequence[Header] = (),
     attachments: Sequence[Attachment] = (),
 ) -> Message:
-    """Return a message of the parts that a person has set. If there is no plain-text body, convert the HTML to plain
+    """Return a message from the parts that a person has set. If there is no plain-text body, convert the HTML to plain
     text. `now` and `send_at` have a time zone.
 
     Raises MessageError. The error names the first field that is missing or breaks a rule.

@@ -85,7 +85,7 @@ class _Run:
     reported_digests: set[bytes] = field(default_factory=set)  # recipients with a line in the rejects file
     has_unknown_emails_without_row: bool = False  # whether an unknown email has a recipient who is in no row
     is_token_refused: bool = False  # whether the service refused the token at the first email
-    unreported_count: int = 0  # number of emails that are recorded as leaving and have no outcome
+    unreported_count: int = 0  # number of emails with the recorded state `sending` and no outcome
 
     def on_result(self, addressee: Addressee, result: SendResult) -> None:
         """Count the outcome of a recipient's email. If a person must act, write the outcome to the rejects file."""
@@ -183,7 +183,7 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
         reason = "a second signal ended the run: emails without an answer are unknown, and will not be sent again"
         ignore_cancellation()
     # Rows that the run did not reach are unsent.
-    # An email that is recorded as leaving and has no outcome does not count as unsent.
+    # An email with the recorded state `sending` and no outcome does not count as unsent.
     unsent_count = run.mail_check.read_count - run.mail_check.outcomes.total() - run.unreported_count
     run.mail_check.outcomes[MailOutcome.UNSENT] += unsent_count
     _end_report(run, reason or run.rejects.failure)

@@ -37,7 +37,7 @@ class LastRun:
     """The last run of a job: the `cause` of its problem (None: the run had no problem), and the number of its
     `problems` by kind.
 
-    `since` is the start time (ISO 8601) of the first run of the present unbroken series of runs with a problem, or "".
+    `since` is the start time (ISO 8601) of the first run with a problem after the last good run, or "".
     `alerted_at` is the time of the last alert (Unix seconds).
     """
 

@@ -76,7 +76,7 @@ class ProblemLog:
 
     @property
     def fails_only_on_new_problems(self) -> bool:
-        """Whether known problems do not make the run partial."""
+        """Whether only new problems make the run partial."""
         return self._scope is not None and self._scope.fails_only_on_new_problems
 
     def load_known_problems(self, ledger: Ledger) -> None:
@@ -170,8 +170,8 @@ class ProblemLog:
         return {"new": new_problem_counts.total(), "open": open_problem_counts.total(), "kinds": counts_by_kind}
 
     def _is_problem_ended(self, key: ProblemKey, seen_identities: set[tuple[bytes, str]]) -> bool:
-        """Return whether a known problem that the run has not seen has ended. An opt-out that the run has not seen has
-        always ended, because each run looks for all opt-outs."""
+        """Return whether a known problem has ended. Call this method only for a problem that the run has not seen. An
+        unseen opt-out has always ended, because each run looks for all opt-outs."""
         reads_complete_source = self._scope is not None and self._scope.reads_complete_source
         identity_and_base = (key.identity_or_row_digest, key.base)
         return (

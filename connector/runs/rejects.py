@@ -1,4 +1,4 @@
-"""A rejects file as a source: a person has corrected its rows, and imports them again."""
+"""Reads a rejects file as a source, after a person has corrected its rows."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace

@@ -149,7 +149,7 @@ class Report:
     activity: Annotated[
         dict[str, int] | None,
         "Numbers of active and inactive subscribers: of the subscribers that a load created, or of the valid rows of "
-        "`validate`. Left out by other commands, and if shards were started again.",
+        "`validate`. Other commands leave out this key. A sync leaves it out if a shard ended without a report.",
         Activity | None,
     ] = None
     causes: Annotated[

@@ -1,4 +1,4 @@
-"""The keys of the objects in a report. The annotation of a key has its type and its description in the reference."""
+"""The keys of the objects in a report. The reference shows the annotation of each key."""
 
 from typing import Annotated, Literal, TypedDict
 
@@ -76,7 +76,7 @@ class Activity(TypedDict):
 
 
 class CauseExample(TypedDict):
-    """A row in the report's `causes`."""
+    """An example of a row with a cause, in the report's `causes`."""
 
     row: Annotated[int, "Number of the row. In a CSV file or a workbook: the number that a spreadsheet program shows."]
     file: Annotated[str, "Name of the source or file."]

@@ -166,8 +166,8 @@ def describe_other_account(run: Mapping[str, Any]) -> str | None:
 
 
 def find_other_accounts(runs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the report of the last load of each account, if the service showed this load none of the subscribers
-    that the ledger knows. `runs` are the reports of runs, the latest first. Runs that did nothing do not count."""
+    """Return the report of the last load of each account. Leave out accounts whose last load found a subscriber of
+    the ledger in the service. `runs` are the reports of runs, the latest first. Runs that did nothing do not count."""
     last_load_by_account: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         if run["command"] in LOAD_COMMANDS and run["status"] in ("ok", "partial", "aborted"):

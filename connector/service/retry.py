@@ -29,8 +29,7 @@ Sleep = Callable[[float], Awaitable[bool]]
 
 @dataclass(slots=True)
 class RequestCounts:
-    """Counts of the requests of one operation. The annotation of a key has its type and its description in the
-    reference."""
+    """Counts of the requests of one operation. The reference shows the annotation of each key."""
 
     sent: Annotated[int, "Number of requests that were sent, including repeated ones."] = 0
     retried: Annotated[int, "Number of requests that were sent again."] = 0

@@ -71,7 +71,7 @@ BASE_ID_7, BASE_NAME_NEWS = "--base-id 7", "--base-name News"
 SEND_COMMAND = "send --from a@example.com --subject Hi --text message.txt"
 
 CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
-    ("export out.csv --max-shrink 0.5", "share"),
+    ("export out.csv --max-shrink 0.5", "percentage"),
     ("export nowhere.yaml", "nowhere.yaml"),
     ("export out.csv --columns email,surname", "'surname'"),
     ("export out.csv --report ./out.csv", "out.csv"),
@@ -157,7 +157,7 @@ CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
     ("reconcile unmapped.yaml", "email is mapped to the column mail, which does not exist"),
     ("reconcile job.yaml --to people.csv", "the connector did not write this file"),
     ("reconcile job.yaml --time-limit 0s", "time-limit"),
-    ("retry --base-name Nowhere", "has no such base"),
+    ("retry --base-name Nowhere", "does not know this base"),
     ("retry --base-id 99", "News"),
     ("retry --held resend --on-unknown hold", "--held resend"),
     ("forget a@x.org --base-name Nowhere", "Bases in the ledger: News (id 1)"),
