@@ -99,7 +99,8 @@ def count_titles(text: str, delimiter: str) -> int:
 
 
 def has_trailing_delimiters(text: str, width: int, delimiter: str, *, is_whole_file: bool) -> bool:
-    """Return whether most rows end with a delimiter after the last cell, and the header of `width` cells does not."""
+    """Return whether a delimiter follows the last cell of most rows. The header has `width` cells and does not end with
+    a delimiter."""
     rows = _read_records(text, delimiter, is_whole_file=is_whole_file)
     trailing_delimiter_row_count = sum(1 for cells in rows if len(cells) == width + 1 and not cells[-1])
     return bool(rows) and trailing_delimiter_row_count > _MIN_EXTRA_CELL_SHARE * len(rows)

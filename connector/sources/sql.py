@@ -132,7 +132,7 @@ class QuerySource(CloseableResource):
             raise error_type(f"{self.name}: {explain(error, self._url)}") from None
         if not self._result.returns_rows:
             self.close()
-            raise ConfigurationError(f"{self.name}: the query returns no rows; a source needs a SELECT")
+            raise ConfigurationError(f"{self.name}: the query is a statement without a result; write a SELECT")
         return build_column_names([str(name) for name in self._result.keys()])  # noqa: SIM118 - no mapping
 
     def _close_without_reading(self) -> None:

@@ -274,7 +274,7 @@ class Database(Protocol):
         """Return the tables with a foreign key to this table. Tables that the user may not see are not included."""
 
     def convert_time(self, time: datetime) -> object:
-        """Return an aware time as a value for a statement."""
+        """Return a time with a time zone as a value for a statement."""
 
     def explain(self, error: Exception) -> str:
         """Return the message of the database in one line, without secrets and personal data."""

@@ -31,7 +31,7 @@ RUNS_TABLE = "_connector_runs"
 
 @dataclass(frozen=True, slots=True)
 class ExportStart:
-    """An export that will read the list with `filters`. `started_at` is an aware time."""
+    """An export that will read the list with `filters`. `started_at` has a time zone."""
 
     run_id: str
     job: str
@@ -41,7 +41,8 @@ class ExportStart:
 
 @dataclass(frozen=True, slots=True)
 class ExportRun:
-    """An export that will publish its rows. `exported_at` is the aware time that each row gets as `_exported_at`."""
+    """An export that will publish its rows. `exported_at` is the time (with a time zone) that each row gets as
+    `_exported_at`."""
 
     run_id: str
     job: str
@@ -237,8 +238,8 @@ def refuse_if_superseded(
     mode `append` overwrites no rows."""
     if mode is WriteMode.REPLACE and not run.certificate.is_complete and target_state.has_rows:
         raise RunAborted(
-            f"{target_name} has got rows while this export read the list. An incomplete export replaces no rows, so "
-            f"{target_name} is unchanged."
+            f"Another program has written rows to {target_name} while this export read the list. An incomplete export "
+            "replaces no rows, so this export has changed nothing."
         )
     if mode is WriteMode.APPEND:
         return
@@ -282,7 +283,7 @@ def format_filters(filters: Mapping[str, Any]) -> str:
 def build_start_values(
     table_name: str, run_number: int, export_start: ExportStart, mode: WriteMode
 ) -> dict[str, object]:
-    """Return the values of a row of `_connector_runs` when its run begins. Times are aware."""
+    """Return the values of a row of `_connector_runs` when its run begins. The times have a time zone."""
     return {
         "table_name": table_name,
         "number": run_number,
@@ -295,7 +296,7 @@ def build_start_values(
 
 
 def build_run_row_values(run: ExportRun, changes: RowChanges) -> dict[str, object]:
-    """Return the values that a row of `_connector_runs` gets when its run publishes. Times are aware."""
+    """Return the values that a row of `_connector_runs` gets when its run publishes. The times have a time zone."""
     certificate = run.certificate
     return {
         "finished_at": run.finished_at,

@@ -2,9 +2,11 @@
 """The SQL of an export to a table. All databases share the statements, and a Dialect has the differences of one
 database. The functions have no side effects.
 
-Each statement names the stage once, because MySQL can read a temporary table only once in a statement. Texts are
-compared by bytes. The stage does not have the columns of the run, whose values are parameters. A merge does not write
-unchanged rows, so `_run_id` and `_exported_at` of a row are from the export that last changed the row.
+The stage is a temporary table with the rows of the export. Each statement names the stage once, because MySQL can read
+a temporary table only once in a statement. The stage does not have the columns of the run, whose values are parameters.
+
+Texts are compared by bytes. A merge does not write unchanged rows, so `_run_id` and `_exported_at` of a row are from
+the export that last changed the row.
 """
 
 from collections.abc import Mapping, Sequence
