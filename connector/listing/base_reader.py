@@ -263,7 +263,7 @@ class SweptRows:
     def _is_base_of_run(self, base: ListedBase) -> bool:
         if base not in self._is_of_run_by_base:
             base_id, base_name = base
-            # Every reader checks the name, because a reader raises if its base has another name or another Id.
+            # Call every reader, because a reader raises an error if its base has another name or another Id.
             match_results = [reader.is_of_base({"Id": base_id, "Name": base_name}) for reader in self._readers]
             self._is_of_run_by_base[base] = any(match_results)
         return self._is_of_run_by_base[base]

@@ -198,7 +198,7 @@ def _find_sentinels(access: ListAccess, spelling_kind: SpellingKind) -> Iterator
 
 async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
     """Return whether the filter by email is case-insensitive. The filter must find a listed Ann@x.org by ann@x.org, and
-    a listed bob@x.org by BOB@X.ORG. Return None if no listed email is known that could be tried.
+    a listed bob@x.org by BOB@X.ORG. Return None if no listed email is known for the trial.
     """
     list_stats = access.state.list_stats
     if list_stats is None:
@@ -432,7 +432,7 @@ class _FilterLookup:
         visibility, filter_check = SentinelVisibility(), await self._run_controls()
         if self._can_be_conclusive(filter_check):
             fields = sorted({key_look_up.key.field for key_look_up in self.key_look_ups})
-            # Sentinels are looked up before the keys.
+            # Sentinels are looked up before the keys, so that the answers about the keys are at least as recent.
             visibility = await find_visible_sentinels(list_access, filter_check, started_at, fields)
         for batch_start in range(0, len(self.key_look_ups), BATCH_SIZE):
             if not self._can_be_conclusive(filter_check):

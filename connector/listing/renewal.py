@@ -14,7 +14,8 @@ from connector.paging.overlap import IdArray, compute_overlap_rows
 from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
 _OVERLAP_ROW_COUNT = 16  # the number of known rows that the first page repeats
-# The first step goes back 16 rows, and each step is twice as long. After 2,048 rows, the whole list is read again.
+# The first step goes back 16 rows, and each later step is twice as long. After a step of 2,048 rows, the whole list is
+# read again.
 _MAX_BACKWARD_STEP_COUNT = 8
 
 

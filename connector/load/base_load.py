@@ -219,7 +219,7 @@ class Loader:
         has_entry_by_identity = await ledger_writer.execute(
             lambda ledger: ledger.find_identities_of_changed_rows(base, digest_pairs)
         )
-        # If the dict is empty, no row has changed, and the loop over all rows is left out.
+        # If `has_entry_by_identity` is empty, no row has changed, so no loop over all rows is needed.
         indexed_digest_pairs = zip(indexes, digest_pairs, strict=True) if has_entry_by_identity else ()
         changed_rows = [
             (index, *digest_pair)

@@ -297,7 +297,7 @@ async def _look_up_sentinel(session: Session, sentinel: Sentinel, *, asks_for_cl
     queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]
     if asks_for_class:
         queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
-    is_inconclusive = bool(session.list_access.state.hidden_classes)  # the list may hide several classes at once
+    is_inconclusive = bool(session.list_access.state.hidden_classes)  # these queries may miss a hidden subscriber
     for query in queries:
         ids, ids_shown_in_base = await find_ids_of_sentinel(session.list_access, sentinel, query)
         session.tally.record_duplicates(ids_shown_in_base)

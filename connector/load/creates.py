@@ -30,8 +30,8 @@ from connector.service.wire import (
 from connector.states import Event, State
 from connector.texts import choose_form, count
 
-_MAX_UNKNOWN_CANARIES = 3  # the run ends if this number of its first creates got no usable answer
-_MAX_REFUSED_CANARIES = 20  # the run ends if this number of its first creates got refusals of one kind
+_MAX_UNKNOWN_CANARIES = 3  # the run ends if this many of its first creates get no usable answer
+_MAX_REFUSED_CANARIES = 20  # the run ends if this many of its first creates get refusals of one kind
 _MAX_EXISTING_SUBSCRIBERS = 3  # the run ends after this number of answers with existing subscribers
 
 _CREATE_COUNT_IN_SMALL_ROUNDS = 512
@@ -41,7 +41,7 @@ quarter of the number of earlier creates, but at least one.
 So if the service moves or merges existing subscribers, the answers show this before many subscribers are moved. The
 number 512 is an estimate."""
 
-_PLAN_BATCH_SIZE = 1024  # candidates of a plan between two checks for signals
+_PLAN_BATCH_SIZE = 1024  # a plan checks for signals after this many candidates
 _MAX_LOST_CREATES_IN_A_ROW = 100  # creates in a row without a readable answer; a short fault of a server causes fewer
 _TRANSITION_BY_REASON = {
     GiveUpReason.STOPPED: Transition(Event.NOT_SENT, message=GiveUpReason.STOPPED.value),

@@ -79,8 +79,8 @@ _MAX_REFUSALS_WITHOUT_EVIDENCE = 10
 row that earlier periods do not contradict, a limit is certain."""
 
 _MAX_CATCH_UP_S = 0.005  # a late sender may catch up at most this many seconds: one turn of the event loop
-# The first ramp of a run begins at the `ramp_start_rate` of an earlier run's limit. Limits change, so the ramp begins
-# at half of this rate if the limit is this many seconds old.
+# The first ramp of a run begins at the `ramp_start_rate` of an earlier run's limit. Limits change, so this rate is
+# halved for each day since the limit was found.
 _LIMIT_HALF_LIFE_S = 86_400.0
 # The first ramp never begins below the smaller of two rates: this share of `ramp_start_rate`, and `_FIRST_RATE`.
 _MIN_START_RATE_SHARE = 0.25
@@ -126,7 +126,7 @@ class _Period:
     """The requests from one refusal to the next. A tolerated refusal does not end a period. The fields from
     `refused_request_sent_at` to the last field are about the refusal that ended the period."""
 
-    # The time at which the first request left. After a refusal by a limit, the first served request counts.
+    # The time at which the first request left. After a refusal by a limit, only served requests count.
     began_at: float = inf
     served_count: int = 0
     excess_refusal_count: float = 0.0  # number of refusals beyond the tolerated share
@@ -261,7 +261,8 @@ class RateController:
         self._current_period.excess_refusal_count = max(
             self._current_period.excess_refusal_count - tolerated_share, 0.0
         )
-        if self._ramp is None and self._is_sender_busy:  # with this rule, a high rate at most triples in a round trip
+        if self._ramp is None and self._is_sender_busy:
+            # With the second bound, a high rate at most triples in a round trip.
             self.rate = min(
                 self.rate + min(_SEARCH_GROWTH_SHARE * self.rate, 2 / self._mean_round_trip_s), self._ceiling
             )
@@ -321,7 +322,7 @@ class RateController:
         return gap_s
 
     def _apply_refusal(self) -> None:
-        """Choose the effect of the last refusal: no effect if the refusal was random, a new search, or a ramp."""
+        """Choose the effect of the last refusal: a new search, a new ramp, or no effect for a random refusal."""
         ended_period, trailing_rate, self._is_undecided = self._ended_period, 0.0, False
         trailing_sending_s = self._last_departed_at - ended_period.refused_request_sent_at
         if ended_period.served_trailing_request_count > _FEW_REQUESTS and trailing_sending_s > 0:
