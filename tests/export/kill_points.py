@@ -11,7 +11,7 @@ from connector.warehouse.servers import MysqlDatabase, PostgresDatabase, Sqlalch
 from connector.warehouse.sqlite import SqliteDatabase
 
 DISK_CHANGE_EVENTS = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.chmod")
-"""The names of the audit events of Python that change the disk."""
+"""The names of the audit events that Python raises before changes of the disk."""
 
 
 def call_at_statements(callback: Callable[[], None]) -> None:

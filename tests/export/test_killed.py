@@ -1,5 +1,5 @@
-"""Exports that are killed at their statements. A killed export leaves either all old rows or all new rows. The next
-export succeeds and leaves no temporary table or file."""
+"""Exports that are killed at one of their statements. A killed export leaves either all old rows or all new rows. The
+next export succeeds and leaves no temporary table or file."""
 
 import os
 from collections.abc import Iterator

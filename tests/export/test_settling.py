@@ -116,7 +116,7 @@ def test_the_error_of_a_connection_that_is_lost_during_a_copy_shows_the_loss(pos
 
 
 def test_an_export_to_duckdb_leaves_no_other_file_in_the_folder(tmp_path: Path) -> None:
-    """A log or a temporary folder of DuckDB would contain subscribers, and other users might read the log."""
+    """A log or a temporary folder of DuckDB would contain data of subscribers that other users might read."""
     table = parse_destination(f"duckdb:///{tmp_path}/w.duckdb")
     for export_number in (1, 2):
         publish_people(table, [build_person(1)], export_number)

@@ -21,7 +21,7 @@ def add_schema(server_url: str) -> str:
 
 
 def run_sql(url: str, statement: str) -> list[tuple[object, ...]]:
-    """Run and commit a statement in PostgreSQL as another program, and return its rows."""
+    """Run and commit a statement in PostgreSQL on a new connection, and return the rows."""
     engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"), poolclass=NullPool)
     with engine.begin() as connection:
         result = connection.exec_driver_sql(statement)

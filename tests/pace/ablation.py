@@ -143,7 +143,8 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
 )
 
 
-# Simulated runs of each case with random refusals. A rule may help in only some of the runs.
+# The number of simulated runs of each case with random refusals. One run is not enough, because a rule may help in only
+# some of the runs.
 _RANDOM_REFUSAL_RUN_COUNT = 8
 
 RULES_TABLE_HEAD = """\

@@ -12,8 +12,8 @@ _WAIT_S = 0.001  # with 64 requests in flight, a client waits for this time and 
 
 
 class AimdController:
-    """Raises the rate by one request/s in each second without a refusal, and halves the rate after a refusal (RFC 5681,
-    with seconds in place of round trips)."""
+    """Raises the rate by one request/s in each second without a refusal, and halves the rate after a refusal. This is
+    the rule of RFC 5681, with seconds in place of round trips."""
 
     def __init__(self) -> None:
         self._rate, self._due_at, self._paused_until, self._cut_at = 20.0, 0.0, 0.0, -1.0

@@ -126,7 +126,7 @@ def test_the_renewal_of_an_expired_listing_updates_all_bases(tmp_path: Path) -> 
     run_with_fake_list(fake_list, tmp_path, check_look_ups, virtual_time=virtual_time, max_lookup_age_s=60.0)
 
 
-def test_the_whole_list_is_read_again_if_a_new_subscriber_is_not_at_its_end(tmp_path: Path) -> None:
+def test_the_list_is_read_again_if_a_new_subscriber_is_not_at_the_end(tmp_path: Path) -> None:
     fake_list, virtual_time = FakeList(build_other_people(2500, 100)), VirtualTime()
     add_one_subscriber_to_each_base(fake_list, 7)
 
