@@ -188,7 +188,7 @@ def test_a_table_has_only_the_chosen_columns_until_it_is_replaced(table: Destina
     publish_people(replace(table, columns=("id", "email")), [build_person(1, Email="a@x.example")], 1)
     assert run_sql(table, "select id, email, _run_id from {}subscribers") == [(1, "a@x.example", "run-1")]
     with pytest.raises(
-        ConfigurationError, match=r"lacks base_id, .*first_name.*List only the other columns with --columns"
+        ConfigurationError, match=r"lacks base_id, .*first_name.*List only columns of this table with --columns"
     ):
         prepare_export(table)
     with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match="first_name"):
