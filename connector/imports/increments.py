@@ -31,7 +31,7 @@ class Increment:
     digest: bytes  # digest of the source and the target; the job has a cursor for each digest
     source: IncrementalSource
     start: CursorValue  # the value at which the first run begins
-    lookback_s: float  # a run begins to read this number of seconds before the cursor
+    lookback_s: float  # seconds before the cursor from which a run reads again
     is_full: bool  # the option --full of this run
     since: CursorValue | None  # the option --since of this run
 

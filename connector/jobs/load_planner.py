@@ -139,7 +139,7 @@ def _plan_load(
 
 
 def _limit_to_shard(plan: LoadPlan, shard: Shard) -> LoadPlan:
-    """Return the plan of the shard, which has its part of `max_rate`, `max_concurrency` and `guard.max_creates`."""
+    """Return the plan of the shard, with the shard's part of `max_rate`, `max_concurrency` and `guard.max_creates`."""
     policy, guard = plan.policy, plan.guard
     policy = replace(
         policy,

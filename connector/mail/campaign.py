@@ -377,8 +377,8 @@ class CampaignSender:
         ):
             last_answer = f"status {status}, {answer_message}" if status is not None else answer_message
             self._stop.request_stop(
-                f"{self._unknown_count} emails in a row got no certain answer (last: {last_answer}). Run again when "
-                "the service works; these emails will not be sent again"
+                f"{self._unknown_count} emails got no certain answer, and the service accepted no email in between "
+                f"(last: {last_answer}). Run again when the service works; these emails will not be sent again"
             )
 
     def _commit_to_log(self, write_to_log: Callable[[EmailLog], T]) -> T:

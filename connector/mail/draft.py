@@ -44,7 +44,7 @@ _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff]")
 _WHITE_SPACE = re.compile(r"[ \t\n\r\f]+")
 _HREF_WITHOUT_ADDRESS = re.compile(r"\s*(#|cid:|javascript:|data:)|\s*$", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:mailto:|tel:|https?://)", re.IGNORECASE)
-# Marks for a new line and for an empty line. Several marks in a row count as one.
+# Marks for a new line and for an empty line. Consecutive marks count as one mark.
 _NEW_LINE_MARK, _EMPTY_LINE_MARK = "\x1e", "\x1f"
 _MAX_LIST_DEPTH = 8  # deeper lists are not indented further
 
@@ -53,7 +53,7 @@ def convert_html_to_text(html: str) -> str:
     """Return the text of any HTML, or "" for HTML without text. A link is written as `text [address]`, and a picture as
     its alt text.
 
-    No line ends in blanks, and no two lines in a row are empty.
+    No line ends with a blank, and an empty line never follows another empty line.
     """
     reader = _HtmlTextReader()
     reader.feed(_CONTROL_CHARACTERS.sub(" ", html))

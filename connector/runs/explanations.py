@@ -186,7 +186,7 @@ def _explain_state(details: EntryDetails) -> tuple[str, str | None]:
         case State.CONFIRMED, _:
             return "The service's list has shown the subscriber with this Id.", "lookup"
         case State.DROPPED, _:
-            return "A person gave up the create. It is sent again only if its row changes.", "person"
+            return "A person gave up the create. The create is sent again only if its row changes.", "person"
         case State.REJECTED, _:
             return "The service refused the create.", "answer"
         case State.HELD, _ if details.subscriber_id is not None:

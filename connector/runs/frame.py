@@ -117,7 +117,7 @@ class RunSetup:
     scope: RunScope = field(default_factory=RunScope)
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_workbook: bool = False  # whether the rejects file is written as a workbook
-    problems: ProblemScope | None = None  # the settings that identify problems; None: problems are not stored
+    problems: ProblemScope | None = None  # how problems are identified (None: problems are not stored)
 
     @property
     def receipts(self) -> Destination | None:

@@ -166,7 +166,7 @@ class Report:
     ] = field(default_factory=lambda: {"found": 0, "absent": 0})
     requests: Annotated[
         dict[str, dict[str, int]],
-        "Numbers of requests by operation: `create`, `list` and `send`. A plan has only operations that it used.",
+        "Numbers of requests by operation: `create`, `list` and `send`. A plan lists only operations that it used.",
         dict[str, RequestCounts],
     ] = field(default_factory=dict)
     rejects_file: Annotated[str | None, "Path of the rejects file. Null if the run wrote no rejects file."] = None
@@ -299,7 +299,7 @@ def end_report(report: Report, status: Status, ended_at: datetime, reason: str |
 
 def end_run(report: Report, stop: "Stop", status: Status, ended_at: datetime, reason: str | None = None) -> Report:
     """Set the end of a run that may have been stopped. After a signal, the status is `stopped`. If the run itself
-    decided to stop, the status is `aborted`. Otherwise the status is `status`."""
+    decided to stop, the status is `aborted`. Otherwise the status is the argument `status`."""
     report.signal = stop.signal
     if stop.signal is not None:
         return end_report(report, "stopped", ended_at, reason)

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, TypedDict
 
 
 class LoadRowCounts(TypedDict):
-    """The `rows` of import, sync, plan and retry: the outcomes in the order in which they are decided."""
+    """The `rows` of import, sync, plan and retry: the outcomes, in the order in which a run decides them."""
 
     read: Annotated[int, "Rows that the run read: the sum of the other numbers."]
     invalid: Annotated[int, "The row failed validation. The row is in the rejects file."]
