@@ -180,8 +180,8 @@ def _widen_float(value: object, float_type: type[np.floating[Any]]) -> object:
 
 
 def format_value(value: object) -> str:
-    """Return a value as text. A number has no exponent and no needless `.0`, a date is in ISO form, and a list or
-    object is JSON.
+    """Return a value as text. A number of at most 15 digits has no exponent and no needless `.0`, a date is in ISO
+    form, and a list or object is JSON.
 
     Raises ValueError for a value of an unknown type, and UnicodeError for bytes and texts that cannot be UTF-8.
     """
@@ -224,9 +224,11 @@ def _format_cell_value(value: object) -> str | None:
 
 
 def _format_float(value: float) -> str:
-    """Return a number in digits. A float holds 15 digits, so the last digits of a longer whole number may be wrong. A
-    longer number is written in scientific notation. In this form, nobody reads the number as an id or a phone
-    number."""
+    """Return a number in digits, without an exponent.
+
+    Exception: a whole number of 2**53 or more may have wrong last digits if it has more than 15 significant digits.
+    This number keeps Python's form with `.0` or an exponent, so that nobody reads it as an id or a phone number.
+    """
     if value.is_integer() and abs(value) >= 2.0**53 and float(f"{value:.15g}") != value:
         return repr(value)
     return _format_decimal(Decimal(repr(value)))

@@ -34,9 +34,9 @@ _BUFFER_BYTES = 1 << 20
 class ParquetSource(CloseableResource):
     """A Parquet file. Each value is read as text. Raises SourceError if the file cannot be read.
 
-    Null is a missing value. Booleans are `true` and `false`, numbers have no exponent, dates and times are in ISO form,
-    and lists are JSON. Each field of a struct is a column (`address.city`). A row with bytes that are not UTF-8 is
-    malformed.
+    Null is a missing value. Booleans are `true` and `false`, numbers of at most 15 digits have no exponent, dates and
+    times are in ISO form, and lists are JSON. Each field of a struct is a column (`address.city`). A row with bytes
+    that are not UTF-8 is malformed.
     """
 
     def __init__(self, source_input: Input) -> None:
@@ -115,9 +115,9 @@ class ArrowStream(Protocol):
 def open_rows(rows: pd.DataFrame | ArrowStream, name: str) -> Source:
     """Return a DataFrame or Arrow data as a source. `name` is the name for messages.
 
-    None, NaN, NaT and NA are missing values. Booleans are `true` and `false`, numbers have no exponent, dates and times
-    are in ISO form, and lists are JSON. The index of a DataFrame is not read. Rows are numbered from 1. A reader can be
-    read only once. Raises SourceError for other data.
+    None, NaN, NaT and NA are missing values. Booleans are `true` and `false`, numbers of at most 15 digits have no
+    exponent, dates and times are in ISO form, and lists are JSON. The index of a DataFrame is not read. Rows are
+    numbered from 1. A reader can be read only once. Raises SourceError for other data.
     """
     if isinstance(rows, pd.DataFrame):
         return FrameSource(rows, name)

@@ -165,9 +165,9 @@ def open_sql(
     """Open a query, or a table (`name` or `schema.name`). Each value is read as text. With `cursor_bound`, only rows
     whose value in the cursor column is at least the bound are read. `cursor_watch` records the values of this column.
 
-    NULL is a missing value. Booleans are `true` and `false`, numbers have no exponent, dates and times are in ISO form,
-    and lists and objects are JSON. A row with bytes that are not UTF-8 is malformed. In the query, only the colon of
-    `:cursor` has a meaning. Errors show no password.
+    NULL is a missing value. Booleans are `true` and `false`, numbers of at most 15 digits have no exponent, dates and
+    times are in ISO form, and lists and objects are JSON. A row with bytes that are not UTF-8 is malformed. In the
+    query, only the colon of `:cursor` has a meaning. Errors show no password.
 
     Raises ConfigurationError for a URL without a driver and for a query that is not a SELECT. Raises SourceError if the
     database cannot be reached or refuses the query.
@@ -235,9 +235,9 @@ class IncrementalSource(CloseableResource):
         self.watch = replace(self.watch, now=now, latest_allowed_value=latest_allowed_value)
 
     def convert_saved_value(self, value: CursorValue) -> CursorValue:
-        """Return a saved cursor. If the cursor is a TIMESTAMP of MySQL without a zone, return the earliest moment that
-        the cursor can mean. An earlier version of the connector saved these cursors in the time zone of the session,
-        which is unknown."""
+        """Return a saved cursor unchanged. Exception: for a TIMESTAMP of MySQL without a zone, return the earliest
+        moment that the cursor can mean. An earlier version of the connector saved these cursors in the time
+        zone of the session, which is unknown."""
         is_mysql_timestamp = self._database in MYSQL_DATABASES and self.watch.is_zoned
         if is_mysql_timestamp and isinstance(value, datetime) and value.tzinfo is None:
             return value.replace(tzinfo=timezone(_LARGEST_UTC_OFFSET)).astimezone(UTC)

@@ -172,9 +172,9 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
     """Open a sheet by its name, or by its number from 1. If `sheet` is None, open the first visible sheet.
 
     The first filled row names the columns. Titles of a single cell may stand above this row. Empty rows are skipped.
-    Whole numbers have no `.0`, numbers have no exponent, dates are in ISO form, and booleans are `true` and `false`. A
-    row with an error (#N/A) is malformed, but an .xls file with an error is refused. Raises SourceError, for example
-    for an OpenDocument spreadsheet (.ods), and for a workbook that is damaged or too large.
+    Numbers of at most 15 digits have no exponent, and no `.0` if they are whole. Dates are in ISO form, and booleans
+    are `true` and `false`. A row with an error (#N/A) is malformed, but an .xls file with an error is refused. Raises
+    SourceError, for example for an OpenDocument spreadsheet (.ods), and for a workbook that is damaged or too large.
     """
     import python_calamine  # imported here, because most files are not workbooks
 

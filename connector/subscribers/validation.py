@@ -347,7 +347,8 @@ def _convert_columns(rows: pd.DataFrame, rules: ValidationRules) -> tuple[pd.Dat
             typed_values = kind_rules.reader(read_cells(rows[name])).to_pandas(types_mapper=find_pandas_type)
             column_by_field[name] = pd.Series(typed_values.array, index=rows.index)
     if "phone" in rows.columns and rules.e164 is not None:
-        # A text without an E.164 form is sent unchanged. If the rule rejects these texts, a check has removed the row.
+        # A text without an E.164 form is sent unchanged. If the rule rejects these texts, a check has already removed
+        # the rows.
         cells = read_cells(rows["phone"])
         phones = pc.coalesce(read_phones(cells, rules.e164.region), cells)
         column_by_field["phone"] = pd.Series(phones, dtype=TEXT, index=rows.index)

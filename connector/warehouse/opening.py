@@ -1,4 +1,4 @@
-"""Chooses the writer, the file format and the database of a destination. These functions connect to nothing.
+"""Chooses the writer, the file format and the database of a destination. These functions open no connection.
 
 Only the libraries of the destination's kind are imported.
 """
