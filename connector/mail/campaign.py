@@ -320,7 +320,7 @@ class CampaignSender:
             case AmbiguousResult(status, answer_message, retry_after_s):
                 outcomes.digests_of_unknown_emails.append(recipient_digest)
                 self._report_email(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
-                # After a first accepted email, an answer that emails come too fast only lowers the rate.
+                # After the first accepted email, a rate limit of the service only lowers the rate of the run.
                 if not (self.has_accepted_item and is_rate_limit(status, retry_after_s)):
                     self._stop_on_unknown(status, answer_message)
 

@@ -290,6 +290,6 @@ def _check_chunk(
 
 
 _UNCLEAR_CONSENT_MESSAGE = (
-    "a consent column is unclear for this address: in this row, or in another row of the address, an empty cell "
-    "or a word means neither active nor inactive"
+    "a consent column is unclear for this address: in this row, or in another row with this address, the cell is empty "
+    "or has a word that means neither active nor inactive"
 )

@@ -160,7 +160,7 @@ def _translate_error(
             return NotSent(f"the proxy (service.proxy) refused to connect (status {error.status})")
         # 2. errors after the first byte was written, or at an unknown time
         case TimeoutError():
-            return AmbiguousResult(None, f"no whole answer within {timeout_s:g} s")
+            return AmbiguousResult(None, f"no complete answer within {timeout_s:g} s")
         case aiohttp.ClientPayloadError():
             return AmbiguousResult(None, "the connection was cut in the middle of the answer")
         case aiohttp.ClientResponseError():

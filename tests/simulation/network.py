@@ -159,7 +159,7 @@ class Network:
     async def _wait_for_answer(
         self, connection_to_service: Connection, answer_future: "asyncio.Future[RawAnswer | AmbiguousResult]"
     ) -> RawAnswer | AmbiguousResult:
-        timeout_answer = AmbiguousResult(None, f"no whole answer within {self._timeout_s:g} s")
+        timeout_answer = AmbiguousResult(None, f"no complete answer within {self._timeout_s:g} s")
 
         def give_up() -> None:
             connection_to_service.close("time-out")
