@@ -64,7 +64,7 @@ class CheckedRowCounts(TypedDict):
     read: Annotated[int, "Rows of the source: the sum of the other numbers."]
     valid: Annotated[int, "The row is valid, and no earlier row has its identity."]
     invalid: Annotated[int, "The row failed validation."]
-    duplicate: Annotated[int, "Another row of the same identity and base is used."]
+    duplicate: Annotated[int, "Another row with the same identity and base is used."]
     suppressed: Annotated[int, "The subscriber is on the job's suppression list."]
 
 
