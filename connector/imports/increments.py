@@ -86,8 +86,8 @@ class IncrementalRun:
         """Return the new value of the cursor after all rows were read, or None if the cursor does not move.
 
         A run with --full may move the cursor back, which corrects a cursor in the future. If `since` is later than the
-        default start value, the cursor does not move, because the run has not read the rows between the two
-        values. A value in the future does not move the cursor.
+        default start value, the run has not read the rows between the two values, so the cursor does not move. A value
+        in the future does not move the cursor.
         """
         largest_value = self._increment.source.watch.largest_value
         if largest_value is None or self._increment.is_full:

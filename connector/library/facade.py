@@ -95,8 +95,8 @@ class Connector:
         `rows` is a path, pattern or URL of files (CSV, Excel, Parquet, JSON, also compressed), a DataFrame, or Arrow
         data (a table, a reader, a Polars frame). A reader can be read only once. For a DataFrame or Arrow data, `name`
         is the name of the source in reports. `base_id` or `base_name` selects the base. `active` sets whether all rows
-        are active. Without `active`, a column must show which rows are active. Headers decide the field of a column.
-        `mapping` overrides the headers by field, as `{"email": "E-mail address"}`, with "" for a field without a
+        are active. Without `active`, a column must show which rows are active. The header of a column decides its
+        field. `mapping` overrides the headers by field, as `{"email": "E-mail address"}`, with "" for a field without a
         column. `ignore` lists columns that look like a consent or an opt-out, but mean something else. `identity`
         ("email" by default) is the field that identifies a subscriber. `zip` ("omit" by default) decides what to do
         with a zip code that is not a number. `format`, `encoding`, `delimiter` ("auto" by default) and `sheet` (the

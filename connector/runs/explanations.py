@@ -146,8 +146,8 @@ _UNKNOWN_SUBSCRIBER_MESSAGE = (
 def _explain_entry(
     details: EntryDetails, record_by_run_id: Mapping[str, Mapping[str, Any]], account_next_step: str | None
 ) -> ExplainedEntry:
-    """Return the explanation of an entry. If `account_next_step` is not None, it replaces the next step of the entry,
-    because the last load of the account saw none of the known subscribers in the service."""
+    """Return the explanation of an entry. `account_next_step` is not None if the last load of the account saw none
+    of the known subscribers in the service. It then replaces the next step of the entry."""
     record = record_by_run_id.get(details.run_id or "", {})
     is_running = any(
         record["status"] == "running" and record["command"] in LOAD_COMMANDS for record in record_by_run_id.values()

@@ -85,7 +85,7 @@ class RunPlan:
     """The settings that every load and every retry has: how the run uses the service and the ledger.
 
     `job_name` is the name of the job whose file the run uses, or "". If the job has a suppression list, only runs of
-    the job may send its unresolved creates again, because other runs do not read this list.
+    the job may send its unresolved creates again. Other runs do not read the list.
     """
 
     command: str
