@@ -132,7 +132,7 @@ class PartialFile(CloseableResource):
         """Delete the file, unless the file is published. A second call does nothing."""
         if self.file.closed:
             return
-        # The path is deleted before `close` releases the lock. Later, the path may belong to another writer.
+        # The path is deleted before `close` releases the lock, because another writer may then use the path.
         self.path.unlink(missing_ok=True)
         with suppress(OSError):  # on a full disk, buffered bytes of the deleted file cannot be written
             self.file.close()

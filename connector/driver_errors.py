@@ -25,7 +25,8 @@ _LONG_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 _VALUE_FREE_SQLSTATE_CLASSES = frozenset(
     ["08", "0A", "25", "28", "2B", "3D", "3F", "40", "42", "53", "54", "55", "57", "58"]
 )
-# Errors of constraints. Only PostgreSQL quotes the row in the second line of the message, which is not shown.
+# The class of errors of constraints. PostgreSQL quotes the row only in the second line of the message, and this module
+# shows only the first line. Other databases may quote the row in the first line.
 _CONSTRAINT_SQLSTATE_CLASS = "23"
 _VALUE_FREE_MYSQL_ERRORS = frozenset({  # errors of connections (2…), limits, locks, rights, names and columns
     1020, 1021, 1030, 1031, 1036, 1040, 1042, 1043, 1044, 1045, 1046, 1048, 1049, 1050, 1051, 1053, 1054, 1060, 1071,

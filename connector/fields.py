@@ -33,7 +33,7 @@ class FieldContent(StrEnum):
     for example `4.9E+11` in place of a phone number."""
 
     PLAIN = "plain"  # any content that the other members do not describe, such as an address
-    NAME = "name"  # any word, also a word that programs write for a missing value or for "yes"
+    NAME = "name"  # any word: a person may have the name Null or True
     DIGITS = "digits"  # mostly digits: spreadsheets read the text as a number and change its digits
     ID = "id"  # an id of another system: usually digits, but any text is possible
     ANY_TEXT = "any text"  # any text, also a list or an object as JSON

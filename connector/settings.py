@@ -214,7 +214,7 @@ def read_token(environ: Mapping[str, str]) -> Token:
 
 
 def _check_token(text: str, origin: str) -> Token:
-    token = text.strip(" \t\r\n")  # remove an editor's line end, and blanks, which HTTP would drop
+    token = text.strip(" \t\r\n")  # remove the line end of an editor, and blanks that HTTP would drop
     if not token:
         raise ConfigurationError(f"{origin} is empty; write the API token there")
     if any(unicodedata.category(character) == "Cc" for character in token):

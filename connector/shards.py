@@ -49,14 +49,14 @@ class Shard:
 
     @property
     def end_digest(self) -> bytes:
-        """The smallest digest of the next shard, or for the last shard a value larger than every digest."""
+        """The smallest digest of the next shard. For the last shard, a value that is larger than every digest."""
         if self.index == self.count:
             return _END_OF_DIGESTS
         return Shard(self.index + 1, self.count).smallest_digest
 
     def overlaps(self, other: Shard) -> bool:
-        """Return whether runs of the two shards must not run at the same time. Two shards with different counts always
-        count as overlapping."""
+        """Return whether both shards may have the same digest. Shards with different counts always count as
+        overlapping."""
         return self.count != other.count or self.index == other.index
 
     def has_digest(self, digest: bytes) -> bool:

@@ -107,7 +107,7 @@ class Conflicts:
         ]
         _, first_indices = np.unique(rows.subscriber_digests[usable_indices], return_index=True)
         used_rows = self._used_rows = rows.select(usable_indices[first_indices])
-        # An inactive row overrules other rows only if the subscriber has a row that does not say inactive.
+        # An inactive row overrules nothing if all rows of the subscriber are inactive.
         digests_of_not_inactive_rows = np.unique(rows.subscriber_digests[~rows.inactive_mask])
         overruling_row_mask = used_rows.inactive_mask & np.isin(
             used_rows.subscriber_digests, digests_of_not_inactive_rows
@@ -202,7 +202,7 @@ _READING_GRACE_S = 2.0  # maximum seconds that a stopped run waits for the chunk
 
 class _ChunkReader:
     """An asynchronous iterator over chunks that ends if the run must stop. A thread reads the next chunk while the
-    caller uses a chunk."""
+    caller uses the current chunk."""
 
     def __init__(self, chunks: Iterator[PreparedChunk], stop: Stop) -> None:
         self._chunks, self._stop, self._thread = chunks, stop, ThreadPoolExecutor(1)

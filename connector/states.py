@@ -190,7 +190,7 @@ class Event(StrEnum):
     UNRESOLVED = "unresolved"  # the refused or dropped create may be sent again, so its subscriber is looked up first
     REOPENED = "reopened"  # a person wants the create to be sent again
     ACCEPTED = "accepted"  # a person accepts the subscriber in the answer
-    DROPPED = "dropped"  # a person gives the create up
+    DROPPED = "dropped"  # a person gives up the create
     FORGOTTEN = "forgotten"  # a person knows that the service no longer has the subscriber
 
 

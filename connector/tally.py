@@ -12,7 +12,7 @@ from connector.outcomes import Outcome
 from connector.rows import Chunk, OmittedZip, Row
 
 MIN_ROWS_FOR_SHARE = 100  # the least number of rows for which the share of a guard is computed
-_MIN_ROWS_IF_ALL_HAVE_FAULT = 10  # with 10 to 99 rows, a guard ends a run only if all rows have the fault
+_MIN_ROWS_IF_ALL_HAVE_FAULT = 10  # with 10 to 99 rows, a guard ends the run only if every row has the guarded fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Tally:
         self.started_count += row_count
 
     def remove_started_rows(self, row_count: int = 1) -> None:
-        """Remove started rows whose creates have not left."""
+        """Subtract started rows, because their creates have not left."""
         self.started_count -= row_count
 
     def count_rows(self, outcome: Outcome, row_count: int = 1) -> None:

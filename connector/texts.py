@@ -60,9 +60,9 @@ def _escape_match(match: re.Match[str]) -> str:
 # Cells of spreadsheets
 
 FORMULA_PATTERN = "^'*[=+@\t\r\n-]"
-"""The pattern of a text that Excel, LibreOffice or Google Sheets may run. Its first character, or the first character
-after leading apostrophes, is in OWASP's list "CSV Injection". If the pattern did not allow leading apostrophes,
-removing one apostrophe would change an original text such as `'=1`."""
+"""The pattern of a text that Excel, LibreOffice or Google Sheets may run. The characters are from OWASP's list "CSV
+Injection". Leading apostrophes also match. So `escape_formula` also escapes the text `'=1`, and removing one
+apostrophe always returns the original text."""
 
 ESCAPED_FORMULA_PATTERN = f"^'({FORMULA_PATTERN[1:]})"
 """The pattern of a text that `escape_formula` has changed. The group is the beginning of the original text."""

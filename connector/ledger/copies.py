@@ -132,8 +132,8 @@ def _copy_pages(source: Path, copy_path: Path, sqlite_mode: str, version_table: 
 
 
 def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
-    """Copy the backup `source` and its emails to a new ledger at `url`. All campaigns are closed. `restored_at` is a
-    time with a time zone.
+    """Copy the backup `source` and its emails to a new ledger at `url`. In the new ledger, all campaigns are closed.
+    `restored_at` is a time with a time zone.
 
     Raises ConfigurationError if the ledger is not a file, if the ledger exists, or if `source` is not a ledger of this
     version. Raises LedgerError if the ledger cannot be written.

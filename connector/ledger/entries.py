@@ -98,7 +98,7 @@ class UnfinishedEntry:
     `run_id` and `run_key` are the id and the key of the run that sent the create last. `suppressing_job` is the job of
     the run's suppression list (None: no list). `run_holds_absent_creates` shows whether the run had `on_unknown: hold`.
     `status` and `message` are the HTTP status and the message of a refusal. `id_in_answer` is the subscriber id in the
-    answer to a create that is HELD.
+    answer if the entry is HELD.
     """
 
     identity: bytes
@@ -117,7 +117,7 @@ class UnfinishedEntry:
     @property
     def is_dropped_create(self) -> bool:
         """Whether a person has dropped the create of this UNKNOWN entry. Later, a run read a changed row of the entry,
-        moved the entry to UNKNOWN, and ended before it sent the row. Only such an UNKNOWN entry has a message."""
+        moved the entry to UNKNOWN, and ended before sending the row. Only such an UNKNOWN entry has a message."""
         return self.message is not None
 
     @property

@@ -148,7 +148,7 @@ def open_email_log(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
             with email_log.transaction():
                 is_history_missing = not email_log.has_campaign_history()
             if is_history_missing:  # version 0.2.0 also created the log for `send`, without a campaign
-                raise build_missing_ledger_error(f"{email_log.name} that has ever recorded a campaign")
+                raise build_missing_ledger_error(f"{email_log.name} with a recorded campaign")
         yield email_log
 
 

@@ -140,8 +140,8 @@ class PlannedLedger(Ledger):
         super().record_listed_subscribers(base, field, subscribers)
 
     def _find_real_bases(self, base: Base) -> list[Base]:
-        """Return the bases of the real ledger that are this base, as the plan has read them at its start. In the ledger
-        in memory, several bases of the real ledger may have become one base."""
+        """Return the bases of the real ledger that have the Id of `base`, or that have no Id and the name of `base`. In
+        the ledger in memory, several of these bases may have become one base."""
         folded_name = None if base.name is None else fold_base_name(base.name)
         return [
             real_base

@@ -20,7 +20,7 @@ from connector.subscribers.identity import Suppression
 SUPPRESSION_SIZE_KEY_PREFIX = "list "
 """The prefix of a name in the table `meta` or `email_meta` whose value is the size of a suppression list."""
 
-# Bases. A base may be known only by its name. As soon as the service shows the Id of the base, the ledger records it
+# Bases. A base may be known only by its name until the service shows the Id of the base.
 
 
 def find_or_add_base(connection: Connection, account: str, base_id: int | None, name: str | None) -> Base:
@@ -196,7 +196,7 @@ def read_suppression_size(connection: Connection, table: Table, account: str, su
 
 
 def record_suppression_size(connection: Connection, table: Table, account: str, suppression: Suppression) -> None:
-    """Record the number of identities on the job's suppression list for `read_suppression_size`."""
+    """Record the number of identities on the job's suppression list. `read_suppression_size` returns this number."""
     statement_sql = f"INSERT INTO {table.name} (name, value) VALUES (:name, :size) ON CONFLICT (name) DO UPDATE SET "
     parameters = {"name": _format_suppression_size_key(account, suppression), "size": str(suppression.size)}
     connection.execute(text(statement_sql + "value = excluded.value"), parameters)

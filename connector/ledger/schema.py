@@ -311,8 +311,8 @@ def create_or_check_tables(connection: Connection, name: str, *, may_create: boo
 
 
 def _upgrade_entries(connection: Connection) -> None:
-    """Give the table of entries the columns and constraints of this version. Give dropped creates, which old ledgers
-    have as REJECTED with status 0, the state DROPPED.
+    """Give the table of entries the columns and constraints of this version. Change dropped creates to the state
+    DROPPED. In old ledgers, dropped creates are REJECTED and have the status 0.
 
     SQLite cannot change a constraint, so in SQLite the function copies the table, in ten seconds for a million
     entries."""

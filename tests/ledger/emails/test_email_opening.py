@@ -53,7 +53,7 @@ def test_a_ledger_that_must_exist_is_refused_if_it_has_no_campaign(ledger_url: s
     check_opening_fails(open_email_log(ledger_url, may_create=False), LedgerError, "there is no ledger at")
     with open_email_log(ledger_url):
         pass
-    check_opening_fails(open_email_log(ledger_url, may_create=False), LedgerError, "that has ever recorded a campaign")
+    check_opening_fails(open_email_log(ledger_url, may_create=False), LedgerError, "with a recorded campaign")
     with open_email_log(ledger_url) as email_log:
         bring_to_state(email_log, add_campaign(email_log), EmailState.SENT)
     with open_email_log(ledger_url, may_create=False):
