@@ -192,7 +192,7 @@ class _StagedSweep:
     exported_at: datetime
     row_count: int = 0
     invalid_row_count: int = 0
-    invalid_fields: tuple[str, ...] = ()  # the keys of `_invalid` in the first row with an invalid value
+    invalid_fields: tuple[str, ...] = ()  # the fields with an invalid value in the first row that has invalid values
 
     def start_sweep(self, sweep_number: int) -> None:
         self.writer.start()

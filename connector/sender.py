@@ -36,7 +36,7 @@ _LARGEST_COMMIT_SIZE = 256  # the number for a fast service: a create costs 14 Â
 _FAST_COMMIT_S = 0.1  # if the items of a commit leave within this time, the next commit may have twice as many items
 
 FetchItems = Callable[[int], Awaitable[list[Item]]]
-"""A function that returns the next items, at most the given number, or an empty list at the end."""
+"""A function that returns the next items, at most as many as its argument. At the end, it returns an empty list."""
 
 
 class GiveUpReason(Enum):

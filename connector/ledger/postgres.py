@@ -323,7 +323,7 @@ def _identify_process(pid: int) -> str:
 
 def _has_ended(lease_process: str) -> bool:
     """Return whether this machine knows that the holder of a lease has ended. The holder may be another process of this
-    machine, or a context of this process that could not release its lease."""
+    machine, or an earlier call of `hold_lease` in this process that could not release the lease."""
     holder_process, _, token = lease_process.rpartition(" ")
     own_process = _identify_process(os.getpid())
     if token in _tokens_of_ended_leases:

@@ -51,7 +51,8 @@ CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "
 - `found`: The subscriber was found in the service without a create by the connector.
 - `accepted`: The answer had another base or identity, and a person accepted the answer.
 - `shown`: The list has shown the subscriber. Only a few entries of each base get this number, in place of the number
-  with which they were confirmed. Later runs look up their subscribers to check the account (architecture 4.10)."""
+  with which they were confirmed. Later runs look up the subscribers of these entries to check the account
+  (architecture 4.10)."""
 
 IS_SHOWN_SQL = f"how = {CONFIRMATION_NUMBERS['shown']}"
 """SQL: the condition of the index of shown entries. A statement about shown entries must have this text word for word.
@@ -89,7 +90,7 @@ run = Table(
     Column("status", String(10)),
     # The job whose suppression list must be read before the creates of this run are sent again.
     Column("suppressed_by", Text),
-    # Whether a person must decide about subscribers of the run that are proved absent (null: no).
+    # Whether a person must decide about unknown creates of the run whose subscribers are proved absent (null: no).
     Column("is_holding", Boolean),
     Column("rows_read", BigInteger),  # number of rows of the source; null if the run has not read the whole source
     Column("for_account", Text),  # account of the run; null: not known
