@@ -6,7 +6,7 @@ from typing import assert_never
 
 
 class Outcome(StrEnum):
-    """The outcome of a row of a load. If several outcomes apply, the row gets the first of them in the order below."""
+    """The outcome of a row of a load. If several outcomes apply, the row gets the first of them in this list."""
 
     INVALID = "invalid"
     DUPLICATE = "duplicate"
@@ -20,7 +20,7 @@ class Outcome(StrEnum):
 
 
 class MailOutcome(StrEnum):
-    """The outcome of a row of a mail run. If several outcomes apply, the row gets the first of them in the order below."""
+    """The outcome of a row of a mail run. If several outcomes apply, the row gets the first of them in this list."""
 
     INVALID = "invalid"
     DUPLICATE = "duplicate"
