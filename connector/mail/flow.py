@@ -261,8 +261,8 @@ async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_
             if campaign_sender.resent_count:
                 run.report.messages.append(
                     f"The service refused emails with 429 ({count(campaign_sender.resent_count, 'time')}), and this "
-                    "run sent them again (mail.retry_limited). If the service delivered an email in spite of its 429, the "
-                    "recipient got two emails"
+                    "run sent them again (mail.retry_limited). If the service delivered an email in spite of its 429, "
+                    "the recipient got two emails"
                 )
     return run.stop.reason
 
