@@ -40,7 +40,7 @@ def format_base_name(name: str, base_name_matching: str) -> str:
 
 
 def fold_base_name(name: str, base_name_matching: str) -> str:
-    """Return the form of a base name that is compared: names with the same form are one base (switch `base_names`)."""
+    """Return the key of a base name. Names with the same key are one base (switch `base_names`)."""
     if base_name_matching == "folded":
         return name.strip().casefold()
     if base_name_matching == "accent_blind":
@@ -54,7 +54,7 @@ class BaseRegistry:
 
     def __init__(self) -> None:
         self._name_by_id: dict[int, str] = {}
-        # For each value of the switch `base_names`: the id of each base, by `fold_base_name` of its name.
+        # For each value of the switch `base_names`: the ids of the bases, by the result of `fold_base_name`.
         self._id_by_key_by_matching: dict[str, dict[str, int]] = {}
 
     def find_or_create_base(

@@ -79,7 +79,7 @@ allow_truncated_option = option(
     default=None,
     group="Service's list",
     help="Accept a list of the service that may be cut off, for example at 10,000 subscribers. A list that is proved "
-    "incomplete is still refused. Subscribers beyond the end count as missing. An import may create a missing "
+    "incomplete is still refused. Subscribers who are not in the list count as missing. An import may create a missing "
     "subscriber a second time, unless the ledger has the subscriber.",
 )
 receipts_option = option(

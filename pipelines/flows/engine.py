@@ -214,7 +214,7 @@ async def _stop_tasks(client: Client, task_key_prefix: str, stop: Stop) -> None:
     """Wait for a stop of the command, then stop all tasks. Repeat the stop, because a task may have just begun."""
     await stop.event.wait()
     while True:
-        with suppress(Exception):  # a worker has just died
+        with suppress(Exception):  # a worker may have just died
             await client.run(_stop_local_tasks, task_key_prefix, stop.signal, stop.reason, on_error="ignore")
         await asyncio.sleep(_STOP_REPEAT_INTERVAL_S)
 
@@ -320,7 +320,7 @@ def _write_sharded_report(
     exit_codes = [EXIT_CODE_BY_STATUS[result.status] for result in shard_results if result.status != "stopped"]
     if restarted_indexes:
         shards_text = f"{choose_form(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
-        count_notice = "Subscribers that the lost attempts created have the outcome exists"
+        count_notice = 'The count of "exists" includes the subscribers that the lost attempts created'
         if is_incremental:  # the second attempt skips rows if the first attempt had moved the cursor
             count_notice += ". If a worker died after its attempt had moved the cursor, the counts may lack rows"
             exit_codes.append(EXIT_CODE_BY_STATUS["partial"])

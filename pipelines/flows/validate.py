@@ -82,7 +82,7 @@ class Validation:
 
     def list_findings(self) -> list[ValidationFinding]:
         """Return the kinds of faults, the most frequent first."""
-        fields = ("", *FIELD_NAMES)  # faults of whole rows come before faults of fields
+        fields = ("", *FIELD_NAMES)  # findings about whole rows come before findings about fields
         return sorted(
             self.findings.values(), key=lambda finding: (-finding.rows, fields.index(finding.field), finding.code)
         )
