@@ -58,8 +58,8 @@ def test_the_next_steps_in_another_account_mention_the_token_and_the_address(con
 
 
 def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Connector) -> None:
-    """The run has no new rows, and the service ignores the filter by Id. So the sweep for the unknown create finds the
-    other account."""
+    """The run has no new rows, and the service ignores the filter by Id. So the run reads the list to find the unknown
+    creates, and notices the other account."""
     assert connector.import_file(connector.write_addresses(30)).exit_code == 0
     connector.sandbox.switch(drop_before=1)
     path = connector.write_addresses(33, name="more.csv")

@@ -34,7 +34,7 @@ def test_rows_are_created_in_the_bases_that_their_cells_name(connector: Connecto
     assert count_creates_by_base_and_email(connector.sandbox) == Counter([*expected_creates, (9, "dan@x.org")])
 
 
-def test_the_counts_of_created_rows_by_base_include_creates_with_a_429_that_took_effect(connector: Connector) -> None:
+def test_the_created_counts_of_bases_include_creates_that_took_effect_despite_a_429(connector: Connector) -> None:
     connector.sandbox.switch(created_429=0.5, retry_after="none")
     rows = [f"p{index}@x.org,{base}" for index in range(6) for base in ("news", "shop")]
     write_job_with_bases(connector, *rows)

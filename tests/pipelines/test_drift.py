@@ -200,7 +200,7 @@ def test_a_comparison_that_fails_at_the_end_of_a_run_is_reported_in_a_message(co
     assert sandbox.stats()["requests"]["list"]["answers"].get("401", 0) >= 1
 
 
-def test_an_omitted_zip_is_reported_once_even_if_the_answer_of_its_create_was_lost(connector: Connector) -> None:
+def test_an_omitted_zip_is_reported_once_even_if_the_answer_to_the_create_was_lost(connector: Connector) -> None:
     connector.sandbox.switch(error_after=0.3, drop_before=0.1)
     people = [*(f"p{index}@x.org,Ann,,SW{index}" for index in range(40)), "bob@x.org,Bob,,1012", "eve@x.org,Eve,,02134"]
     create_result = sync_lines(connector, *people)

@@ -47,7 +47,7 @@ LOCAL_COMMAND_BY_NAME = {  # commands that send no request
     "schema": "schema",
 }
 COMMAND_BY_NAME = REQUEST_COMMAND_BY_NAME | LOCAL_COMMAND_BY_NAME
-EXPECTED_TEXTS_BY_CONDITION = {  # the message of an exit code above 1 contains one of these texts
+EXPECTED_TEXTS_BY_CONDITION = {  # if the exit code is above 1, the message contains one of these texts
     "no network": ("Connection refused",),
     "wrong token": ("heck the token",),
     "no permission": ("this user cannot",),

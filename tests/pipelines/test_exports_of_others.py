@@ -83,7 +83,7 @@ def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
         for guessed_field in guess_fields(frame, TODAY)
         if guessed_field.confidence != "unsure"
     }
-    # Only the draft finds the column of is_active, by its cells.
+    # Only the draft can map is_active, because only the draft reads the cells.
     activity_rule = {"is_active": drafted_rules["is_active"]} if "is_active" in drafted_rules else {}
     assert drafted_rules == {**rules_guessed_from_headers, **activity_rule}
 

@@ -101,7 +101,7 @@ def test_the_cursor_moves_only_if_no_guard_stops_the_run(connector: Connector) -
     assert "the cursor is now 6" in second_result.report["messages"]
 
 
-def test_a_guard_surveys_standard_input_before_the_load(connector: Connector) -> None:
+def test_a_guard_checks_standard_input_before_the_load(connector: Connector) -> None:
     write_job(connector, "guard: {max_creates: 2}")
     csv_text = "email,name\na@x.org,A\nb@x.org,B\n"
     connector.run_json("import", "-", "--job", "job.yaml", stdin=csv_text).expect(0, read=2, created=2)

@@ -56,7 +56,7 @@ def test_the_help_explains_the_words_that_all_commands_use(connector: Connector)
 
 
 def find_fault(option: click.Option) -> str:
-    """Return the fault of the help of an option, or ""."""
+    """Return the first fault of the help of an option, or "" if the help is complete."""
     if not isinstance(option, Option):
         return "is not declared by pipelines.cli.help.option"
     if not re.fullmatch(r"(?s)[A-Za-z-].*\.", option.help or ""):

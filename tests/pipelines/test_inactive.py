@@ -10,7 +10,8 @@ from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import create_with_other_ledger, unsubscribe
 
 LARGE_OTHER_PERSON_COUNT = 1_500
-"""A number of subscribers in another base, for which a sweep in pages of 50 needs more requests than filters."""
+"""With this many subscribers in another base, look-ups by filters take fewer requests than reading the whole list in
+pages of 50."""
 THREE_PEOPLE = ("email,active", "ann@x.org,yes", "bob@x.org,yes", "eve@x.org,no")
 SUPPRESS_INACTIVE = "suppress: {inactive: true}"
 
@@ -53,7 +54,7 @@ def fill_base(connector: Connector) -> None:
     create_with_other_ledger(connector, path, "--base-id", "7", "--map", "is_active=active")
 
 
-def test_a_job_that_suppresses_inactive_subscribers_treats_a_missing_activity_as_inactive(connector: Connector) -> None:
+def test_the_key_suppress_inactive_treats_a_subscriber_without_is_active_as_inactive(connector: Connector) -> None:
     fill_base(connector)
     connector.sandbox.switch(activity="omit", filters="ignored")
     connector.write_people(*THREE_PEOPLE)

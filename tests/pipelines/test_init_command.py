@@ -34,7 +34,7 @@ def test_a_job_drafted_from_an_export_of_another_program_imports_its_rows(
     assert connector.sync().rows == {"read": 2} | expected_row_counts
 
 
-def test_a_drafted_job_reads_all_columns_of_consents_by_one_rule(connector: Connector) -> None:
+def test_a_draft_combines_all_consent_columns_in_one_rule(connector: Connector) -> None:
     header = "Email,Subscribed,Unsubscribed at,Email hard bounce reason"
     rows = ("ann@x.org,yes,,", "bob@x.org,no,,", "cem@x.org,yes,2024-01-02,", "dora@x.org,yes,,550")
     connector.write_people(header, *rows)

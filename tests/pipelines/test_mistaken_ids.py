@@ -104,7 +104,7 @@ def test_two_new_ids_may_share_an_email(connector: Connector) -> None:
         (" 7 ", ["7.0", "07"]),
     ],
 )
-def test_a_numeric_id_has_other_spellings(client_user_id: str, expected_spellings: list[str]) -> None:
+def test_the_other_spellings_of_a_numeric_id_are_listed(client_user_id: str, expected_spellings: list[str]) -> None:
     spellings = list_other_spellings(client_user_id)
     assert set(expected_spellings) <= set(spellings)
     assert client_user_id.strip() not in spellings

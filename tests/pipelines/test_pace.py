@@ -11,7 +11,7 @@ from tests.pipelines.conftest import Connector
     [{"limiter": "fixed_window", "retry_after": "unix"}, {"limit_status": 403}],
     ids=["by 429 until a Unix time", "by 403"],
 )
-def test_no_request_is_sent_during_a_pause_of_the_service(
+def test_no_request_is_sent_during_a_pause_that_the_service_requires(
     connector: Connector, limit_switches: dict[str, object]
 ) -> None:
     connector.sandbox.switch(**({"rate": 40, "retry_after": "seconds", "latency_ms": 5} | limit_switches))

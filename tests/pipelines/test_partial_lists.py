@@ -16,7 +16,8 @@ from tests.pipelines.reconciled import create_in_service
 
 FIRST_ID = 100_001  # the first id of the sandbox
 OTHER_PEOPLE_COUNT = 1_500
-"""A number of subscribers in another base, for which a sweep in pages of 50 needs more requests than filters."""
+"""With this many subscribers in another base, look-ups by filters take fewer requests than reading the whole list in
+pages of 50."""
 
 NEWS_BASE_OPTION = "--base-name News"
 MIXED_ROWS = [
@@ -62,7 +63,7 @@ def add_other_people(connector: Connector, count: int) -> None:
 
 
 def find_create_counts_per_email(connector: Connector) -> set[int]:
-    """Return each number of creates that an email has: {1} if each email was created once."""
+    """Return the set of the create counts of all emails: {1} if each email was created once."""
     return set(connector.count_creates_by_email().values())
 
 
@@ -137,11 +138,14 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
 def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_class(
     connector: Connector, switches: Mapping[str, str], is_active: bool, other_base_id: int
 ) -> None:
-    """The first import must find existing subscribers. The second import must find the subscribers that
+    """The list shows a hidden class only to a request for this class, for example for inactive subscribers.
+
+    The first import must find existing subscribers. The second import must find the subscribers that
     it created, because the answers to its creates are lost."""
     people = build_rows("male", is_active, 2)
     fill_base(connector, people)
-    connector.sandbox.switch(**switches, max_limit=5, filters="icase")  # filters take fewer requests than a sweep
+    # With pages of 5, a look-up of each row by a filter takes fewer requests than reading the whole list.
+    connector.sandbox.switch(**switches, max_limit=5, filters="icase")
     for index in range(60):
         create_in_service(connector.sandbox, f"other{index}@x.org", {"Id": other_base_id}, IsActive=True)
     import_people(connector, people).expect(0, read=2, exists=2)
@@ -271,7 +275,9 @@ def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(connector: C
     assert result.report["settled"]["absent"] == 0
 
 
-def test_a_create_answered_with_another_identity_does_not_count_as_a_newcomer(connector: Connector) -> None:
+def test_a_create_answered_with_another_identity_is_not_reported_as_an_unexpected_subscriber(
+    connector: Connector,
+) -> None:
     connector.sandbox.seed(30, base_id=7)
     connector.sandbox.switch(alter_identity=True)
     rows = [f"p{index}{'+tag' if index % 2 else ''}@example.com,,,true" for index in range(10)]
@@ -348,7 +354,7 @@ def people_path(connector: Connector) -> Path:
 
 def test_no_subscriber_beyond_a_result_window_is_created_again(connector: Connector, people_path: Path) -> None:
     sandbox, expected_rows = connector.sandbox, {"read": EXISTING_PEOPLE_COUNT, "exists": EXISTING_PEOPLE_COUNT}
-    sandbox.switch(result_window=1000)  # the list lacks the largest ids, so a filter looks each row up
+    sandbox.switch(result_window=1000)  # the list lacks the largest ids, so the run looks each row up with a filter
     result = import_with_new_ledger(connector, people_path)
     assert (result.exit_code, result.rows) == (0, expected_rows), result.stderr
     sandbox.switch(result_window=1013, order="email")  # the ids that are cut off lie between listed ids

@@ -176,8 +176,8 @@ def test_the_next_run_writes_the_receipts_that_an_earlier_run_could_not_write(co
     assert read_outcomes_by_identity(destination.read(), first_result) == {"ann@x.org": ("created", "lookup")}
 
 
-def test_a_run_that_settles_an_unknown_create_of_an_earlier_run_writes_its_receipt(connector: Connector) -> None:
-    """The second run does not read the rows of the unknown creates, whose first receipts are already written."""
+def test_a_run_that_settles_an_earlier_unknown_create_writes_another_receipt(connector: Connector) -> None:
+    """The first run has already written a receipt of each unknown create. The second run does not read their rows."""
     destination = Destination("sqlite", connector.folder, "")
     options = ("--receipts", destination.to)
     first_result = produce_three_unknown_creates(connector, connector.write_addresses(3), *options, drop_after=1)
@@ -207,7 +207,7 @@ def test_the_library_writes_receipts_as_the_commands_do(connector: Connector) ->
     job_path = write_job(connector, str(connector.folder / "job.csv"))
     rows = pd.DataFrame({"mail": ["ann@x.org"], "name": ["Ann"], "phone": [""]})
     connector.write_people("mail,name,phone", "bob@x.org,Bob,")
-    # The suffix of a folder of receipts is the format of its files.
+    # The suffix of the folder name sets the format of the receipts in the folder.
     frame_receipts_folder, option_receipts_folder, job_receipts_folder = (
         connector.folder / name for name in ("frame.csv", "own.csv", "job.csv")
     )
@@ -247,7 +247,7 @@ def test_the_next_run_writes_the_receipts_of_a_killed_run(connector: Connector, 
 
 
 def check_receipts(connector: Connector, destination: Destination, kill_point: int) -> None:
-    """Check that the receipts, the ledger and the service agree, row by row, and that the outbox is empty."""
+    """Check that the receipts, the ledger and the service agree, row by row, and that no receipt is left to write."""
     receipt_outcomes, ledger_outcomes = read_receipt_outcomes(destination), read_ledger_outcomes(connector)
     assert receipt_outcomes == ledger_outcomes, kill_point
     subscribers = connector.list_created_subscribers()

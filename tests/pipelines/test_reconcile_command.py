@@ -101,7 +101,7 @@ def test_a_reconciliation_can_compare_by_client_user_id(connector: Connector) ->
     write_job(connector, fields=fields, subscriber="identity: client_user_id")
     connector.write_people("number,email", "a1,Ann@X.org", "b2,bob@x.org", "c3,cem@x.org")
     assert connector.sync().rows["created"] == 3
-    create_in_service(connector.sandbox, "ann@x.org", ClientUserId="A1")  # not the id a1, because the case counts
+    create_in_service(connector.sandbox, "ann@x.org", ClientUserId="A1")  # not a1: ids are case-sensitive
     create_in_service(connector.sandbox, "dan@x.org")  # without a client_user_id
     connector.write_people("number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
     result = reconcile(connector)
@@ -293,7 +293,7 @@ def test_each_base_is_compared_separately(connector: Connector) -> None:
     assert reconcile(connector).exit_code == 0
     list_request_count = count_requests(connector.sandbox, "list")
     erase_oldest(connector.sandbox, BaseId=11)  # erases cem from the club
-    create_in_service(connector.sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # the source has bob in the shop
+    create_in_service(connector.sandbox, "bob@x.org", {"Id": 7}, IsActive=True)  # in the source, bob is in base 9
     create_in_service(connector.sandbox, "ann@x.org", {"Id": 9})  # a second, inactive ann@x.org
     create_in_service(connector.sandbox, "ann@x.org", {"Id": 5})  # a base that the job does not have
     rows = (*ROWS[:3], "cem@x.org,news", "cem@x.org,club", "dan@x.org,nwes")

@@ -106,7 +106,7 @@ def test_the_dockerfile_copies_and_installs_existing_files() -> None:
     assert f"Programming Language :: Python :: 3.{minor_version}" in project["project"]["classifiers"]
 
 
-def test_the_docker_commands_of_the_page_on_nightly_runs_fit_the_dockerfile() -> None:
+def test_the_docker_commands_of_the_page_on_nightly_runs_match_the_dockerfile() -> None:
     image_text = (CONFIGS_FOLDER / "Dockerfile").read_text()
     settings = dict(re.findall(r"(CONNECTOR_\w+)=(\S+)", image_text))
     page_blocks = [block.text for block in read_blocks(ROOT / "docs/how-to/unattended.md")]

@@ -112,7 +112,7 @@ def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connec
     assert (report["open_entries"], report["next"]) == ([], [])
     assert "Open workNothing" in (connector.folder / "none.html").read_text().replace("</h2><p>", "")
     connector.run_json("retry", "--quiet-period", "200ms")
-    # The entry belongs to the job also after a retry without a job.
+    # The entry still belongs to the job after a retry without a job.
     assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1
 
 
@@ -243,7 +243,7 @@ def test_an_unwritable_stderr_changes_no_exit_code(connector: Connector, argumen
         assert run_process(command, env=connector.build_environ(), stderr=full_device).returncode == exit_code
 
 
-def test_a_run_that_cannot_be_recorded_is_carried_out(connector: Connector) -> None:
+def test_an_import_succeeds_even_if_the_run_cannot_be_recorded(connector: Connector) -> None:
     (connector.folder / "state").mkdir(mode=0o700)
     (connector.folder / "state" / "runs").write_text("in the way")
     result = connector.run("import", connector.write_people("email", "ann@x.org"), *NEWS_IMPORT_OPTIONS)

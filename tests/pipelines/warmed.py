@@ -1,4 +1,4 @@
-"""Prepares the process that is forked for each command: imports the program, and fills the caches of a validation."""
+"""Prepares the process that is forked for each command: imports the program, and validates a row to fill the caches."""
 
 import atexit
 import gc

@@ -36,7 +36,7 @@ def test_the_report_of_send_has_the_ids_of_the_sent_email(mailer: Connector) -> 
     assert next(list_runs(mailer.folder / "state"))["email"] == result.report["email"]
 
 
-def test_send_transmits_every_field_of_the_interface(mailer: Connector) -> None:
+def test_send_transmits_every_field_of_the_service_api(mailer: Connector) -> None:
     """The message file has every field of service-api.md 2.2."""
     (mailer.folder / "logo.png").write_bytes(PNG_BYTES)
     (mailer.folder / "übersicht.pdf").write_bytes(b"%PDF-1.7 \x00\xff" * 999)

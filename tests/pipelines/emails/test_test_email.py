@@ -11,7 +11,7 @@ from tests.pipelines.emails.test_mail_command import write_job
 
 @pytest.fixture
 def mailer(connector: Connector, tmp_path: Path) -> Connector:
-    """Three people, of whom the first has no address, and a job."""
+    """A connector with a job for three people. The address of the first person is invalid."""
     connector.write_people("email,first,order", "nobody,No,1", "ann@example.net,Ann,17", "bob@example.net,Bob,18")
     write_job(tmp_path, {"html": None, "text": {"content": "Order {{ order }}"}, "at": "2036-01-01T00:00:00+00:00"})
     return connector
