@@ -99,7 +99,7 @@ class AttachedFile(JobModel):
     id: str | None = Field(
         default=None,
         min_length=1,
-        description="Id of an inline file. If the id is `logo`, the HTML refers to the file as `cid:logo`. Without "
+        description="Id by which the HTML body refers to the file, for example `cid:logo` for the id `logo`. Without "
         "this key, no id.",
     )
 

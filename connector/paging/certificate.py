@@ -136,8 +136,8 @@ class Certificate:
     ] = field(default_factory=dict)
     hidden: Annotated[
         tuple[HiddenClass, ...],
-        "Hidden classes: the hidden values of each filter. The list shows a hidden class only to a request for the "
-        "class. A complete reading has read these classes separately.",
+        "Hidden values of each filter. The list shows the subscribers with a hidden value only to a request that "
+        "filters by this value. A complete reading has read these subscribers separately.",
         dict[str, list[Any]],
     ] = ()
     unlisted_ids: tuple[int, ...] = ()  # the reading lacks these subscribers, and a look-up by Id showed them
