@@ -21,7 +21,7 @@ from connector.load.session import RunMode, Session
 from connector.load.unresolved import UnresolvedCreate
 from connector.outcomes import Outcome
 from connector.rows import LoadRow, Row, format_cell
-from connector.states import State
+from connector.states import State, find_traits
 from connector.tally import Problem
 
 _DROPPED_MESSAGE = "dropped by connector retry --held drop. A run sends the create again after a change of its row"
@@ -64,8 +64,7 @@ async def retry_entries(session: Session, settler: Settler, selection: RetrySele
     await settler.reopen_waiting_refusals(is_resending_all=True)
     if selection.is_rejected:
         session.waiting_refusals.clear()  # `send_rejected_rows` sends these creates again
-    for state in State:
-        await entry_retry.prepare_entries(state)
+    await entry_retry.prepare_entries()
     await settler.settle(reopens_waiting_refusals=False)
     while not session.stop.is_stopping and await settler.reopen_waiting_refusals():
         await entry_retry.add_unknown_entries()  # the added creates also count as rows of this retry
@@ -87,18 +86,25 @@ class _EntryRetry:
         )
         settler.select_entries(self._selected_identities, resends_held_entries=selection.held_decision == "resend")
 
-    async def prepare_entries(self, state: State) -> None:
-        """Prepare the selected entries in `state` for the retry. Apply the person's decision to HELD entries at once.
-        UNKNOWN entries are settled later. After that, `send_rejected_rows` sends REJECTED entries."""
-        match state:
-            case State.UNKNOWN:
-                await self.add_unknown_entries()
-            case State.HELD:
-                await self._decide_held_entries()
-            case State.REJECTED | State.DROPPED | State.NONE | State.SENDING | State.CONFIRMED:
-                return
-            case _:
-                assert_never(state)
+    async def prepare_entries(self) -> None:
+        """Prepare the selected entries that wait for a retry. Apply the person's decision to HELD entries at once.
+        UNKNOWN entries are settled later.
+
+        All entries are read before the first decision, because a decision changes the state of an entry."""
+        entries_by_state = {
+            state: await self._find_selected_entries(state) for state in State if find_traits(state).waits_for_retry
+        }
+        for state, entries in entries_by_state.items():
+            match state:
+                case State.UNKNOWN:
+                    for entry in entries:
+                        self._add_unresolved_create(entry)
+                case State.HELD:
+                    await self._decide_held_entries(entries)
+                case State.REJECTED | State.DROPPED | State.NONE | State.SENDING | State.CONFIRMED:
+                    raise ValueError(f"a retry of entries in the state {state.name} is not known")
+                case _:
+                    assert_never(state)
 
     async def add_unknown_entries(self) -> None:
         """Add each unknown entry, with its row, to the entries to settle. Leave out entries that were added before."""
@@ -107,10 +113,10 @@ class _EntryRetry:
         for entry in await self._find_selected_entries(State.UNKNOWN, identities_with_row):
             self._add_unresolved_create(entry)
 
-    async def _decide_held_entries(self) -> None:
+    async def _decide_held_entries(self, held_entries: list[UnfinishedEntry]) -> None:
         """Reopen, accept or drop the held entries, as a person has decided. Without a decision, confirm the held
         entries whose subscribers a look-up shows."""
-        held_entries, ledger_writer = await self._find_selected_entries(State.HELD), self._session.ledger_writer
+        ledger_writer = self._session.ledger_writer
         match self._selection.held_decision:
             case "resend":
                 await self._reopen_entries(held_entries)
