@@ -198,8 +198,8 @@ def check_target(
     missing_column_names = [name for name in columns if name.lower() not in existing_column_names]
     if missing_column_names:
         raise ConfigurationError(
-            f"{target_name} lacks {', '.join(missing_column_names)}, which this export has. List only columns of this "
-            "table with --columns (in a job: columns), export to another table, or drop this table."
+            f"{target_name} lacks {', '.join(missing_column_names)}, which this export has. Add the columns to this "
+            "table, list only columns of this table with --columns (in a job: columns), or export to another table."
         )
     written_column_names = {name.lower() for name in columns}
     required_column_names = [
