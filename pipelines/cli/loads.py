@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from connector.choices import HELD_DECISIONS, HeldDecision
+from connector.choices import EFFECT_BY_HELD_DECISION, HELD_DECISIONS, HeldDecision
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
 from connector.shards import MAX_SHARDS, SINGLE_SHARD
@@ -468,8 +468,9 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     type=click.Choice(HELD_DECISIONS),
     group="What to retry",
     default_text="leave them held",
-    help="What to do with each held create. resend: send the create again if the subscriber is proved absent; accept: "
-    "accept the subscriber in the answer of the service; drop: do not send the create again until its row changes.",
+    help="What to do with held creates. "
+    + "; ".join(f"{decision}: {effect}" for decision, effect in EFFECT_BY_HELD_DECISION.items())
+    + ".",
 )
 @base_filter_options
 @job_option("Use the account, suppression list and load section of this job file.", "none")
