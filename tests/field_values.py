@@ -36,6 +36,19 @@ CELL_BY_KIND: dict[FieldKind, str] = {
 }
 """A valid cell of a source."""
 
+IS_DASH_MISSING_BY_KIND: dict[FieldKind, bool] = {
+    FieldKind.NUMBER: False,
+    FieldKind.FLAG: False,
+    FieldKind.TEXT: False,
+    FieldKind.NULLABLE_TEXT: False,
+    FieldKind.EMAIL: False,
+    FieldKind.GENDER: True,
+    FieldKind.TAGS: False,
+    FieldKind.COUNTRY: True,
+    FieldKind.ZIP: True,
+    FieldKind.DATE: True,
+}
+"""Whether a cell with only `-` means a missing value. In a field of digits, such as a phone number, it always does."""
 
 REFUSED_CELL_BY_KIND: dict[FieldKind, object] = {
     FieldKind.NUMBER: "seven",

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from connector.sandbox import SandboxProcess
+from connector.warehouse.columns import SCHEMA
 from tests.databases import open_postgres
 from tests.pipelines.forked import run_script, run_without_waits, serve_programs
 
@@ -136,6 +137,12 @@ def test_every_environment_variable_of_the_code_is_on_its_page() -> None:
     }
     page = (ROOT / "docs" / "reference" / "environment.md").read_text("utf-8")
     assert variable_names == set(re.findall(r"^\| `(CONNECTOR_\w+)`", page, re.MULTILINE))
+
+
+def test_the_table_for_redshift_has_the_columns_of_an_exported_file_in_order() -> None:
+    page_text = (ROOT / "docs" / "how-to" / "warehouses.md").read_text(encoding="utf-8")
+    (table_text,) = re.findall(r"create table subscribers \(\n(.*?)\n\);", page_text, re.DOTALL)
+    assert [column.split()[0] for column in table_text.split(",")] == SCHEMA.names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

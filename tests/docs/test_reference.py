@@ -13,6 +13,7 @@ import pytest
 
 from connector.fields import FIELDS, find_wire_name
 from connector.jobs.mail_models import MessageFile
+from connector.jobs.models import Receipts
 from connector.jobs.schema import list_keys
 from connector.ledger.receipts import RECEIPT_OUTCOMES
 from connector.runs.explanations import ExplainedEntry
@@ -124,12 +125,13 @@ def is_sentence(text: str) -> bool:
 
 def test_the_texts_about_exports_and_receipts_name_each_file_format() -> None:
     page_text = (ROOT / "docs" / "how-to" / "export.md").read_text(encoding="utf-8")
-    receipts_text = find_help_text(receipts_option)
+    receipts_texts = (find_help_text(receipts_option), Receipts.model_fields["to"].description or "")
     for traits in map(find_format_traits, FILE_FORMATS):
         for text in (page_text, export_command.help or ""):
             assert traits.suffix in text
             assert (f"{traits.suffix}.gz" in text) is not traits.is_compressed
-        assert (traits.suffix in receipts_text) is traits.can_hold_receipts
+        for text in receipts_texts:
+            assert (traits.suffix in text) is traits.can_hold_receipts
 
 
 def test_the_description_of_the_outcome_of_a_receipt_names_each_outcome() -> None:

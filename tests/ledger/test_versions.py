@@ -1,13 +1,13 @@
 """A ledger of another version is refused or upgraded. The queries of a run use an index."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, get_args
 from zlib import crc32
 
 import pytest
-from sqlalchemy import CheckConstraint, Connection, MetaData, event, inspect, text
+from sqlalchemy import CheckConstraint, Connection, MetaData, String, event, inspect, text
 from sqlalchemy.schema import ColumnCollectionConstraint
 
 from connector.errors import ConfigurationError, LedgerError
@@ -15,8 +15,11 @@ from connector.ledger.entries import Ledger, count_unsettled_entries
 from connector.ledger.opening import open_ledger
 from connector.ledger.planned import open_planned_ledger
 from connector.ledger.problems import find_problems
+from connector.ledger.receipts import ReceiptKind
 from connector.ledger.schema import EMAILS_VERSION, SCHEMA_VERSION, emails_metadata, metadata
 from connector.ledger.store import Base
+from connector.outcomes import ProblemKind
+from connector.runs.report import Status
 from connector.states import State
 from tests.ledger.places import ON_SQLITE, check_opening_fails
 from tests.ledger.release_ledgers import (
@@ -169,6 +172,20 @@ def test_a_change_of_the_tables_needs_a_new_schema_version() -> None:
     descriptions = [describe_tables(tables) for tables in (metadata, emails_metadata)]
     checksums = [crc32("\n".join(description).encode()) for description in descriptions]
     assert (SCHEMA_VERSION, EMAILS_VERSION, checksums) == (5, 1, [3833533533, 778840308]), descriptions
+
+
+def test_each_name_that_a_ledger_stores_fits_its_column() -> None:
+    """SQLite stores a text of any length. PostgreSQL refuses a text that is longer than its column."""
+    names_by_column: dict[tuple[str, str], Iterable[str]] = {
+        ("problem", "kind"): ProblemKind,
+        ("receipt", "kind"): ReceiptKind,
+        ("run", "status"): get_args(Status),
+    }
+    for (table_name, column_name), names in names_by_column.items():
+        column_type = metadata.tables[table_name].columns[column_name].type
+        assert isinstance(column_type, String)
+        assert column_type.length is not None
+        assert [name for name in names if len(name) > column_type.length] == [], column_name
 
 
 def describe_tables(tables: MetaData) -> list[str]:

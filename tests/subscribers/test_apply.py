@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, strategies as st
 
 from connector.errors import ConfigurationError
+from connector.fields import SENT_FIELDS
 from connector.outcomes import Fault
 from connector.subscribers.mapping import MappedChunk, apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping
+from tests.field_values import IS_DASH_MISSING_BY_KIND
 
 
 def build_frame(**columns: list[str | None]) -> pd.DataFrame:
@@ -127,6 +129,12 @@ RULES_AND_CELLS: list[tuple[str, dict[str, Any], list[str | None], list[object]]
 def test_a_rule_converts_the_cells_of_its_column() -> None:
     for field, rule_options, cells, expected_values in RULES_AND_CELLS:
         assert apply_rule(cells, field, ColumnRule(column="cell", **rule_options)) == expected_values
+
+
+def test_a_dash_is_a_missing_value_in_the_fields_of_some_kinds() -> None:
+    for field in SENT_FIELDS:
+        is_missing = apply_rule(["-"], field.name, ColumnRule(column="cell")) == [None]
+        assert is_missing is (field.content.is_digits or IS_DASH_MISSING_BY_KIND[field.kind]), field.name
 
 
 @pytest.mark.parametrize(
