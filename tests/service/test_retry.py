@@ -227,7 +227,9 @@ def test_a_tenth_of_the_requests_may_be_sent_again() -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=300))
-def test_retries_of_any_ten_seconds_stay_within_the_budget(pauses_and_retry_flags: list[tuple[float, bool]]) -> None:
+def test_the_retries_in_any_ten_seconds_stay_within_the_budget(
+    pauses_and_retry_flags: list[tuple[float, bool]],
+) -> None:
     budget, now = RetryBudget(), 0.0
     retry_times: list[float] = []
     request_times: list[float] = []

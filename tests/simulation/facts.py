@@ -193,8 +193,8 @@ class SimulationFacts:
         - The service stores the subscriber after more than a quiet period.
         - The service stores the subscriber after the end of the attempt, and the list shows the subscriber after more
           than two quiet periods.
-        - The list shows the subscriber after more than two quiet periods and more than twice the lag on record, and no
-          sentinel shows that the list lags.
+        - The list shows the subscriber after more than two quiet periods and more than twice the largest lag on record,
+          and no sentinel shows that the list lags.
         """
         if subscriber.call is None:
             return False
@@ -215,8 +215,8 @@ class SimulationFacts:
         )
 
     def _read_lag_on_record(self, call: Call, attempt_ended_at: float) -> float:
-        """Return the lag on record (s) at the start of the run that sent the create again. Return 0 if no run sent the
-        create again."""
+        """Return the largest lag on record (s) at the start of the run that sent the create again. Return 0 if no run
+        sent the create again."""
         run_numbers = [
             create.run_number for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at
         ]

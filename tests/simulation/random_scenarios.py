@@ -1,5 +1,5 @@
-"""Draws a scenario from a seed: the behaviour of the service, faults and endings. A seed always gives the same
-scenario."""
+"""Draws a scenario from a seed: the behaviour of the service, the faults, and how each run ends. A seed always gives
+the same scenario."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -63,7 +63,7 @@ def _add_switches(fault_period: FaultPeriod, switches: Mapping[str, object]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _ScenarioDraft:
-    """A scenario whose runs have no rows yet, and separately the rows."""
+    """A scenario whose runs have no rows yet, and the rows of the runs."""
 
     scenario: Scenario
     chunks: list[list[list[Cells]]]  # the rows of each chunk of each run
@@ -178,7 +178,7 @@ class _ScenarioBuilder:
             settings |= {"hide": ["old_ids"], "old_ids_below": 100_001 + hidden_count * int(str(settings["id_step"]))}
         elif random_value < 0.12 and has_filters:
             settings["hide"] = ["inactive", rng.choice(("unspecified", "male"))]
-        elif random_value < 0.17:  # without filters, nothing shows that a small window cuts the list off
+        elif random_value < 0.17:  # without filters, a run cannot notice that a small window cuts the list off
             return self._add_result_window(scenario, rng, (100, 500, 999) if has_filters else (999,))
         return replace(scenario, settings=settings)
 

@@ -23,7 +23,8 @@ class Timer:
 
 
 class Timeline:
-    """The clock of the service and of every process. Events of the same time happen in the order of their calls."""
+    """The clock of the service and of every process. Events with the same time happen in the order in
+    which they were added."""
 
     def __init__(self) -> None:
         self.now_s = _START_S
