@@ -1,4 +1,5 @@
-"""A headless Chromium that opens a page at a width and in a colour scheme. The tests control it by DevTools."""
+"""A headless Chromium that opens a page at a width and in a colour scheme. The tests control Chromium through
+DevTools."""
 
 import json
 import os

@@ -86,7 +86,7 @@ def test_a_number_or_a_text_is_accepted_as_a_boolean() -> None:
         assert answer.subscriber["IsActive"] == is_active
 
 
-def test_an_answer_2xx_without_the_fields_of_service_api_md_is_ambiguous() -> None:
+def test_a_2xx_answer_without_the_fields_of_service_api_md_is_ambiguous() -> None:
     for body in [
         b"",
         b"null",

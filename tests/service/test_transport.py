@@ -69,7 +69,7 @@ async def test_a_request_whose_tls_handshake_fails_is_not_sent(fault: Fault, exp
         assert not [request for request in server.requests if b"HTTP" in request]
 
 
-async def test_a_request_without_a_connection_in_time_is_not_sent() -> None:
+async def test_a_request_is_not_sent_if_no_connection_opens_in_time() -> None:
     """The backlog of the listener is full, so the kernel does not finish further handshakes."""
     with (
         socket.socket() as listening_socket,

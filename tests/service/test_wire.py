@@ -304,7 +304,7 @@ def test_a_difference_that_a_rule_explains_is_ignored() -> None:
         ("is_active", True, None, True),
         ("is_active", None, True, True),
         ("is_active", True, 1, True),
-        ("tags", ["a", "b"], ["b", "a"], True),  # tags in another order differ, as in the answer to a create
+        ("tags", ["a", "b"], ["b", "a"], True),  # the order of the tags counts, as in the answer to a create
         ("tags", ["a"], [], True),
         ("address_zip", 10115, "", True),
         ("address_zip", None, "10115", True),

@@ -81,7 +81,7 @@ class SimulationFacts:
         return any(retry is not None and retry.held_decision is not None for retry in retries_between_creates)
 
     def has_misdirected_answer(self, person_number: int) -> bool:
-        """Return whether one of the person's creates was answered with another person, or may have been."""
+        """Return whether an answer to one of the person's creates showed, or may have shown, another person."""
         calls = self.find_calls(person_number)
         spellings = self.simulation.scenario.people.person_by_number[person_number].spellings
         if "alter_identity" in self.simulation.scenario.settings and any("+" in spelling for spelling in spellings):

@@ -47,7 +47,7 @@ class RunResult:
     process_state: ProcessState
     entries_before: dict[int, EntryValues]  # the ledger at the start of the run, by person number
     entries_after: dict[int, EntryValues]  # the ledger at the end of the run, by person number
-    # The changes of entries, each with the person number. 0 stands for an entry of no person of the scenario.
+    # The changes of entries, each with the person number. The number is 0 if no person of the scenario has the entry.
     state_changes: list[tuple[int, StateChange]]
     largest_lag_s: float  # the largest lag that the ledger knew at the start of the run
 

@@ -186,7 +186,7 @@ def test_the_word_none_as_the_reason_for_unsubscribing_means_inactive() -> None:
         check_consent_column(header, ["N/A", "None", "", "0"], [False, False, True, True])
 
 
-def test_a_column_inactive_is_not_a_consent_column_if_another_column_fills_is_active() -> None:
+def test_a_column_named_inactive_is_ignored_if_another_column_fills_is_active() -> None:
     frame = pd.DataFrame({"email": ["a@x.com"], "active": ["1"], "inactive": ["0"]}, dtype="str")
     rules = {"email": ColumnRule(column="email"), "is_active": ColumnRule(column="active")}
     assert find_consent_columns(frame, FieldMapping(rules), ()) == []
@@ -269,7 +269,7 @@ def test_a_newsletter_column_is_recognised_beside_a_mapped_column_of_unsubscribe
     assert find_consent_columns(frame, mapping, ()) == []
 
 
-def test_a_column_state_without_regions_is_a_consent_column_even_if_everybody_is_active() -> None:
+def test_a_column_named_state_without_regions_is_a_consent_column() -> None:
     for cells, is_consent in ((["Active", "Active"], True), (["Active", "Bayern"], False), (["ON", "ON"], False)):
         frame = pd.DataFrame({"email": ["a@x.com", "b@x.com"], "State": cells}, dtype="str")
         assert find_consent_columns(frame, guess_mapping(["email", "State"]), ()) == (["State"] if is_consent else [])

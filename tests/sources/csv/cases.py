@@ -25,7 +25,7 @@ class Case:
     rows: list[list[str]]
     rejected_rows: tuple[tuple[int, str, str], ...] = ()  # the line, the code and the text of each rejected row
     columns: tuple[str, ...] = COLUMNS
-    row_numbers: tuple[int, ...] | None = None  # the numbers of the read rows, or None if they are not checked
+    row_numbers: tuple[int, ...] | None = None  # the numbers of the rows that are read, or None to skip this check
     message: str = ""  # a part of the expected message about the file, or empty if there is no message
     fault_text: str = ""  # a part of the message of each rejected row
     options: dict[str, str] = field(default_factory=dict)

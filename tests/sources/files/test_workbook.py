@@ -255,8 +255,8 @@ def test_a_header_with_one_cell_is_not_read_as_a_title(tmp_path: Path, rows: lis
 # Excel and LibreOffice save a formula with its result, and openpyxl saves a formula without a result. A library that
 # does not compute saves 0 or an empty text, and requests a computation of all formulas.
 FORMULA_CASES: dict[str, tuple[list[tuple[str, object]], tuple[str, str, str], list[str], list[int]]] = {
-    # Each case: the formulas with their results, a replacement of a text in a part of the workbook, the read names, and
-    # the numbers of the rejected rows.
+    # Each case: the formulas with their results, a replacement of a text in a part of the workbook, the names that are
+    # read, and the numbers of the rejected rows.
     "formulas that were never computed": (
         [("=PROPER(D2)", "Ann"), ("=PROPER(D3)", 0), ("=PROPER(D4)", "")], ("", "", ""), ["Ann"], [3, 4],
     ),
