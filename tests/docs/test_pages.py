@@ -44,7 +44,8 @@ class Block:
 
 
 def read_blocks(page: Path) -> list[Block]:
-    """Return the code blocks in their order. Blocks with `venv --clear` are left out: a CI job runs these blocks."""
+    """Return the code blocks in their order. Blocks with `venv --clear` are left out, because these blocks
+    install packages."""
     matches = _BLOCK.finditer(page.read_text(encoding="utf-8"))
     blocks = [
         Block(

@@ -342,8 +342,9 @@ def check_that_no_person_whom_the_connector_created_stays_rejected(facts: Simula
     Exceptions:
 
     - A list that lags, because the look-up may come too early.
-    - A subscriber that another program created after the refusal.
-    - A subscriber that the service stored after the run had sent the create again.
+    - A subscriber that the list did not show before the last run.
+    - A subscriber that the service stored so late that the rule of architecture 4.5 cannot prevent a second create.
+    - A person whose email has several spellings, if the report warns that look-ups may miss some spellings.
     - A person who is suppressed in the last run, because no row of a suppressed person is looked up.
     """
     last_run = facts.simulation.run_results[-1]
@@ -378,6 +379,7 @@ def check_that_the_run_after_a_finished_run_without_faults_sends_nothing(facts: 
       now.
     - Rejected entries if no request shows created subscribers. The service may have refused these creates as
       duplicates.
+    - A last run with rows of new persons, or with a ledger that was lost or restored.
     """
     *_, previous_run, last_run = facts.simulation.run_results
     is_settled = all(entry.state is not State.UNKNOWN for entry in previous_run.entries_after.values())

@@ -36,7 +36,7 @@ class Call:
     number: int
     run_number: int
     operation: Operation
-    person_number: int  # the person of a create, or 0 for another request
+    person_number: int  # the person of a create, or 0 if the request is not a create
     query: str  # the query of a list request: filters and page
     sent_at: float
     add_line: Callable[[float, str], None]

@@ -99,7 +99,7 @@ def test_an_encoding_is_guessed_by_characters_anywhere_in_the_file(tmp_path: Pat
 def test_a_character_that_is_cut_at_the_end_of_the_sample_does_not_change_the_guess(
     tmp_path: Path, name: str, encoding: str, byte_count_before: int
 ) -> None:
-    sample_size = 1 << 18  # the source guesses the encoding from this number of bytes
+    sample_size = 1 << 18  # the source examines this number of bytes first
     file_start = "id,name\n" + "1,Ann\n" * (sample_size // 6 - 5)
     file_start += "2," + "x" * (sample_size - len(file_start) - 2 - byte_count_before)
     assert len(file_start) == sample_size - byte_count_before
