@@ -108,7 +108,7 @@ MUTATIONS = (
         first_seed=16,
     ),
     Mutation(
-        "4.5 absence needs no later sentinel",
+        "4.5 a look-up without a later sentinel proves absence",
         (
             Edit(
                 _RESOLUTION_FILE,

@@ -30,7 +30,7 @@ def test_each_row_of_a_file_is_read_or_rejected_with_its_line(tmp_path: Path, ca
     [case[1:] for case in FILES_REFUSED_AT_OPENING],
     ids=[kind for kind, _, _ in FILES_REFUSED_AT_OPENING],
 )
-def test_a_file_without_a_readable_header_is_refused_with_an_error_without_personal_data(
+def test_the_error_for_an_unreadable_header_shows_the_path_and_no_personal_data(
     tmp_path: Path, content: str | bytes, expected_text: str
 ) -> None:
     path = write_file(tmp_path, content)

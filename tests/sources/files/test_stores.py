@@ -122,7 +122,7 @@ def test_the_error_of_a_url_that_cannot_be_used_shows_no_password() -> None:
         assert "pass-word" not in str(error_info.value)
 
 
-def test_the_error_of_a_store_that_cannot_be_reached_or_refuses_access_shows_no_secret(
+def test_an_unreachable_store_and_missing_credentials_raise_errors_without_secrets(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_environ(monkeypatch, bucket.environ | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"})
