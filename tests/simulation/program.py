@@ -238,7 +238,8 @@ class Program:
         return session
 
     def _choose_policy(self) -> LoadPolicy:
-        """Return the policy of the job. A retry has no job file: the ledger shows which entries must be held."""
+        """Return the policy of the run. A retry has no job file, so its policy is `on_unknown: resend`. The ledger
+        shows which entries must be held."""
         return self.policy if self.job_run.retry is None else replace(self.policy, on_unknown="resend")
 
     def _count_chunk(self, prepared_chunk: PreparedChunk) -> None:
