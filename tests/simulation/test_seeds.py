@@ -18,7 +18,7 @@ from tests.simulation.trace import format_trace
 
 DEFAULT_SEED_COUNT = 50
 SEED_COUNT = int(os.environ.get("CONNECTOR_TEST_SEEDS", DEFAULT_SEED_COUNT))
-_RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 356, 9231, 20130, 40310, 43256, 71306, 121488)
+_RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 309, 356, 474, 603, 9231, 20130, 40310, 43256, 71306, 121488)
 """Seeds with events that the first `DEFAULT_SEED_COUNT` seeds do not have, in this order:
 
 - an answer about another person
@@ -29,7 +29,10 @@ _RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 356, 9231, 20130, 40310, 43256, 7
 - a 429 whose create took effect
 - a create that updates an existing subscriber
 - an entry that the suppression list withdraws
+- a held create that a person sends again
 - a lag that the ledger does not know
+- a dropped create whose subscriber the list shows
+- a dropped create that is sent again after a change of its row
 - a hidden class while requests for other classes fail
 - an outage during the requests for hidden classes
 - a retry that sends refused creates again after a temporary refusal
