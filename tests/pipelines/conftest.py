@@ -24,7 +24,7 @@ from tests.pipelines.in_process import run_in_process
 
 ROOT = Path(__file__).parents[2]
 NEWS_IMPORT_OPTIONS = ("--base-name", "News", "--active", "--quiet-period", "200ms")
-"""Options of most imports."""
+"""The options that most imports of the tests have."""
 
 
 @dataclass(frozen=True)

@@ -223,7 +223,7 @@ def run_without_waits() -> None:
 
 
 def run_script() -> None:
-    """Run a script of Python: the file of the first argument, or standard input if the argument is `-`."""
+    """Run a Python script. The first argument is the path of the script, or `-` for standard input."""
     sys.path.insert(0, "")
     path = sys.argv[1]
     script = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")

@@ -157,7 +157,7 @@ def test_each_state_of_an_entry_is_explained(connector: Connector, tmp_path: Pat
 
 
 def add_entry(ledger: Ledger, base: Base, run_key: int, entry_case: str) -> None:
-    """Add an entry whose client_user_id is the name of the case, in the state of the case."""
+    """Add an entry in the state that `entry_case` names. The client_user_id of the entry is `entry_case`."""
     digest = digest_identity("client_user_id", entry_case)
     if entry_case == "listed":
         ledger.record_listed_subscribers(base, "client_user_id", [(digest, 9)])

@@ -63,7 +63,7 @@ LACKING_TEXT = "the list is complete and lacks"
 
 
 def test_a_load_counts_the_confirmed_subscribers_that_the_list_of_a_base_lacks(connector: Connector) -> None:
-    # The account guard looks four subscribers up, and must find one.
+    # The account guard looks up four subscribers, and must find at least one of the four.
     rows = [*(f"a{index}@x.org,news" for index in range(200)), *(f"b{index}@x.org,shop" for index in range(20))]
     # The message does not count subscribers that were created within the quiet period.
     job_path = write_job_with_bases(connector, *rows, load="quiet_period: 1ms")
@@ -164,7 +164,7 @@ def test_a_load_reports_all_subscribers_that_another_program_created_meanwhile(c
     assert message.startswith("10 subscribers appeared in the base during this run")
 
 
-def test_a_load_reports_no_subscriber_as_foreign_if_no_other_program_creates_subscribers(connector: Connector) -> None:
+def test_loads_do_not_report_their_own_subscribers_as_foreign(connector: Connector) -> None:
     people_path = connector.write_addresses(30)
     assert connector.import_file(people_path).find_messages(FOREIGN_SUBSCRIBERS_TEXT) == []
     connector.write_addresses(60, name=people_path)

@@ -1,4 +1,4 @@
-"""A slow load closes the connection of its source and keeps the rows on disk, so other programs can write."""
+"""A slow load closes the connection to its source and keeps the rows on disk, so other programs can write."""
 
 import os
 import sqlite3
@@ -43,7 +43,7 @@ def open_impatient_database(database_kind: str) -> Iterator[Database]:
 
 
 def count_readers(database: Database) -> int:
-    """Return the number of other connections to the database, or of processes that have the file of SQLite open."""
+    """Return the number of other connections to the database, or of processes that have the SQLite file open."""
     if database.kind == "sqlite":
         path = database.url.removeprefix("sqlite:///")
         return sum(_has_file_open(process, path) for process in Path("/proc").glob("[0-9]*"))

@@ -69,7 +69,7 @@ def test_the_key_suppress_inactive_treats_a_subscriber_without_is_active_as_inac
 def test_a_job_without_suppress_inactive_counts_rows_that_reactivate_a_subscriber(connector: Connector) -> None:
     unsubscribe(connector, "ann@x.org", "eve@x.org")
     connector.write_people(*THREE_PEOPLE)
-    write_job(connector, "guard: {max_creates: 9}")  # the survey of the guard counts no row twice
+    write_job(connector, "guard: {max_creates: 9}")  # for the guard, the run reads each row twice, but counts it once
     messages = [
         connector.run_json(command, "job.yaml").find_messages("created as active")
         for command in ("plan", "sync", "sync")

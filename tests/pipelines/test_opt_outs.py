@@ -29,7 +29,7 @@ def set_activity(connector: Connector, email: str, *, is_active: bool, **fields:
 
 
 def list_opt_outs(result: CommandResult) -> list[str]:
-    """Return the identities that the drift file lists as opted out. Check that the report has their number."""
+    """Return the identities that the drift file lists as opted out. Check that the report counts each."""
     lines = read_drift(result) if result.report["drift_file"] else []
     identities = [line["identity"] for line in lines if line["_code"] == "opted_out"]
     assert result.report["opt_outs"] == len(identities)

@@ -67,7 +67,7 @@ def find_create_counts_per_email(connector: Connector) -> set[int]:
     return set(connector.count_creates_by_email().values())
 
 
-# Subscribers that exist
+# Existing subscribers that the list hides
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,8 @@ def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
     connector: Connector, base_option: str, other_person_count: int
 ) -> None:
     add_other_people(connector, other_person_count)
-    fill_base(connector, build_rows(count=3, first_index=1), base_option)  # person 0 is new: its answer has the base id
+    # Person 0 is not in the base yet: the answer to the create of person 0 will contain the id of the base.
+    fill_base(connector, build_rows(count=3, first_index=1), base_option)
     connector.sandbox.switch(hidden_bases="7" if base_option == "--base-id 7" else "51")
     result = import_people(connector, build_rows(count=5), base_option).expect(0, read=5, created=2, exists=3)
     messages = str(result.report["messages"])
@@ -345,8 +346,8 @@ def import_with_new_ledger(connector: Connector, path: Path, *options: str) -> C
 
 @pytest.fixture
 def people_path(connector: Connector) -> Path:
-    """A file of subscribers that exist in the service. All have the same classes, so that counts of classes prove
-    nothing."""
+    """A file of subscribers that exist in the service. All these subscribers have the same base and activity,
+    so counts by base or activity prove nothing."""
     path = connector.write_people("email,name", *(f"person{index}@x.org,Ann" for index in range(EXISTING_PEOPLE_COUNT)))
     connector.sync(write_job(connector)).expect_rows(read=EXISTING_PEOPLE_COUNT, created=EXISTING_PEOPLE_COUNT)
     return path
@@ -382,7 +383,7 @@ def test_a_list_of_a_suspicious_size_is_accepted_with_the_option_allow_truncated
 
 
 def make_runs_an_hour_old(connector: Connector) -> None:
-    """Set the times of all runs in the ledger back by one hour. The list must show all subscribers of such old runs."""
+    """Set the times of all runs in the ledger back by one hour. After an hour, the list must show all subscribers."""
     connector.ledger.run("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
 
 

@@ -68,7 +68,7 @@ def test_a_plan_compares_the_list_with_the_subscribers_that_the_ledger_knows(con
     rows = [f"person+{index}@x.org,Ann" for index in range(160)]
     connector.write_people("email,name", *rows[:150])
     assert connector.sync().rows == {"read": 150, "created": 150}
-    # The run was a minute ago, so the list must show all its subscribers.
+    # The update makes the run a minute old, so the list must show all subscribers of the run.
     connector.ledger.run("UPDATE run SET started_at = started_at - 60, finished_at = finished_at - 60")
     connector.sandbox.switch(result_window=100, blind_filters="plus")
     connector.write_people("email,name", *rows)
@@ -122,7 +122,7 @@ SEED_COUNT = max(int(os.environ.get("CONNECTOR_TEST_SEEDS", "100")) // 100, 1)
 
 
 def write_messy_people(path: Path, rng: random.Random, person_count: int) -> None:
-    """Write known and new people, of whom some are changed, repeated, in other capitals, or invalid."""
+    """Write known and new people. Some rows are changed, repeated, in capital letters, or invalid."""
     lines = []
     for _ in range(person_count):
         person = rng.randrange(person_count)

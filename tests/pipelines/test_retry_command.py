@@ -1,4 +1,4 @@
-"""`connector retry` finishes creates of earlier runs with the request bodies in the ledger, without their source.
+"""`connector retry` finishes creates of earlier runs with the request bodies in the ledger. It reads no source.
 
 A person decides about held, rejected and suppressed entries."""
 
@@ -189,7 +189,7 @@ def test_a_stopped_retry_keeps_its_unsent_entries_in_the_ledger(connector: Conne
     connector.sandbox.switch(required=["Phone"])
     people = (f"person{index}@example.com,{'' if index else 1}" for index in range(31))
     connector.import_file(connector.write_people("email,phone", *people)).expect_rows(read=31, created=1, rejected=30)
-    time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
+    time.sleep(0.5)  # after two quiet periods, the list shows each refused create that took effect
     connector.sandbox.switch(required=[], latency_ms=100)
     options = ("--quiet-period", "200ms", "--max-concurrency", "1", "--output", "json")
     with connector.start("retry", "--rejected", *options) as process:
@@ -239,7 +239,7 @@ def test_a_retry_does_not_send_rejected_subscribers_who_are_suppressed_now(conne
     connector.sandbox.switch(required="Phone")
     assert connector.sync().rows == {"read": 3, "rejected": 3}
     connector.sandbox.switch(required="")
-    time.sleep(0.5)  # two quiet periods: the list would show refused creates that took effect
+    time.sleep(0.5)  # after two quiet periods, the list shows each refused create that took effect
     result_without_option = retry(connector, "--rejected")
     assert (result_without_option.rows, connector.sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
     connector.write_csv("gone.csv", "address", "person1@example.com")

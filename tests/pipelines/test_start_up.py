@@ -54,7 +54,8 @@ def test_help_and_usage_errors_import_no_library(connector: Connector) -> None:
 
 def test_an_export_imports_no_library_of_the_ledger(connector: Connector) -> None:
     """With the option --output json, the command also imports no library for the text report."""
-    connector.sandbox.seed(12_000, base_name="News")  # for a list of this length, the export gathers evidence
+    # The list is so long that the export gathers evidence that the list is complete.
+    connector.sandbox.seed(12_000, base_name="News")
     exit_code, libraries = run_and_list_libraries(connector, "export", "out.parquet", "--output", "json")
     assert (exit_code, libraries) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])
 

@@ -28,7 +28,7 @@ RUNNING_RUN = {"run_id": RUN_ID, "job": "people", "command": "import", "started_
 
 
 def write_run_file(state_dir: Path, run_id: str = RUN_ID, **values: object) -> Path:
-    """Write the file of a run. By default, the run was killed."""
+    """Write the file of a run. Without `values`, the file is the file of a killed run."""
     path = state_dir / "runs" / f"{run_id}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({**RUNNING_RUN, "run_id": run_id, "status": "running", **values}))
@@ -97,7 +97,7 @@ def test_status_shows_the_open_entries_of_a_ledger_with_entries_of_all_states(co
     assert {entry["state"] for entry in result.report["open_entries"]} == {"sending", "unknown", "held", "rejected"}
 
 
-def test_status_of_a_job_has_the_open_entries_of_this_job_only(connector: Connector) -> None:
+def test_status_of_a_job_has_only_the_open_entries_of_this_job(connector: Connector) -> None:
     people_path, other_path = (connector.write_people("email", "ann@x.org"), connector.folder / "others.csv")
     connector.write_csv(other_path, "email", "bob@x.org")
     connector.sandbox.switch(drop_before=1.0)
@@ -218,7 +218,7 @@ def test_two_runs_that_begin_at_the_same_moment_have_separate_records(tmp_path: 
 @pytest.mark.parametrize("jump_hours", [-2000, 2000])
 def test_a_jump_of_the_clock_loses_no_row_and_creates_nobody_twice(connector: Connector, jump_hours: int) -> None:
     path = connector.write_addresses(20)
-    connector.sandbox.switch(drop_after=0.3)  # the run must look up the creates without an answer
+    connector.sandbox.switch(drop_after=0.3)  # some creates get no answer, so the run must look them up
     machine_clock, clock_read_numbers = system_clock(), count()
 
     def read_clock_with_jump() -> datetime:

@@ -120,7 +120,7 @@ def test_a_suppression_list_with_an_unreadable_entry_ends_the_run_before_the_fir
 
 
 def read_suppression_list(folder: Path, cell: str) -> Suppression:
-    """Read a suppression list of zoe@x.org and this cell."""
+    """Read a suppression list whose two entries are zoe@x.org and this cell."""
     quoted_cell = cell.replace('"', '""')
     path = write_csv(folder / "gone.csv", "address", "zoe@x.org", f'"{quoted_cell}"')
     plan = SuppressionPlan("news", lambda: open_file(path), column="address", field="email")

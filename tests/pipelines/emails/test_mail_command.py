@@ -212,7 +212,7 @@ def test_a_preview_writes_emails_and_sends_no_email(mailer: Connector) -> None:
     assert (mailer.folder / "state" / "ledger-emails.db").read_bytes() == ledger_bytes
 
 
-def test_a_campaign_locks_out_other_runs_of_the_same_campaign_only(mailer: Connector) -> None:
+def test_a_campaign_locks_out_only_other_runs_of_the_same_campaign(mailer: Connector) -> None:
     mailer.sandbox.switch(latency_ms=500)
     with mailer.start("mail", "mail.yaml", "--output", "json") as first_process:
         wait_for(lambda: mailer.sandbox.stats()["requests"].get("send", {}).get("received", 0) > 0)
