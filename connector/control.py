@@ -146,8 +146,8 @@ class Stop:
 
 
 async def _cancel_task(task: asyncio.Future[Any], interval_s: float | None = _CANCEL_INTERVAL_S) -> None:
-    """Cancel the task again and again until the task ends. aiohttp may ignore a cancellation, because it can take the
-    cancellation for its own time-out."""
+    """Cancel the task again and again until the task ends. aiohttp may ignore a cancellation, because aiohttp can
+    mistake the cancellation for its own time-out."""
     while not task.done():
         task.cancel()
         await asyncio.wait((task,), timeout=interval_s)

@@ -179,7 +179,7 @@ class Comparison(CloseableResource):
 
     def join_tables(self) -> None:
         """Make the tables `joined` and `vanished`. `joined` has a row for each compared base and identity.
-        `vanished` has the confirmed entries of which the list shows neither the identity nor the id."""
+        `vanished` has the confirmed entries whose identity and id are both missing from the list."""
         for statement in _JOIN_STATEMENTS:
             self._execute_statement(statement)
 

@@ -168,7 +168,7 @@ class LedgerWriter:
     async def execute(self, function: LedgerFunction[T], commit_callback: CommitCallback[T] = lambda _: None) -> T:
         """Write the recorded state transitions and run one function, inside one transaction. Return the result of
         `LedgerQueue.execute`."""
-        # The new, empty collections receive what is recorded during the transaction.
+        # Transitions and receipts of answers that come during the transaction are added to the new, empty collections.
         transitions, self._transitions = self._transitions, defaultdict(list)
         receipts, self._receipts = self._receipts, []
 

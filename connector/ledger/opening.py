@@ -112,7 +112,8 @@ def open_ledger(
 
 
 def wrap_connection(connection: Connection, name: str, *, may_create: bool = True) -> Ledger:
-    """Return a ledger over the caller's connection, for example to `sqlite://` in memory. The ledger takes no lock.
+    """Return a ledger over the caller's connection, for example to a database in memory (`sqlite://`). The
+    ledger takes no lock.
 
     The connection must be in no transaction, and must be the only connection to the database. Missing tables are
     created if `may_create`. Raises LedgerError, and changes nothing, if the database cannot be used.
@@ -124,7 +125,7 @@ def wrap_connection(connection: Connection, name: str, *, may_create: bool = Tru
     return Ledger(store)
 
 
-# The email log. Several processes can open the log at the same time, without a lock
+# The email log. Several processes can open the log at the same time, and each run locks only its campaign
 
 # The email log is in the schema of the first of these tables that exists.
 _EMAIL_MARKER_TABLES = (email_meta.name, meta.name)
@@ -333,7 +334,8 @@ def _describe_file_state(path: Path) -> tuple[int, int, int] | None:
 
 def _read_existing_ledger(connection: Connection, name: str, read_function: Callable[[Ledger], T]) -> T | None:
     if not schema.is_ledger(connection):
-        # Without other tables, a run is creating the ledger now, or was killed before it had created the ledger.
+        # If the database has no other tables, a run is creating the ledger now, or was killed before it had created
+        # the ledger.
         schema.refuse_foreign_tables(connection, name)
         return None
     schema.check_version(connection, name)

@@ -349,8 +349,10 @@ class EntryDetails:
 
     `run_id`, `job`, `command`, `started_at` and `finished_at` (Unix seconds), and `run_status` describe the last run
     that sent the create, or that looked up the subscriber after a refusal. They are None if only the list has shown the
-    subscriber. `reported_or_checked_at` is the time at which a changed row was reported or, if the state is REJECTED,
-    at which a later run looked the subscriber up.
+    subscriber.
+
+    `reported_or_checked_at` is the time at which a changed row was reported. If the state is REJECTED or DROPPED, it is
+    the time at which a later run looked up the subscriber.
     """
 
     account: str

@@ -104,8 +104,8 @@ base = Table(
     Column("service_id", BigInteger),
     Column("name", Text),
     Column("folded", Text),  # the normal form of the name (connector.fields.fold_base_name)
-    # The service may answer a create in this base with another base (architecture 4.9). Then these columns have the id
-    # and the name of the other base. Otherwise they are null.
+    # If the answer to a create in this base named another base (architecture 4.9): the id and the name of the other
+    # base. Otherwise these columns are null.
     Column("answered_id", BigInteger),
     Column("answered_name", Text),
     CheckConstraint("service_id IS NOT NULL OR name IS NOT NULL", name="base_is_named"),
@@ -121,7 +121,7 @@ entry = Table(
     Column("state", SmallInteger, nullable=False),
     Column("how", SmallInteger),  # one of the numbers in CONFIRMATION_NUMBERS
     Column("subscriber_id", BigInteger),  # if the state is HELD: the subscriber id in the answer
-    # Fingerprint of the row that was sent; null: a list showed the subscriber, and no row is compared yet.
+    # Fingerprint of the row that was sent; null: a list showed the subscriber, and no row has been compared yet.
     Column("fingerprint", LargeBinary(FINGERPRINT_BYTES)),
     Column("body", LargeBinary),
     Column("status", SmallInteger),  # HTTP status of a refusal
@@ -417,9 +417,9 @@ def check_version(connection: Connection, ledger_name: str, meta: Table = meta) 
         if stored_version.get(key) != expected_value:
             raise ConfigurationError(
                 f"the ledger {ledger_name} has {key} {stored_version.get(key) or 'none'}, and this version of the "
-                f"connector reads only {key} {expected_value}. Nothing was changed. Either use the version of the "
-                "connector that wrote the ledger, or name a new ledger (CONNECTOR_LEDGER): a load finds existing "
-                "subscribers in the service, but a new ledger does not know which emails were sent"
+                f"connector reads only {key} {expected_value}. Nothing was changed. Use the version of the "
+                "connector that wrote the ledger, or name a new ledger (CONNECTOR_LEDGER). With a new ledger, a load "
+                "finds existing subscribers in the service, but the connector does not know which emails were sent"
             )
 
 

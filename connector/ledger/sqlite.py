@@ -294,9 +294,9 @@ def hold_campaign_file(
             check_result = check_pages(connection)
         if check_result != "ok":
             raise LedgerError(
-                f"the ledger of emails {path} is damaged ({check_result}). Nothing was sent. Move this file and the "
-                "ledger away, and restore a backup (connector ledger restore). A backup does not have emails that were "
-                "sent after the backup was made"
+                f"the file of the emails, {path}, is damaged ({check_result}). Nothing was sent. Move this file and "
+                "the file of the ledger away, and restore a backup (connector ledger restore). A backup does not have "
+                "emails that were sent after the backup was made"
             )
         yield
 

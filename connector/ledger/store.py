@@ -1,8 +1,8 @@
 """Shared parts of the ledgers of entries and of emails: a connection with transactions, bases, locks of campaigns, and
 compare-and-set over many rows.
 
-A `BatchStatement` is one SQL statement for many rows. Few calls execute the statement for all rows. Only in these
-calls, SQLite and PostgreSQL differ:
+A `BatchStatement` is one SQL statement for many rows. A few calls execute the statement for all rows. SQLite and
+PostgreSQL differ only in these calls:
 
 - SQLite gets each value as a parameter. One call with all rows takes two thirds of the time of separate calls (measured
   for 64 intents and 64 answers in a commit). The number of rows in a call is a power of two, so that few different

@@ -74,7 +74,7 @@ def test_an_email_log_of_another_connector_version_is_refused(ledger_url: str, n
     write_meta(ledger_url, name, value)
     for open_log in (open_email_log, open_existing_email_log):
         check_opening_fails(
-            open_log(ledger_url), ConfigurationError, rf"{name} {value}.*use the version of the connector"
+            open_log(ledger_url), ConfigurationError, rf"{name} {value}.*Use the version of the connector"
         )
     with open_ledger(ledger_url):
         pass
