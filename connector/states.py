@@ -78,8 +78,8 @@ class StateTraits:
       its body.
     - `waits_for_retry`: the entry stays unsettled between two runs, until a run or a person settles it.
     - `waits_for_person`: a retry needs a person's decision about the entry.
-    - `is_confirmed_by_list`: a listing that shows the subscriber confirms the entry at once. A listing does
-      not confirm an UNKNOWN entry, because only its resolution knows whether the connector created the subscriber.
+    - `is_confirmed_by_list`: a listing that shows the subscriber confirms the entry at once. A listing does not
+      confirm an UNKNOWN entry, because only its resolution knows whether the connector created the subscriber.
     - `counts_as_rejected`: a row that has not changed has the outcome `rejected`.
     """
 

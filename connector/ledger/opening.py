@@ -112,8 +112,8 @@ def open_ledger(
 
 
 def wrap_connection(connection: Connection, name: str, *, may_create: bool = True) -> Ledger:
-    """Return a ledger over the caller's connection, for example to a database in memory (`sqlite://`). The
-    ledger takes no lock.
+    """Return a ledger over the caller's connection, for example to a database in memory (`sqlite://`). The ledger
+    takes no lock.
 
     The connection must be in no transaction, and must be the only connection to the database. Missing tables are
     created if `may_create`. Raises LedgerError, and changes nothing, if the database cannot be used.
@@ -148,7 +148,7 @@ def open_email_log(url: str, *, may_create: bool = True) -> Iterator[EmailLog]:
         if not may_create:
             with email_log.transaction():
                 is_history_missing = not email_log.has_campaign_history()
-            if is_history_missing:  # version 0.2.0 also created the log for `send`, without a campaign
+            if is_history_missing:  # `connector send` of version 0.2.0 created the log without a campaign
                 raise build_missing_ledger_error(f"{email_log.name} with a recorded campaign")
         yield email_log
 

@@ -1,6 +1,6 @@
 """The outbox of receipts, which contains the subscribers of a run until their receipts are at the destination. The
-transaction that records the intent of a create also adds the subscriber to the outbox. If a run is killed, the
-next run delivers the receipts. The outcome of a receipt is read from the entry when the receipt is delivered. Call
+transaction that records the intent of a create also adds the subscriber to the outbox. If a run is killed, the next run
+delivers the receipts. The outcome of a receipt is read from the entry when the receipt is delivered. Call
 every function inside a transaction.
 """
 

@@ -47,7 +47,7 @@ def write_meta(url: str, name: str, value: str) -> None:
 def test_a_ledger_of_another_version_is_refused_and_stays_unchanged(ledger_url: str, name: str, value: str) -> None:
     write_meta(ledger_url, name, value)
     for _ in range(2):
-        check_opening_fails(open_ledger(ledger_url), ConfigurationError, rf"{name} {value or 'none'},.*use the version")
+        check_opening_fails(open_ledger(ledger_url), ConfigurationError, rf"{name} {value or 'none'},.*Use the version")
     check_opening_fails(open_planned_ledger(ledger_url, "account"), ConfigurationError, name)
 
 
