@@ -55,7 +55,7 @@ def build_text_scalar(text: str) -> pa.StringScalar:
 
 
 def build_time_scalar(moment: datetime) -> pa.TimestampScalar:
-    """Return an aware time as an Arrow scalar, in UTC and rounded down to the microsecond."""
+    """Return a datetime with a time zone as an Arrow scalar, in UTC and rounded down to the microsecond."""
     return _build_scalar(pa.timestamp("us", "UTC"), struct.pack("=q", (moment - _EPOCH) // timedelta(microseconds=1)))
 
 

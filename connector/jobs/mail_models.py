@@ -287,8 +287,8 @@ class NotificationSettings(JobModel):
 
     on: Literal["change", "problem", "always"] = Field(
         default="change",
-        description="When to send an alert. `change`: at a first failure, another cause, new problems, recovery, and "
-        "once a day as a reminder; `problem`: after each run that is not ok; `always`: after each run.",
+        description="When to send an alert. `change`: when a job first fails, when the cause changes, at new problems, "
+        "at recovery, and once a day as a reminder; `problem`: after each run that is not ok; `always`: after each run.",
     )
     webhook: Webhook = Field(
         description="Receiver of the alerts. Each alert is a POST request whose JSON has a text and the report.",

@@ -105,7 +105,9 @@ class ReceiptCounts(TypedDict):
     """The report's `receipts`."""
 
     to: Annotated[str, "Destination of the receipts."]
-    rows: Annotated[int, "Number of receipts that this run wrote, including receipts of earlier runs."]
+    rows: Annotated[
+        int, "Number of receipts that this run wrote. Receipts that earlier runs left unwritten count, too."
+    ]
 
 
 class ProblemCounts(TypedDict):
