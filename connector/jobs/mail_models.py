@@ -288,7 +288,8 @@ class NotificationSettings(JobModel):
     on: Literal["change", "problem", "always"] = Field(
         default="change",
         description="When to send an alert. `change`: when a job first fails, when the cause changes, at new problems, "
-        "at recovery, and once a day as a reminder; `problem`: after each run that is not ok; `always`: after each run.",
+        "at recovery, and once a day as a reminder; `problem`: after each run that is not ok; "
+        "`always`: after each run.",
     )
     webhook: Webhook = Field(
         description="Receiver of the alerts. Each alert is a POST request whose JSON has a text and the report.",
