@@ -126,20 +126,20 @@ class Conflicts:
             return prepared_chunk
         indices, rows = self._select_rows(prepared_chunk)
         used_rows = self._used_rows
-        used_indices = np.searchsorted(used_rows.subscriber_digests, rows.subscriber_digests)
-        used_indices[used_indices == len(used_rows.subscriber_digests)] = 0
+        used_row_indices = np.searchsorted(used_rows.subscriber_digests, rows.subscriber_digests)
+        used_row_indices[used_row_indices == len(used_rows.subscriber_digests)] = 0
         used_row_mask = np.zeros(len(indices), dtype=bool)
         if len(used_rows.subscriber_digests):
-            used_row_mask = used_rows.subscriber_digests[used_indices] == rows.subscriber_digests
+            used_row_mask = used_rows.subscriber_digests[used_row_indices] == rows.subscriber_digests
         overruled_row_mask = ~rows.inactive_mask
-        overruled_row_mask[used_row_mask] &= used_rows.inactive_mask[used_indices[used_row_mask]]
+        overruled_row_mask[used_row_mask] &= used_rows.inactive_mask[used_row_indices[used_row_mask]]
         duplicate_mask = prepared_chunk.duplicate_mask.copy()
         duplicate_mask[indices] |= overruled_row_mask & ~prepared_chunk.suppressed_mask[indices]
         positions, differences = prepared_chunk.valid_chunk.subscribers.index.to_numpy()[indices], list[Difference]()
         for index in np.flatnonzero(duplicate_mask[indices]).tolist():
             fields: tuple[str, ...] = ()
             if used_row_mask[index]:
-                different_field_mask = rows.field_digests[index] != used_rows.field_digests[used_indices[index]]
+                different_field_mask = rows.field_digests[index] != used_rows.field_digests[used_row_indices[index]]
                 fields = tuple(compress(self._field_names, different_field_mask))
             if fields or not used_row_mask[index]:
                 differences.append(Difference(int(positions[index]), fields, bool(overruled_row_mask[index])))

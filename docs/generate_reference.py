@@ -354,7 +354,8 @@ def _format_plural(value_type: Any) -> str:
 
 
 def _find_object(value_type: Any) -> tuple[str, type | None]:
-    """Return the path of keys from a value to the objects in the value, and the class that has the keys of the objects.
+    """Return two facts about a type: the path from a value of this type to its innermost JSON objects, and the class
+    that describes these objects.
 
     The path has `[]` for each list and `.*` for each mapping. If the value has no objects, the class is None.
     """

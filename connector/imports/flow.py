@@ -157,7 +157,7 @@ async def run_load(plan: LoadPlan, stop: Stop, progress: Progress, source_rows: 
         scope=describe_load(plan),
         columns_by_field={name: rule.columns for name, rule in plan.rows.mapping.rules.items()},
         is_workbook=is_workbook_name(plan.rows.source.name),
-        problems=_build_problem_scope(plan),
+        problem_scope=_build_problem_scope(plan),
     )
     with (
         closing(SpooledRows(plan.rows.source, plan.rows.rules.identity_field))

@@ -199,7 +199,7 @@ class BaseKeys(JobModel):
         if sum(value is not None for value in (self.id, self.name, self.column)) != 1:
             raise ValueError("needs exactly one of id, name and column")
         if self.values is not None and self.column is None:
-            raise ValueError("values maps the cells of a column to bases: add column")
+            raise ValueError("`values` maps the cells of a column to bases: add `column`")
         try:
             build_base(self)
         except ConfigurationError as error:

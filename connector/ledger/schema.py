@@ -125,7 +125,7 @@ entry = Table(
     Column("fingerprint", LargeBinary(FINGERPRINT_BYTES)),
     Column("body", LargeBinary),
     Column("status", SmallInteger),  # HTTP status of a refusal
-    Column("message", Text),  # message of a refusal; if the state is HELD, the answer
+    Column("message", Text),  # message of a refusal; if the state is HELD, the service's answer to the create
     Column("attempts", SmallInteger, nullable=False, server_default="0"),
     Column("run_key", Integer, ForeignKey(run.c.run_key)),
     # If the state is CONFIRMED: the fingerprint of the row that a run reported as changed, and the time of the report.

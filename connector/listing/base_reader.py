@@ -201,7 +201,7 @@ class SweptRows:
             listed_base = wire_object.get("Base")
             if not isinstance(listed_base, dict) or type(listed_base.get("Id")) is not int:
                 for base_reader in self._readers:
-                    # `is_of_base` raises an error if this base may be a base of the run.
+                    # If it is unclear whether this base is a base of the run, `is_of_base` raises an error.
                     base_reader.is_of_base(listed_base)
                 continue
             base_name = listed_base.get("Name")

@@ -80,8 +80,9 @@ def _has_same_identity(answer: CreatedAnswer, candidate: Candidate) -> bool | No
 
 
 def choose_recorded_transition(candidate: Candidate, transition: Transition) -> Transition:
-    """Return the state transition to record. If a create never left, its entry is usually deleted. An entry that was
-    UNKNOWN or REJECTED before the create returns to this state and keeps its body for a later run (architecture 4.4).
+    """Return the state transition to record. If a create never left, its entry is usually deleted. If the entry was
+    UNKNOWN or REJECTED before this create, the entry gets its old state again and keeps its body for a later run
+    (architecture 4.4).
     """
     if transition.event is Event.NOT_SENT and candidate.entry_state is State.UNKNOWN:
         return replace(transition, event=Event.LOST)

@@ -65,7 +65,7 @@ class Creator:
         self._session, self._outcomes = session, outcomes
         self._base_canaries = Canaries()
         self._open_create_count = 0  # creates that were fetched and have no result yet
-        # The number of creates that got a result after the last answer with an existing subscriber.
+        # The number of results since the last create that was answered with an existing subscriber.
         self._ended_count_since_existing = 0
         self._all_ended_event = asyncio.Event()
         # The refusals (429) of creates that are sent again.

@@ -323,7 +323,7 @@ class Settler:
                 if class_visibility_by_is_active[is_active] is None:
                     continue
                 unresolved_create.unprovable_reason = (
-                    "" if class_visibility_by_is_active[is_active] else _describe_hidden_class(is_active=is_active)
+                    "" if class_visibility_by_is_active[is_active] else _explain_missing_proof(is_active=is_active)
                 )
             absent_entries.append(entry)
         return absent_entries
@@ -528,7 +528,7 @@ def is_sent_active(entry: UnfinishedEntry) -> bool:
     return read_body(entry).get("is_active") is True
 
 
-def _describe_hidden_class(*, is_active: bool) -> str:
+def _explain_missing_proof(*, is_active: bool) -> str:
     """Return the reason why no look-up can prove an active (or inactive) subscriber absent."""
     is_active_text = "active" if is_active else "inactive"
     return (

@@ -117,7 +117,7 @@ class RunSetup:
     scope: RunScope = field(default_factory=RunScope)
     columns_by_field: Mapping[str, Sequence[str]] = field(default_factory=dict)
     is_workbook: bool = False  # whether the rejects file is written as a workbook
-    problems: ProblemScope | None = None  # how problems are identified (None: problems are not stored)
+    problem_scope: ProblemScope | None = None  # how problems are identified (None: problems are not stored)
 
     @property
     def receipts(self) -> Destination | None:
@@ -354,7 +354,7 @@ async def _run_with_ledger(
 ) -> None:
     plan = setup.plan
     clock = stop.clock
-    problems = ProblemLog(setup.problems, report.run_id)
+    problems = ProblemLog(setup.problem_scope, report.run_id)
     findings = RowFindings(setup.columns_by_field, problems)
     row_files: LoadFiles | PlannedRows
     if plan.is_planned:

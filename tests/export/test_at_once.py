@@ -153,7 +153,7 @@ def lock_duckdb_in_this_process(path: Path) -> Iterator[None]:
     ("database_class", "lock_file"),
     [(SqliteDatabase, lock_sqlite), (DuckdbDatabase, lock_duckdb), (DuckdbDatabase, lock_duckdb_in_this_process)],
 )
-def test_a_locked_database_file_is_refused_and_written_later(
+def test_an_export_to_a_locked_database_file_ends_and_a_later_export_succeeds(
     tmp_path: Path,
     database_class: type[SqliteDatabase | DuckdbDatabase],
     lock_file: Callable[[Path], AbstractContextManager[None]],

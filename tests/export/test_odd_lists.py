@@ -1,4 +1,4 @@
-"""Services that page, answer or filter in odd ways. The reader certifies their lists only if they are proved
+"""Services with unusual pages, answers or filters. The reader certifies their lists only if they are proved
 complete."""
 
 import asyncio

@@ -42,7 +42,7 @@ CRM_FAULTS = [
     ("zip: custom_field1", "zip: keep", "line 16: subscriber.zip: must be omit, reject, "),
     ("first_name: fname", "first_name: f\n    custom_field1: c", "`zip: custom_field1` is not possible"),
     ("base: {id: 7}", "base: {}", "line 6: subscriber.base: needs exactly one of id, name and column"),
-    ("base: {id: 7}", "base: {id: 7, values: {a: 7}}", "subscriber.base: values maps the cells of a column to bases"),
+    ("base: {id: 7}", "base: {id: 7, values: {a: 7}}", "subscriber.base: `values` maps the cells of a column to bases"),
     ("base: {id: 7}", "base: {column: list, values: {}}", "subscriber.base: `values`: add at least one cell"),
     ("base: {id: 7}", "base: {column: list, values: {a: 0}}", "line 6: subscriber.base.values.a: no base has this id"),
     ("base: {id: 7}", f"base: {{column: list, values: {{a: {2**63}}}}}", "values.a: no base has this id"),
@@ -236,7 +236,7 @@ def test_the_message_about_a_file_that_is_not_a_job_is_one_line(
         ("base_name", "News", "Two bases given. Use either --base-id or --base-name"),
     ],
 )
-def test_the_message_about_a_wrong_option_has_the_option_of_the_command_line(
+def test_the_message_about_a_wrong_argument_names_the_command_line_option(
     argument: str, value: object, expected_text: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=expected_text):

@@ -47,7 +47,7 @@ def test_the_limit_in_a_ledger_of_another_version_is_not_used(ledger_url: str) -
     assert read_initial_limit(ledger_url) is None
 
 
-def test_a_run_that_reads_the_limit_creates_no_ledger(tmp_path: Path, postgres_url: str) -> None:
+def test_reading_the_recorded_rate_limit_creates_no_ledger(tmp_path: Path, postgres_url: str) -> None:
     for url in (
         build_file_url(tmp_path / "ledger.db"),
         build_file_url(tmp_path / "folder" / "ledger.db"),

@@ -51,11 +51,11 @@ def compare_with_known_limit(
     counts_with_known_limit = simulate_run(case, ClientWithKnownLimit(case.rate, bucket_size), seed, length_s)
     run_counts = simulate_run(case, controller, seed, length_s)
     return (
-        _compute_share(run_counts, counts_with_known_limit, length_s),
-        _compute_share(run_counts, counts_with_known_limit, FIRST_MINUTE_S),
+        _compute_served_share(run_counts, counts_with_known_limit, length_s),
+        _compute_served_share(run_counts, counts_with_known_limit, FIRST_MINUTE_S),
         run_counts.sent_in_pause_count,
     )
 
 
-def _compute_share(run_counts: RunCounts, counts_with_known_limit: RunCounts, length_s: int) -> float:
+def _compute_served_share(run_counts: RunCounts, counts_with_known_limit: RunCounts, length_s: int) -> float:
     return sum(run_counts.served_counts[:length_s]) / sum(counts_with_known_limit.served_counts[:length_s])

@@ -151,13 +151,13 @@ def test_a_stopped_run_records_no_values_of_its_rows(connector: Connector, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("count", "row_count", "is_exceeded"),
+    ("faulty_row_count", "row_count", "is_exceeded"),
     [(9, 9, False), (10, 10, True), (9, 10, False), (98, 99, False), (99, 99, True), (5, 100, False), (6, 100, True)],
 )
 def test_a_guard_in_percent_stops_a_small_source_only_if_every_row_has_the_fault(
-    count: int, row_count: int, is_exceeded: bool
+    faulty_row_count: int, row_count: int, is_exceeded: bool
 ) -> None:
-    assert exceeds_share(count, 0.05, row_count) == is_exceeded
+    assert exceeds_share(faulty_row_count, 0.05, row_count) == is_exceeded
 
 
 def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector) -> None:

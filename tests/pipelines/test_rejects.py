@@ -196,10 +196,10 @@ def test_a_corrected_rejects_file_of_a_mapped_job_creates_all_rows(connector: Co
     first_result = connector.sync()
     first_result.expect(1, read=8, created=1, invalid=7)
     rejects_path = Path(first_result.report["rejects_file"])
-    uncorrected_rows = correct_rows(rejects_path, lambda row_index, row: row.update(INVALID_ROWS[row_index][3]))
-    faults = [(row["_field"], row["_code"]) for row in uncorrected_rows]
+    rows_before_correction = correct_rows(rejects_path, lambda row_index, row: row.update(INVALID_ROWS[row_index][3]))
+    faults = [(row["_field"], row["_code"]) for row in rows_before_correction]
     assert faults == [invalid_row[1:3] for invalid_row in INVALID_ROWS]
-    assert all(row["Note"] == " n " for row in uncorrected_rows)
+    assert all(row["Note"] == " n " for row in rows_before_correction)
     connector.run_json("import", rejects_path, "--job", "job.yaml").expect(0, read=7, created=7)
     subscribers = connector.list_created_subscribers()
     ann = subscribers["ann@x.org"]

@@ -34,7 +34,7 @@ class CopyResult:
     stderr: str
 
 
-class CodeCopyRunner:
+class ProgramCopySimulator:
     """A process that forks itself for each copy of the program."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
@@ -54,11 +54,11 @@ class CodeCopyRunner:
 
 
 @contextmanager
-def open_copy_runner() -> Iterator[CodeCopyRunner]:
+def open_copy_runner() -> Iterator[ProgramCopySimulator]:
     """Start the process that forks itself for each copy, and end this process after use."""
     command = [sys.executable, __file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        yield CodeCopyRunner(process)
+        yield ProgramCopySimulator(process)
         assert process.stdin is not None
         process.stdin.close()
 

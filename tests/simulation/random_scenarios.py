@@ -280,7 +280,8 @@ class _ScenarioBuilder:
         return replace(scenario, settings=settings, job_runs=(first_run, *later_runs))
 
     def _add_result_window(self, scenario: Scenario, rng: Random, window_sizes: Sequence[int]) -> Scenario:
-        """Let a result window cut the list off (architecture 7, rule 7), from the beginning or after some creates.
+        """Let a result window cut the list off (architecture 7, rule 7). The window applies from the first run on, or
+        only after some creates.
 
         Many persons exist before the first run, some of them beyond the window. If no filter of the service works,
         `window_sizes` must have only typical sizes, because then only the size shows that the list may be cut off.

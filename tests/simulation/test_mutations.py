@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.copies import CodeCopyRunner, open_copy_runner
+from tests.simulation.copies import ProgramCopySimulator, open_copy_runner
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.simulate import EXCEPTION_CLAIM, simulate_seeds
 
@@ -153,14 +153,14 @@ MUTATIONS = (
 
 
 @pytest.fixture(scope="module")
-def code_copy_runner() -> Iterator[CodeCopyRunner]:
+def code_copy_runner() -> Iterator[ProgramCopySimulator]:
     with open_copy_runner() as runner:
         yield runner
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_simulation_fails_if_a_mutation_removes_a_precaution(
-    mutation: Mutation, code_copy_runner: CodeCopyRunner, tmp_path: Path
+    mutation: Mutation, code_copy_runner: ProgramCopySimulator, tmp_path: Path
 ) -> None:
     for name in ("connector", "tests/simulation"):
         shutil.copytree(ROOT / name, tmp_path / name)  # with the compiled modules, so that the copy starts faster

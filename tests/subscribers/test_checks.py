@@ -66,15 +66,15 @@ def test_only_days_that_exist_are_dates() -> None:
 @given(
     st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=8) | st.none(), max_size=8), st.integers(0, 3)
 )
-def test_a_control_character_is_found_anywhere_in_a_text(texts: list[str | None], start_index: int) -> None:
+def test_a_control_character_is_found_anywhere_in_a_text(texts: list[str | None], first_cell_index: int) -> None:
     expected_values = [
         text is None or not any(ord(character) < 32 and character not in "\t\n\r" for character in text)
         for text in texts
     ]
     valid_flags = mark_not_matching(
-        build_cells(texts).slice(start_index), CONTROL_CHARACTER_PATTERN, CONTROL_CHARACTERS
+        build_cells(texts).slice(first_cell_index), CONTROL_CHARACTER_PATTERN, CONTROL_CHARACTERS
     ).to_pylist()
-    assert [is_valid is None or is_valid for is_valid in valid_flags] == expected_values[start_index:]
+    assert [is_valid is None or is_valid for is_valid in valid_flags] == expected_values[first_cell_index:]
 
 
 @given(st.integers(-10, 2**64) | st.sampled_from([2**53 - 1, 2**53, 10**15, 10**16]))
@@ -97,11 +97,11 @@ def test_the_length_of_a_text_is_its_number_of_characters(texts: list[str | None
     st.lists(st.none() | st.lists(st.sampled_from(["", "é" * 5_000, "x" * 5_001, "x"]), max_size=3)), st.integers(0, 2)
 )
 def test_the_length_limit_counts_all_tags_of_a_row_together(
-    tag_lists: list[list[str] | None], start_index: int
+    tag_lists: list[list[str] | None], first_cell_index: int
 ) -> None:
-    valid_flags = mark_short_texts(pa.array(tag_lists, pa.list_(pa.string())).slice(start_index)).to_pylist()
+    valid_flags = mark_short_texts(pa.array(tag_lists, pa.list_(pa.string())).slice(first_cell_index)).to_pylist()
     assert [is_valid is not False for is_valid in valid_flags] == [
-        sum(map(len, tags or [])) <= LARGEST_TEXT_LENGTH for tags in tag_lists[start_index:]
+        sum(map(len, tags or [])) <= LARGEST_TEXT_LENGTH for tags in tag_lists[first_cell_index:]
     ]
 
 

@@ -1,5 +1,5 @@
-"""Controls of filters: for which kinds of spelling a filter works, and the listed subscribers that are samples of a
-kind. A kind of spelling is a set of unusual characters, such as capitals or a plus."""
+"""Tests whether a filter of the service works. The tests ask for listed subscribers, one sample for each kind of
+spelling. A kind of spelling is a set of unusual characters, such as capitals or a plus."""
 
 from pathlib import Path
 from typing import Any

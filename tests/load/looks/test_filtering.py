@@ -23,7 +23,7 @@ from tests.load.looks.fake_list import (
 )
 from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake_list
 
-NEVER = float("-inf")
+NO_SENTINEL_TIME = float("-inf")
 
 
 def look_up(fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
@@ -43,7 +43,7 @@ def test_a_listed_subscriber_is_found_and_an_unlisted_subscriber_is_absent(tmp_p
     result = look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert result.found_ids == {compute_identity("ann@x.org"): (50,)}
     assert result.absent_identities == compute_identities("bob@x.org")
-    assert (result.started_at, result.latest_sentinel_at, result.lag_s) == (1000.0, NEVER, 0.0)
+    assert (result.started_at, result.latest_sentinel_at, result.lag_s) == (1000.0, NO_SENTINEL_TIME, 0.0)
 
 
 def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_sentinel_that_vanishes_during_the_look_ups_does_not_count(tmp_path: P
 
     fake_list.on_request = hide_sentinel
     result = look_up(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))
-    assert (result.latest_sentinel_at, result.lag_s) == (NEVER, 10.0)
+    assert (result.latest_sentinel_at, result.lag_s) == (NO_SENTINEL_TIME, 10.0)
 
 
 def test_absence_can_be_proved_only_for_keys_with_a_known_control(tmp_path: Path) -> None:
