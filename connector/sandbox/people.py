@@ -1,4 +1,4 @@
-"""Synthetic subscribers in many scripts, drawn at random from the common names, towns and streets of people.csv.
+"""Synthetic subscribers in many writing systems, drawn at random from the names, towns and streets of people.csv.
 
 A row of people.csv is for one region of the world. A cell is a list, with `; ` between the entries. A name is written
 `native|latin`, a last name with two forms `male/female|latin`, and a town `city|state`. A # stands for a digit, and in

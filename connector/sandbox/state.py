@@ -284,7 +284,7 @@ class Sandbox:
                 new_base_id = store.find_base_id(draw_churned_id(listed_ids, settings, random)) if listed_ids else 1
             base_id, base_name = store.bases.find_or_create_base(new_base_id, None)
             local_part = "somebody"
-            if settings.order == "email" and listed_ids:  # the list shows the new subscriber next to a listed one
+            if settings.order == "email" and listed_ids:  # then the new subscriber is next to a listed subscriber
                 listed_subscriber = store.read(draw_churned_id(listed_ids, settings, random))
                 local_part = (listed_subscriber.get("Email") or "").partition("@")[0]
             email = f"{local_part}.churn-{self.event_log.last_sequence_number + 1}@example.net"

@@ -17,7 +17,7 @@ import orjson
 from connector.sandbox.people import SyntheticSubscribers
 
 FIRST_ID = 100_001  # not 1, because subscribers that appear at the head of the list need lower ids
-# The maximum number of subscribers whose JSON a search reads. This takes a tenth of a second.
+# The maximum number of subscribers whose JSON a search reads. A search of this many takes a tenth of a second.
 _MAX_SEARCHED_SUBSCRIBERS = 100_000
 _MAX_BASE_NAME_LENGTH = 20  # maximum length of a name with the switch `base_names` = cut
 
