@@ -133,7 +133,8 @@ class _ShardResult:
     """The result of a shard: its `report`, or the `error` that ended the shard. Both are None if the command did not
     wait for the shard.
 
-    `attempt_count` is the number of attempts that began. Each attempt before the last was lost with its worker.
+    `attempt_count` is the number of attempts that began, or 0 if the shard was lost. Each attempt before the last was
+    lost with its worker.
     """
 
     shard: Shard
@@ -167,8 +168,8 @@ async def _run_shards(
             thread_counts = await client.nthreads()
             if not thread_counts:
                 raise ConfigurationError(
-                    f"the scheduler {options.scheduler_address} has no workers. Start some, for example: dask worker "
-                    f"{options.scheduler_address}"
+                    f"the scheduler {options.scheduler_address} has no workers. Start a worker, for example: "
+                    f"dask worker {options.scheduler_address}"
                 )
             shard_count = len(thread_counts)
             shard_results += [_ShardResult(Shard(index, shard_count)) for index in range(1, shard_count + 1)]
@@ -202,10 +203,9 @@ async def _run_shard(shard_result: _ShardResult, sharded_sync: ShardedSync, clie
         if isinstance(error, asyncio.CancelledError) and not future.cancelled():
             raise
         shard_result.error = RunAborted(
-            f"shard {shard_result.shard} was lost ({type(error).__name__}): its workers died {_MAX_WORKER_DEATHS} "
-            "times, no worker is "
-            "left, or the scheduler has ended. The ledger has every create that was sent. Look at the memory and the "
-            "log of the workers, then run the command again"
+            f"shard {shard_result.shard} was lost ({type(error).__name__}): its workers died more than "
+            f"{_MAX_WORKER_DEATHS} times, no worker is left, or the scheduler has ended. The ledger has every create "
+            "that was sent. Look at the memory and the log of the workers, then run the command again"
         )
     logger.info("shard ends: %(shard)s, %(status)s", {"shard": str(shard_result.shard), "status": shard_result.status})
 
@@ -312,7 +312,12 @@ def _write_sharded_report(
     report.causes = _merge_causes(cause for shard_report in reports for cause in shard_report.causes)
     report.unmapped_columns = list(reports[0].unmapped_columns) if reports else []
     restarted_indexes = [str(result.shard.index) for result in shard_results if result.attempt_count > 1]
-    may_have_sent_create = restarted_indexes or report.requests.get("create", {}).get("sent")
+    has_shard_without_result = any(
+        result.report is None and not isinstance(result.error, _ERROR_TYPES) for result in shard_results
+    )
+    may_have_sent_create = (
+        has_shard_without_result or restarted_indexes or report.requests.get("create", {}).get("sent")
+    )
     configuration_errors = [result.error for result in shard_results if isinstance(result.error, ConfigurationError)]
     if configuration_errors and not may_have_sent_create:
         raise configuration_errors[0]
@@ -320,9 +325,11 @@ def _write_sharded_report(
     exit_codes = [EXIT_CODE_BY_STATUS[result.status] for result in shard_results if result.status != "stopped"]
     if restarted_indexes:
         shards_text = f"{choose_form(len(restarted_indexes), 'shard', 'shards')} {', '.join(restarted_indexes)}"
-        count_notice = 'The count of "exists" includes the subscribers that the lost attempts created'
+        count_notice = 'The count of "exists" may include subscribers that the lost attempts created'
         if is_incremental:  # the second attempt skips rows if the first attempt had moved the cursor
-            count_notice += ". If a worker died after its attempt had moved the cursor, the counts may lack rows"
+            count_notice += (
+                ". If a worker died after its attempt had moved the cursor, the counts may not include all rows"
+            )
             exit_codes.append(EXIT_CODE_BY_STATUS["partial"])
         report.messages.append(f"workers died, so {shards_text} began again. {count_notice}")
     end_run(report, stop, _STATUS_BY_EXIT_CODE[pick_worst_exit_code(exit_codes)], stop.clock.now())
@@ -363,7 +370,7 @@ def _merge_messages(shard_results: Sequence[_ShardResult]) -> Iterator[str]:
         report = shard_result.report
         files = () if report is None else (report.rejects_file, report.drift_file)
         if paths := [path for path in files if path is not None]:
-            yield f"shard {shard_result.shard.index}: see {' and '.join(paths)} on the machine of its worker"
+            yield f"shard {shard_result.shard.index}: see {' and '.join(paths)} on the machine of the shard's worker"
 
 
 # Functions that run in a worker

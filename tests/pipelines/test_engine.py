@@ -149,11 +149,21 @@ def test_a_run_with_a_scheduler_ends_with_a_report_if_the_scheduler_ends(
             assert (result.exit_code, "Give the base by its id" in result.stderr) == (2, True), result.stderr
             write_files(postgres_connector)
             postgres_connector.sandbox.switch(latency_ms=400)
-            process = postgres_connector.start(*command, "--output", "json")
-            wait_for_creates(postgres_connector, 350)
-            scheduler.kill()
-            result = finish_process(process)
+            # The lost shards have sent creates. So the wrong settings of the other shards do not decide the exit code.
+            other_folder, wrong_environ = (
+                tmp_path / "other machine",
+                postgres_connector.environ | {"CONNECTOR_TOKEN": ""},
+            )
+            other_folder.mkdir()
+            with run_dask(other_folder, "worker", address, *options, environ=wrong_environ):
+                log_path = other_folder / "worker.log"
+                wait_for(lambda: log_path.read_text().count("Registered to:") == 2)
+                process = postgres_connector.start(*command, "--output", "json")
+                wait_for_creates(postgres_connector, 350)
+                scheduler.kill()
+                result = finish_process(process)
             assert (result.exit_code, "the scheduler has ended" in result.stderr) == (3, True), result.stderr
+            assert "no token" in result.stderr
             postgres_connector.sandbox.switch(latency_ms=5)
             second_result = postgres_connector.sync("job.yaml", "--wait", "60s")
             assert second_result.exit_code == 1, second_result.stderr
