@@ -78,9 +78,9 @@ allow_truncated_option = option(
     is_flag=True,
     default=None,
     group="Service's list",
-    help="Accept a list of the service that may be cut off, for example at 10,000 subscribers. A list that is proved "
-    "incomplete is still refused. Subscribers who are not in the list count as missing. An import may create a missing "
-    "subscriber a second time, unless the ledger has the subscriber.",
+    help="Treat the service's list as complete even if the list may be cut off, for example at 10,000 subscribers. A "
+    "list that is proved incomplete stays incomplete. The command treats a subscriber who is not in the list as "
+    "absent. An import may create an absent subscriber a second time, unless the ledger has the subscriber.",
 )
 receipts_option = option(
     "--receipts",

@@ -151,8 +151,9 @@ class _Reconciliation:
             report.messages += source_rows.list_messages()
 
     async def _wait_for_other_runs(self, ledger: Ledger) -> None:
-        """Report a run that is active. If a run has just confirmed subscribers, wait until the list shows them. This
-        takes a quiet period, or the largest lag on record if this is longer."""
+        """Report a run that is active. If a run has just confirmed subscribers, wait until the list shows them.
+        The wait ends a quiet period after the end of the run that confirmed subscribers last. If the largest lag on
+        record is longer than a quiet period, the wait ends after this lag."""
         now = self._clock.now().timestamp()
         with ledger.transaction() as connection:
             run_id = find_open_run(connection)
