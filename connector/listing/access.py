@@ -28,15 +28,17 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import InactiveIdentities
 from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingKind, classify_spelling, is_plain_spelling
 
-_MAX_RECENT_ID_COUNT = 20_000  # number of ids in memory with their times
+_MAX_RECENT_ID_COUNT = 20_000  # maximum number of ids whose times are in memory
 
 
 class KnownIds:
     """The ids that the run's look-ups have shown in any base, and the ids in the answers to the run's creates. An id
-    takes 8 bytes, and each of the latest ids takes about 100 bytes.
+    takes 8 bytes, and one of the latest 20,000 ids takes more.
 
     An id that no look-up showed before the run's first create may belong to an unresolved create of the run. An id that
-    no look-up showed before a create was sent may belong to the create.
+    no look-up showed before a create was sent may belong to this create. The time at which a look-up showed an id is in
+    memory only for the latest ids. Earlier ids count as older than every create.
+
     `largest_ledger_id` is the largest id that the ledger had before the run's first create (None: not read yet). A
     larger id needs no search in the ledger.
     """
@@ -45,7 +47,9 @@ class KnownIds:
         self.largest_ledger_id: int | None = None
         self._ids_before_creates = IdSet()  # ids that look-ups have shown before the run's first create
         self._ids_after_creates = IdSet()
-        self._times_by_recent_id: dict[int, float] = {}  # for ids after the first create that are in neither IdSet
+        # For the latest ids after the first create: the time at which a look-up first showed the id, or -inf if an
+        # answer to a create contained the id.
+        self._times_by_recent_id: dict[int, float] = {}
         self._largest_id = 0  # the largest id in the two IdSets; a new id is nearly always larger
         self._is_creating = False
 
@@ -61,7 +65,7 @@ class KnownIds:
     def add_answered_id(self, subscriber_id: int) -> None:
         """Add the subscriber id that the answer to a create contains."""
         self._is_creating = True
-        self._times_by_recent_id[subscriber_id] = float("-inf")  # the id belongs to this create and to no other
+        self._times_by_recent_id[subscriber_id] = float("-inf")  # the id belongs to no other create
         self._limit_recent_ids()
 
     def record_first_create(self) -> None:
@@ -88,7 +92,7 @@ class KnownIds:
         return bool(self._ids_before_creates.mark_contained_ids(np.array([subscriber_id], dtype=np.int64))[0])
 
     def _limit_recent_ids(self) -> None:
-        """If too many ids have a time, remove the times of the older half."""
+        """If too many ids have a time, move the older half of the maximum number to `_ids_after_creates`."""
         if len(self._times_by_recent_id) > _MAX_RECENT_ID_COUNT:
             older_ids = list(islice(self._times_by_recent_id, _MAX_RECENT_ID_COUNT // 2))
             self._add_ids(self._ids_after_creates, older_ids)
@@ -365,6 +369,10 @@ class ListAccess:
     def sentinels(self) -> deque[Sentinel]:
         """The latest subscribers that this run has confirmed."""
         return self.state.sentinels
+
+    def record_shown_ids(self, ids: Collection[int]) -> None:
+        """Record ids that a look-up has just shown."""
+        self.known_ids.add_shown_ids(ids, self.clock.monotonic())
 
     @property
     def expected_lag_s(self) -> float:

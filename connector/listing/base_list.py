@@ -236,8 +236,7 @@ class _WatchingSink:
             base_id = list_access.ledger_writer.base.service_id
             if identities and any(may_be_in_base(wire_object, identities, base_id) for wire_object in wire_objects):
                 list_access.unverified_entries = ()
-        shown_ids = [wire_object["Id"] for wire_object in wire_objects]
-        self.accesses[0].known_ids.add_shown_ids(shown_ids, self.accesses[0].clock.monotonic())
+        self.accesses[0].record_shown_ids([wire_object["Id"] for wire_object in wire_objects])
         self.seen_ids.update(self.watched_ids.intersection(wire_object["Id"] for wire_object in wire_objects))
         self.activity_values.update(read_is_active_values(wire_objects))
         self.list_stats.add(wire_objects)

@@ -116,7 +116,7 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
         for row in combination_rows
         if type(row.get("Id")) is int
     ]
-    access.known_ids.add_shown_ids([row["Id"] for row in rows], access.clock.monotonic())
+    access.record_shown_ids([row["Id"] for row in rows])
     sentinel_ids = {sentinel.subscriber_id for sentinel in access.sentinels}
     return [row for row in rows if row["Id"] not in sentinel_ids]
 

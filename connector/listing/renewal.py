@@ -67,7 +67,7 @@ async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink
         if ids is None or (list_end.listed_row_count and (not len(ids) or ids[0] > last_id)):
             return None
         sink.receive_rows(page.subscribers)
-        access.known_ids.add_shown_ids(ids.tolist(), access.clock.monotonic())
+        access.record_shown_ids(ids.tolist())
         seen_ids.update(ids.tolist())
         is_page_full = len(ids) >= (page.limit or MAX_LIMIT)
         if (not len(ids) or ids[-1] <= last_id) and not is_page_full:

@@ -62,7 +62,7 @@ async def request_rows(access: ListAccess, query: ListQuery) -> AnswerRows:
     page = await request_first_page(access, query)
     if page is None:
         return AnswerRows((), has_all_matches=False)
-    access.known_ids.add_shown_ids([row["Id"] for row in page.subscribers], access.clock.monotonic())
+    access.record_shown_ids([row["Id"] for row in page.subscribers])
     return AnswerRows(page.subscribers, has_all_matches(page))
 
 
@@ -178,7 +178,6 @@ async def read_list_stats(access: ListAccess) -> ListStats:
         sweep_request_count = math.ceil(page.total_count / (page_size * _NEW_ROW_SHARE_OF_PAGE)) + 1
     list_stats = ListStats(now, page.total_count, sweep_request_count)
     list_stats.add(page.subscribers)
-    shown_ids = [row["Id"] for row in page.subscribers if type(row.get("Id")) is int]
-    access.known_ids.add_shown_ids(shown_ids, access.clock.monotonic())
+    access.record_shown_ids([row["Id"] for row in page.subscribers if type(row.get("Id")) is int])
     state.list_stats = list_stats
     return list_stats
