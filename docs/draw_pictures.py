@@ -164,7 +164,7 @@ def _run_command(command: Sequence[str], folder: Path, settings: dict[str, str])
 
 
 def read_screen(terminal_output: str) -> list[str]:
-    """Return the lines that a terminal shows at the end, with their colours, without the progress line, which erases
+    """Return the lines, with colours, that a terminal shows at the end. The progress line is absent, because it erases
     itself."""
     lines, row = [""], 0
     for part in _CONTROL_OR_TEXT.findall(terminal_output):

@@ -423,7 +423,7 @@ _EXIT_CODES = {
     "1": "Partial: rows are invalid, rejected or unknown; subscribers opted out and are still active; a certificate is "
     "incomplete; `validate` found invalid rows; or `reconcile` found differences. With `fail_on: new`, rows and "
     "opt-outs count only if their problem is new.",
-    "2": "Wrong usage or configuration, found before any create. Also a token that the service refuses.",
+    "2": "Wrong usage or configuration, found before any create, or a token that the service refused.",
     "3": "Aborted: a guard stopped the run, or the service or a database failed temporarily, for example because a "
     "server refuses connections. Run the command again.",
     "4": "Another run holds the lock.",

@@ -39,9 +39,8 @@ class CompareReason(IntEnum):
     CHANGED = 0  # the row has changed after it was sent
     REPORTED = 1  # the row has a difference that an earlier run has reported
     NEVER_COMPARED = 2  # the subscriber existed before, and no row of the subscriber was compared yet
-    LIMITED = (
-        3  # this run's create got a 429, but the list shows the subscriber; equal values prove that the create worked
-    )
+    # This run's create got a 429, but the list shows the subscriber. Equal values prove that the create took effect.
+    LIMITED = 3
     OPTED_OUT = 4  # the subscriber has an opt-out on record; the row is unchanged, or this run has not read the row
 
 

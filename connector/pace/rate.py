@@ -48,9 +48,8 @@ _MIN_RAMP_RISE_SHARE = 0.015  # the lower end of a ramp is at least this share b
 # After the end of a ramp, the rate rises above `end_rate` exponentially, with this time constant. If the limiter counts
 # in a longer window, the window is the time constant.
 _OVERSHOOT_TIME_CONSTANT_S = 2.0
-_LONGEST_WINDOW_S = (
-    61.0  # the longest window of a limiter; if all requests are refused for a longer time, this is an outage
-)
+# The longest window of a limiter. If all requests are refused for a longer time, the cause is an outage.
+_LONGEST_WINDOW_S = 61.0
 _WINDOW_RISE_SHARE = 0.1  # a ramp after a full window rises to (1 + this share) times the rate of the window
 # To decide whether a refusal is random, the controller needs at least this many refusals without a pause, or this many
 # answers to trailing requests.

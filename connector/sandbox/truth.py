@@ -115,8 +115,7 @@ class Stats:
         self._inside_retry_after = {"all": 0, "told": 0}
 
     def count_received_request(self, operation: str, now: float, paused_until: float) -> None:
-        """Count a request of the API. Before `paused_until`, the client should send no request
-        (Retry-After)."""
+        """Count a request of the API. Before `paused_until`, the client should send no request (Retry-After)."""
         self.requests[operation]["received"] += 1
         self.in_flight += 1
         self.peak_in_flight = max(self.peak_in_flight, self.in_flight)

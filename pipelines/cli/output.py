@@ -111,8 +111,8 @@ def get_clock() -> Clock:
 
 
 def write_stdout(text: str, *, is_file_content: bool = False) -> None:
-    """Write text to standard output. The content of a file is written in UTF-8, unless a terminal shows it. Raises
-    RunAborted if standard output cannot be written to."""
+    """Write text to standard output. The content of a file is written in UTF-8, unless standard output is a terminal.
+    Raises RunAborted if standard output cannot be written to."""
     if sys.stdout is None:
         raise RunAborted("standard output is closed")
     if is_file_content and isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.isatty():

@@ -39,7 +39,7 @@ _MAX_ROWS = 100  # rows of the source that are checked; these are enough to show
 _ATTEMPT_COUNT, _MAX_RETRY_S = 2, 5.0  # few attempts and short waits, because a person waits for the result
 _TRIED_FILTERS = ("email", "client_user_id")
 _CLASS_NAMES_BY_FIELD = {"is_active": "active and inactive", "gender": "male, female and other"}
-_MIN_VALUE_LENGTH = 5  # characters; a filter is also tried with the value without its first and last character
+_MIN_VALUE_LENGTH = 5  # characters; a filter is also tried with all but the first and last character of a value
 
 
 class CheckItem(TypedDict):

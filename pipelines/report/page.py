@@ -1,4 +1,5 @@
-"""HTML pages of a report, and of the last runs of each job: each page is one file that loads nothing, with no script.
+"""HTML pages of a report, and of the last runs of each job. Each page is one file that contains no script and
+loads no other file.
 
 The templates are in the folder beside this module, and all values in a page are escaped. The pictures of a page are
 bars with the numbers beside the bars.
@@ -81,7 +82,7 @@ _MAX_CAUSES = 12
 
 _MESSAGE_BY_REASON = {
     "one_answer": "The whole list came in a single answer.",
-    "id_order": "The ids were in strict order across the reading, and each page overlapped the next.",
+    "id_order": "The ids of all pages were in strict order, and each page overlapped the next.",
     "two_sweeps": "Two successive sweeps of the whole list agree with each other and with every TotalCount.",
     "total_count": "TotalCount, or the offset of a page, contradicts the rows in every attempt.",
     "changing": "The list changed so much that no two successive sweeps of the whole list agreed.",

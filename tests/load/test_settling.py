@@ -229,7 +229,7 @@ def test_an_unknown_entry_is_looked_up_once_in_each_quiet_period(
 
 
 @pytest.mark.parametrize(("is_active", "base_id"), [(True, 7), (False, 8)], ids=["another activity", "another base"])
-def test_a_new_subscriber_with_another_base_or_is_active_proves_no_absence(
+def test_a_sentinel_with_another_base_or_activity_proves_no_absence(
     observed_settler: ObservedSettler, is_active: bool, base_id: int
 ) -> None:
     other_sentinel = Sentinel(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)

@@ -54,7 +54,7 @@ class ProgramCopySimulator:
 
 
 @contextmanager
-def open_copy_runner() -> Iterator[ProgramCopySimulator]:
+def open_copy_simulator() -> Iterator[ProgramCopySimulator]:
     """Start the process that forks itself for each copy, and end this process after use."""
     command = [sys.executable, __file__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:

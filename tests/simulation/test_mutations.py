@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulation.copies import ProgramCopySimulator, open_copy_runner
+from tests.simulation.copies import ProgramCopySimulator, open_copy_simulator
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.simulate import EXCEPTION_CLAIM, simulate_seeds
 
@@ -153,21 +153,21 @@ MUTATIONS = (
 
 
 @pytest.fixture(scope="module")
-def code_copy_runner() -> Iterator[ProgramCopySimulator]:
-    with open_copy_runner() as runner:
+def program_copy_simulator() -> Iterator[ProgramCopySimulator]:
+    with open_copy_simulator() as runner:
         yield runner
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 def test_a_simulation_fails_if_a_mutation_removes_a_precaution(
-    mutation: Mutation, code_copy_runner: ProgramCopySimulator, tmp_path: Path
+    mutation: Mutation, program_copy_simulator: ProgramCopySimulator, tmp_path: Path
 ) -> None:
     for name in ("connector", "tests/simulation"):
         shutil.copytree(ROOT / name, tmp_path / name)  # with the compiled modules, so that the copy starts faster
     (tmp_path / "tests" / "__init__.py").touch()
     for edit in mutation.edits:
         edit.apply(tmp_path)
-    result = code_copy_runner.simulate_seeds_in_copy(tmp_path, mutation.first_seed, SEED_COUNT_PER_MUTATION)
+    result = program_copy_simulator.simulate_seeds_in_copy(tmp_path, mutation.first_seed, SEED_COUNT_PER_MUTATION)
     assert result.returncode == 1, "no seed failed"
     assert result.stdout.startswith("python -m tests.simulation "), result.stderr
     assert EXCEPTION_CLAIM not in result.stdout, (

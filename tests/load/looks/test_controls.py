@@ -1,4 +1,4 @@
-"""Tests whether a filter of the service works. The tests ask for listed subscribers, one sample for each kind of
+"""A filter of the service is tried before a run relies on it: the filter must find listed subscribers of each kind of
 spelling. A kind of spelling is a set of unusual characters, such as capitals or a plus."""
 
 from pathlib import Path

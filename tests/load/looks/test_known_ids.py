@@ -3,7 +3,7 @@
 from connector.listing.access import KnownIds
 
 
-def test_only_ids_shown_before_the_first_create_are_older_than_the_creates() -> None:
+def test_an_id_that_the_list_showed_before_a_create_is_older_than_the_create() -> None:
     known_ids = KnownIds()
     known_ids.add_shown_ids([1], shown_at=1.0)
     known_ids.record_first_create()
