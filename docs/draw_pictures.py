@@ -81,8 +81,8 @@ def draw_preview() -> None:
 
 
 def draw_excel() -> None:
-    """Write the workbooks of the page about Excel, and draw each workbook. Draw two pictures of an import on a
-    terminal: its question, and its report after the answer yes."""
+    """Write the workbooks of the page about Excel, and draw each workbook. Draw two pictures of the
+    terminal during an import: when the command asks its question, and when the import has ended."""
     page_folder = Path(__file__).parent / "how-to"
     for name, rows in (("contacts", _CONTACTS), ("corrected", _CORRECTED_CONTACTS)):
         workbook = Workbook()
@@ -127,7 +127,8 @@ def draw_sheet(rows: Sequence[Row], path: Path) -> None:
 
 
 def _draw_import(folder: Path, command: Sequence[str], preview_path: Path, report_path: Path) -> None:
-    """Import a file of this folder into a sandbox. Draw the terminal twice: at the question, and at the end."""
+    """Import a file of this folder into a sandbox. Draw the terminal twice: when the command asks its
+    question, and when the import has ended."""
     with SandboxProcess() as sandbox:
         settings = {"CONNECTOR_BASE_URL": sandbox.base_url, "CONNECTOR_TOKEN": sandbox.token}
         screen_at_question, screen_at_end = _run_command(

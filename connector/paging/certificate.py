@@ -93,7 +93,7 @@ class Order(StrEnum):
 class FiltersReport(TypedDict, total=False):
     """The `filters` of a certificate."""
 
-    asked: Annotated[dict[str, Any], "Requested values, by filter."]
+    asked: Annotated[dict[str, Any], "Filters that the command or the job requested, each with its value."]
     dropped: Annotated[int, "Number of received rows that do not match the filters."]
     controls: Annotated[
         dict[str, str],
@@ -114,19 +114,21 @@ class Certificate:
     type in JSON. Times have a time zone.
     """
 
-    verdict: Annotated[CertificateVerdict, "Whether the reading is proved to be complete."]
+    verdict: Annotated[CertificateVerdict, "Whether it is proved that the run read the complete list."]
     reason: Annotated[CertificateReason, "The proof of completeness, or the obstacle to a proof."]
     order: Annotated[Order, "Order of the list, as the last sweep showed it."]
-    sweeps: Annotated[int, "Number of sweeps: readings of the list from its start to its end."]
+    sweeps: Annotated[int, "Number of sweeps. A sweep reads the list from its start to its end."]
     pages: Annotated[int, "Number of pages, without pages that were fetched ahead and dropped."]
     distinct: Annotated[int, "Number of different subscriber ids in the last sweep."]
     total_first: Annotated[int | None, "TotalCount of the first answer. Null if the answer has no TotalCount."]
     total_last: Annotated[int | None, "TotalCount of the last answer. Null if the answer has no TotalCount."]
-    appeared: Annotated[int, "At least this many subscribers appeared on the list during the reading."]
-    vanished: Annotated[int, "At least this many subscribers vanished from the list during the reading."]
-    filters: Annotated[Mapping[str, Any], "Filters of the export. Empty if the reading had no filters.", FiltersReport]
-    started_at: Annotated[datetime, "Start of the reading. The service sent each row at this time or later."]
-    finished_at: Annotated[datetime, "End of the reading."]
+    appeared: Annotated[int, "At least this many subscribers appeared on the list while the run read it."]
+    vanished: Annotated[int, "At least this many subscribers vanished from the list while the run read it."]
+    filters: Annotated[Mapping[str, Any], "Filters of the export. Empty if the export had no filters.", FiltersReport]
+    started_at: Annotated[
+        datetime, "Time when the run began to read the list. The service sent each row at this time or later."
+    ]
+    finished_at: Annotated[datetime, "Time when the run had read the list."]
     total_count: Annotated[TotalCountCheck, "Whether the verdict depends on TotalCount."] = TotalCountCheck.CHECKED
     cut_off: Annotated[CutOff, "Whether the service may have cut off the list."] = CutOff.UNCHECKED
     evidence: Annotated[
@@ -137,7 +139,7 @@ class Certificate:
     hidden: Annotated[
         tuple[HiddenClass, ...],
         "Hidden values of each filter. The list shows the subscribers with a hidden value only to a request that "
-        "filters by this value. A complete reading has read these subscribers separately.",
+        "filters by this value. If the verdict is `complete`, the run read these subscribers separately.",
         dict[str, list[Any]],
     ] = ()
     unlisted_ids: tuple[int, ...] = ()  # the reading lacks these subscribers, and a look-up by Id showed them

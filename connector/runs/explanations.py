@@ -36,8 +36,8 @@ class ExplainedRun:
     job: Annotated[str, "Name of the job or file."]
     command: Annotated[str, "Name of the command."]
     started_at: Annotated[str, "Start of the run, in ISO 8601."]
-    finished_at: Annotated[str | None, "End of the run, in ISO 8601. Null if the end is not on record."]
-    status: Annotated[str | None, "How the run ended. Null if the end is not on record."]
+    finished_at: Annotated[str | None, "End of the run, in ISO 8601. Null if the end was not recorded."]
+    status: Annotated[str | None, "How the run ended. Null if the end was not recorded."]
     rejects_file: Annotated[str | None, "Path of the run's rejects file. Null if the file does not exist."]
 
 

@@ -85,7 +85,7 @@ RUN_COLUMNS: Mapping[str, Column] = {
     "verdict": Column(ColumnKind.TEXT, "`complete` or `incomplete`: the certificate's verdict on the list."),
     "reason": Column(ColumnKind.TEXT, "Reason of the verdict, as in the report's `certificate`."),
     "list_order": Column(ColumnKind.TEXT, "Order of the list: `id`, `id_desc`, `other` or `unstable`."),
-    "sweeps": Column(ColumnKind.WHOLE_NUMBER, "Number of sweeps: readings of the list from its start to its end."),
+    "sweeps": Column(ColumnKind.WHOLE_NUMBER, "Number of sweeps. A sweep reads the list from its start to its end."),
     "pages": Column(ColumnKind.WHOLE_NUMBER, "Number of pages, without pages that were fetched ahead and dropped."),
     "distinct_ids": Column(ColumnKind.WHOLE_NUMBER, "Number of different ids in the last sweep."),
     "total_first": Column(
@@ -95,10 +95,10 @@ RUN_COLUMNS: Mapping[str, Column] = {
         ColumnKind.WHOLE_NUMBER, "TotalCount of the list's last answer. NULL if the answer has no TotalCount."
     ),
     "appeared": Column(
-        ColumnKind.WHOLE_NUMBER, "At least this many subscribers appeared on the list during the reading."
+        ColumnKind.WHOLE_NUMBER, "At least this many subscribers appeared on the list while the export read it."
     ),
     "vanished": Column(
-        ColumnKind.WHOLE_NUMBER, "At least this many subscribers vanished from the list during the reading."
+        ColumnKind.WHOLE_NUMBER, "At least this many subscribers vanished from the list while the export read it."
     ),
     "rows_read": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers that the last sweep found."),
     "rows_written": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers in the export, changed or not."),

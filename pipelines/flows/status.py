@@ -19,7 +19,7 @@ class OpenEntryCounts(TypedDict):
     """Entries of the ledger that a run left open, in the report of `status`."""
 
     account: Annotated[str, "Account of the entries."]
-    run_id: Annotated[str | None, "Id of the run that sent the creates last. Null if the run is not on record."]
+    run_id: Annotated[str | None, "Id of the run that sent the creates last. Null if the run is not recorded."]
     state: Annotated[OpenState, "State of the entries."]
     entries: Annotated[int, "Number of entries."]
 

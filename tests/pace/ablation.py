@@ -126,9 +126,14 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
         "_MIN_REFUSALS",
         3,
     ),
-    ("earlier requests never contradict a limit", _ControllerWithoutContradictions, "_MIN_REFUSALS", 3),
     (
-        "earlier requests may contradict a limit even after ten refusals confirmed the limit",
+        "a limit is never compared with the requests of earlier periods",
+        _ControllerWithoutContradictions,
+        "_MIN_REFUSALS",
+        3,
+    ),
+    (
+        "a limit is compared with earlier periods even after ten comparisons have confirmed it",
         _ControllerWithoutCertainLimits,
         "_MIN_REFUSALS",
         3,
