@@ -73,7 +73,8 @@ def draw_picture(lines: Iterable[Text], path: Path, *, title: str) -> None:
 
 
 def draw_preview() -> None:
-    """Draw two pictures of an import on a terminal: its question, and its report after the answer yes."""
+    """Draw two pictures of the terminal during an import: when the command asks its question, and when the import has
+    ended."""
     page_folder = Path(__file__).parent / "how-to"
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "people.csv").write_text(_PEOPLE, encoding="utf-8")

@@ -58,7 +58,10 @@ class ExplainedEntry:
         "Evidence for the state: the service's `answer` to the create, a `lookup` in the list, or the decision of a "
         "`person`. Null if nothing is proved.",
     ]
-    attempts: Annotated[int, "Number of creates that were sent or about to be sent."]
+    attempts: Annotated[
+        int,
+        "Number of attempts to send the create. An attempt counts even if the run was killed before the create left.",
+    ]
     run: Annotated[
         ExplainedRun | None,
         "Last run that sent the create, or that looked up the subscriber after the service refused the create. Null "

@@ -182,9 +182,9 @@ class Report:
     problems: Annotated[dict[str, Any], "Problems of the job.", Problems] = field(
         default_factory=lambda: {"new": 0, "open": 0, "kinds": {}}
     )
-    echo: Annotated[dict[str, int], "By field: number of creates whose answer differs from the sent value."] = field(
-        default_factory=dict
-    )
+    echo: Annotated[
+        dict[str, int], "For each field: number of creates whose answer shows another value than the create sent."
+    ] = field(default_factory=dict)
     messages: Annotated[list[str], "Sentences: what happened, and what to do."] = field(default_factory=list)
     certificate: Annotated[
         dict[str, Any] | None,
@@ -239,7 +239,7 @@ class Report:
         raise (LockedError if self.status == "locked" else RunAborted)(reason)
 
     def copy_request_counts(self, client: "Client") -> None:
-        """Copy the counts of the client into the report."""
+        """Copy the request counts of the HTTP client into the report."""
         counts_by_operation = {
             str(operation): asdict(operation_counts) for operation, operation_counts in client.counts.items()
         }

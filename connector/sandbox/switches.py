@@ -206,7 +206,7 @@ class SandboxSettings(BaseModel):
     rate: _Amount = 0.0
     """Maximum number of requests per second. Other requests are refused. 0 means no limit."""
     burst: _Count = 0
-    """The number of requests that a full bucket admits at once. 0 means the requests of one second."""
+    """The number of requests that a full bucket admits at once. 0 means as many as `rate` allows in one second."""
     limiter: Literal["bucket", "fixed_window", "sliding_window"] = "bucket"
     """How the rate limit counts: tokens in a bucket, requests in fixed periods, or requests in a sliding period."""
     window_ms: Annotated[float, Field(ge=1)] = 1000.0

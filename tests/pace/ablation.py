@@ -144,7 +144,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
         "_MAX_REFUSALS_WITHOUT_EVIDENCE",
         2,
     ),
-    ("random refusals may ask for a pause of any length", RateController, "_SHORTEST_LONG_PAUSE_S", 1e9),
+    ("a refusal counts as random even if its pause is 10 s or longer", RateController, "_SHORTEST_LONG_PAUSE_S", 1e9),
 )
 
 
