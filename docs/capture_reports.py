@@ -73,7 +73,7 @@ SENTENCE_BY_COMMAND: Mapping[str, str] = {
 }
 """The commands in their order, each with a sentence about its output."""
 
-_LOG_LINE = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \w+ .*\n", re.MULTILINE)
+_LOG_LINE_PATTERN = re.compile(r"^\d{4}-\d\d-\d\dT\S+ \w+ .*\n", re.MULTILINE)
 _REPLACEMENT_BY_PATTERN = {
     r"\b20\d{6}T\d{6}-[0-9a-f]{6}\b": "20261126T080000-1a2b3c",
     r"\b20\d\d-\d\d-\d\d \d\d:\d\d:\d\d UTC": "2026-11-26 08:00:00 UTC",
@@ -99,15 +99,15 @@ def build_page(run_command: CommandRunner, folder: Path) -> str:
     """Run the commands in the folder, and return the page."""
     for name, text in TEXT_BY_FILE.items():
         (folder / name).write_text(text, encoding="utf-8")
-    parts = [_INTRODUCTION, *(f"`{name}`:\n\n```text\n{text}```\n" for name, text in TEXT_BY_FILE.items())]
+    page_parts = [_INTRODUCTION, *(f"`{name}`:\n\n```text\n{text}```\n" for name, text in TEXT_BY_FILE.items())]
     for command, sentence in SENTENCE_BY_COMMAND.items():
-        output = _LOG_LINE.sub("", run_command(command.split()))
+        output = _LOG_LINE_PATTERN.sub("", run_command(command.split()))
         for pattern, replacement in _REPLACEMENT_BY_PATTERN.items():
             output = re.sub(pattern, replacement, output)
         output = output.replace(str(folder.resolve()), "/home/ann").rstrip()
         title = " ".join(command.split()[: 2 if command.startswith("ledger") else 1])
-        parts.append(f"## {title}\n\n{sentence}\n\n```text\n$ connector {command}\n{output}\n```\n")
-    return "\n".join(parts)
+        page_parts.append(f"## {title}\n\n{sentence}\n\n```text\n$ connector {command}\n{output}\n```\n")
+    return "\n".join(page_parts)
 
 
 def main() -> None:

@@ -23,10 +23,10 @@ from rich.text import Text
 
 from connector.sandbox import SandboxProcess
 
-_WIDTH = 118  # characters of a line in a picture of a terminal
-_COMMAND = ("import", "people.csv", "--base-name", "Newsletter")
+_TERMINAL_WIDTH = 118  # characters of a line in a picture of a terminal
+_PREVIEW_COMMAND = ("import", "people.csv", "--base-name", "Newsletter")
 _EXCEL_COMMAND = ("import", "contacts.xlsx", "--base-name", "Newsletter", "--map", "is_active=Newsletter")
-_PEOPLE = """\
+_PEOPLE_CSV = """\
 E-Mail,Vorname,Nachname,Angemeldet,Stadt,Firma
 ann@example.com,Ann,Lee,ja,Köln,Acme
 bob@example.com,Bob,Ray,nein,Ulm,Acme
@@ -37,7 +37,7 @@ max@example,Max,Ohm,ja,Ulm,Acme
 EVE@example.com,Eve,Fox,ja,Bonn,Initech
 """
 Row = Sequence[str | int | date | None]
-_CONTACTS: list[Row] = [
+_CONTACT_ROWS: list[Row] = [
     ["E-mail", "First name", "Last name", "City", "Zip", "Phone", "Newsletter", "Birthday"],
     ["ann@example.com", "Ann", "Lee", "Boston", 2134, "+1 617 555 0101", "yes", date(1980, 2, 29)],
     ["bob@example.com", "Bob", "Ray", "Ulm", 89073, "+49 731 555 0102", "no", date(1975, 7, 1)],
@@ -45,9 +45,12 @@ _CONTACTS: list[Row] = [
     ["zoe.example.com", "Zoë", "Blum", "Graz", 8010, "+43 316 555 0104", "yes", None],
     ["max@example.com", "Max", "Ohm", "Wien", 1010, None, "yes", date(1990, 12, 24)],
 ]
-_CORRECTED_CONTACTS: list[Row] = [_CONTACTS[0], ["zoe@example.com", *_CONTACTS[4][1:4], "8010", *_CONTACTS[4][5:]]]
-_QUESTION = b"[y/N]: "
-_CONTROL_OR_TEXT = re.compile(r"\r\n|\n|\r|\x1b\[[0-9;?]*[A-Za-z]|[^\x1b\r\n]+")
+_CORRECTED_CONTACT_ROWS: list[Row] = [
+    _CONTACT_ROWS[0],
+    ["zoe@example.com", *_CONTACT_ROWS[4][1:4], "8010", *_CONTACT_ROWS[4][5:]],
+]
+_QUESTION_SUFFIX = b"[y/N]: "
+_CONTROL_SEQUENCE_OR_TEXT_PATTERN = re.compile(r"\r\n|\n|\r|\x1b\[[0-9;?]*[A-Za-z]|[^\x1b\r\n]+")
 
 
 def draw_demo() -> None:
@@ -55,18 +58,18 @@ def draw_demo() -> None:
     command = [sys.executable, "-m", "pipelines", "demo"]
     completed_process = subprocess.run(command, check=True, capture_output=True, text=True)  # noqa: S603
     lines = completed_process.stdout.splitlines()
-    first_index = next(index for index, line in enumerate(lines) if line.startswith("yes "))
-    texts = []
-    for line in (line for line in lines[first_index:] if not line.startswith("files: ")):
-        text = Text(line, style="bold" if line.startswith("verdict") else "")
-        text.highlight_regex("^yes", "green")
-        texts.append(text)
-    draw_picture(texts, Path(__file__).parent / "demo.svg", title="connector demo")
+    first_check_index = next(index for index, line in enumerate(lines) if line.startswith("yes "))
+    styled_lines = []
+    for line in (line for line in lines[first_check_index:] if not line.startswith("files: ")):
+        styled_line = Text(line, style="bold" if line.startswith("verdict") else "")
+        styled_line.highlight_regex("^yes", "green")
+        styled_lines.append(styled_line)
+    draw_picture(styled_lines, Path(__file__).parent / "demo.svg", title="connector demo")
 
 
 def draw_picture(lines: Iterable[Text], path: Path, *, title: str) -> None:
     """Write a picture of a terminal with these lines."""
-    console = Console(record=True, width=_WIDTH, file=sys.stderr)
+    console = Console(record=True, width=_TERMINAL_WIDTH, file=sys.stderr)
     for line in lines:
         console.print(line)
     path.write_text(console.export_svg(title=title, unique_id=path.stem), encoding="utf-8")
@@ -77,15 +80,15 @@ def draw_preview() -> None:
     ended."""
     page_folder = Path(__file__).parent / "how-to"
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "people.csv").write_text(_PEOPLE, encoding="utf-8")
-        _draw_import(Path(folder), _COMMAND, page_folder / "preview.svg", page_folder / "preview-answered.svg")
+        (Path(folder) / "people.csv").write_text(_PEOPLE_CSV, encoding="utf-8")
+        _draw_import(Path(folder), _PREVIEW_COMMAND, page_folder / "preview.svg", page_folder / "preview-answered.svg")
 
 
 def draw_excel() -> None:
     """Write the workbooks of the page about Excel, and draw each workbook. Draw two pictures of the
     terminal during an import: when the command asks its question, and when the import has ended."""
     page_folder = Path(__file__).parent / "how-to"
-    for name, rows in (("contacts", _CONTACTS), ("corrected", _CORRECTED_CONTACTS)):
+    for name, rows in (("contacts", _CONTACT_ROWS), ("corrected", _CORRECTED_CONTACT_ROWS)):
         workbook = Workbook()
         sheet = workbook.worksheets[0]
         sheet.title = "Contacts"
@@ -102,29 +105,34 @@ def draw_excel() -> None:
 
 def draw_sheet(rows: Sequence[Row], path: Path) -> None:
     """Write a picture of a worksheet with these rows: letters above the columns, numbers beside the rows."""
-    texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    widths = [30, *(16 + 8 * max(map(len, column)) for column in zip(*texts, strict=True))]
-    edges, height = [0, *accumulate(widths)], 26
-    letters = ["", *(chr(ord("A") + index) for index in range(len(texts[0])))]
-    cells = [letters, *([str(row_number), *row] for row_number, row in enumerate(texts, 1))]
-    view_box = f"0 0 {edges[-1] + 1} {height * len(cells) + 1}"
-    parts = [
+    row_texts = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    column_widths = [30, *(16 + 8 * max(map(len, column)) for column in zip(*row_texts, strict=True))]
+    column_edges, row_height = [0, *accumulate(column_widths)], 26
+    column_letters = ["", *(chr(ord("A") + index) for index in range(len(row_texts[0])))]
+    picture_rows = [column_letters, *([str(row_number), *row] for row_number, row in enumerate(row_texts, 1))]
+    view_box = f"0 0 {column_edges[-1] + 1} {row_height * len(picture_rows) + 1}"
+    svg_parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{view_box}" font-family="Arial, sans-serif" font-size="13">'
     ]
-    for row_index, row in enumerate(cells):
+    for row_index, row in enumerate(picture_rows):
         for column_index, text in enumerate(row):
             is_heading = row_index == 0 or column_index == 0
             is_number = row_index > 1 and column_index > 0 and isinstance(rows[row_index - 1][column_index - 1], int)
-            left_edge, top_edge, width = edges[column_index], height * row_index, widths[column_index]
-            x, anchor = (left_edge + width / 2, "middle") if is_heading else (left_edge + 6, "start")
-            if is_number:
-                x, anchor = left_edge + width - 6, "end"
-            parts.append(
-                f'<rect x="{left_edge + 0.5}" y="{top_edge + 0.5}" width="{width}" height="{height}" '
-                f'fill="{"#e7e9ec" if is_heading else "#ffffff"}" stroke="#c3c7cc"/>'
-                f'<text x="{x}" y="{top_edge + 18}" text-anchor="{anchor}" fill="#1f2328">{escape(text)}</text>'
+            left_edge, top_edge, column_width = (
+                column_edges[column_index],
+                row_height * row_index,
+                column_widths[column_index],
             )
-    path.write_text("\n".join([*parts, "</svg>\n"]), encoding="utf-8")
+            text_x, text_anchor = (left_edge + column_width / 2, "middle") if is_heading else (left_edge + 6, "start")
+            if is_number:
+                text_x, text_anchor = left_edge + column_width - 6, "end"
+            svg_parts.append(
+                f'<rect x="{left_edge + 0.5}" y="{top_edge + 0.5}" width="{column_width}" height="{row_height}" '
+                f'fill="{"#e7e9ec" if is_heading else "#ffffff"}" stroke="#c3c7cc"/>'
+                f'<text x="{text_x}" y="{top_edge + 18}" text-anchor="{text_anchor}" fill="#1f2328">'
+                f"{escape(text)}</text>"
+            )
+    path.write_text("\n".join([*svg_parts, "</svg>\n"]), encoding="utf-8")
 
 
 def _draw_import(folder: Path, command: Sequence[str], preview_path: Path, report_path: Path) -> None:
@@ -144,7 +152,7 @@ def _draw_import(folder: Path, command: Sequence[str], preview_path: Path, repor
 def _run_command(command: Sequence[str], folder: Path, settings: dict[str, str]) -> tuple[str, str]:
     """Run the import on a terminal. Return its output until the question, and its whole output."""
     parent_terminal, child_terminal = pty.openpty()
-    environ = os.environ | settings | {"COLUMNS": str(_WIDTH), "TERM": "xterm-256color"}
+    environ = os.environ | settings | {"COLUMNS": str(_TERMINAL_WIDTH), "TERM": "xterm-256color"}
     process = subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", "pipelines", *command],
         stdin=child_terminal, stdout=child_terminal, stderr=child_terminal,
@@ -155,7 +163,7 @@ def _run_command(command: Sequence[str], folder: Path, settings: dict[str, str])
     try:
         while chunk := os.read(parent_terminal, 65536):
             output += chunk
-            if not output_until_question and _QUESTION in output:
+            if not output_until_question and _QUESTION_SUFFIX in output:
                 output_until_question = output
                 os.write(parent_terminal, b"y\n")
     except OSError:  # the command has closed the terminal
@@ -169,16 +177,16 @@ def read_screen(terminal_output: str) -> list[str]:
     """Return the lines, with colours, that a terminal shows at the end. The progress line is absent, because it erases
     itself."""
     lines, row = [""], 0
-    for part in _CONTROL_OR_TEXT.findall(terminal_output):
-        if part in ("\n", "\r\n"):
+    for sequence_or_text in _CONTROL_SEQUENCE_OR_TEXT_PATTERN.findall(terminal_output):
+        if sequence_or_text in ("\n", "\r\n"):
             row += 1
             lines += [""] * (row + 1 - len(lines))
-        elif part.endswith("A") and part.startswith("\x1b["):
-            row = max(0, row - int(part[2:-1] or 1))
-        elif part == "\x1b[2K":
+        elif sequence_or_text.endswith("A") and sequence_or_text.startswith("\x1b["):
+            row = max(0, row - int(sequence_or_text[2:-1] or 1))
+        elif sequence_or_text == "\x1b[2K":
             lines[row] = ""
-        elif not part.startswith(("\x1b", "\r")) or part.endswith("m"):
-            lines[row] += part
+        elif not sequence_or_text.startswith(("\x1b", "\r")) or sequence_or_text.endswith("m"):
+            lines[row] += sequence_or_text
     return lines
 
 

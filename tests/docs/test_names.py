@@ -42,13 +42,13 @@ def list_options(command: click.Command, context: click.Context) -> Iterator[str
             yield from list_options(subcommand, context)
 
 
-def list_paths(value: object, *parent_keys: str) -> Iterator[tuple[str, ...]]:
+def list_paths(yaml_value: object, *parent_keys: str) -> Iterator[tuple[str, ...]]:
     """Yield the path of each key of a YAML mapping. `parent_keys` is the path of the mapping."""
-    value = value[0] if isinstance(value, list) and value else value
-    for key, inner_value in value.items() if isinstance(value, dict) else ():
+    yaml_value = yaml_value[0] if isinstance(yaml_value, list) and yaml_value else yaml_value
+    for key, inner_yaml_value in yaml_value.items() if isinstance(yaml_value, dict) else ():
         yield (*parent_keys, str(key))
         if key not in _KEYS_WITH_USER_KEYS:
-            yield from list_paths(inner_value, *parent_keys, str(key))
+            yield from list_paths(inner_yaml_value, *parent_keys, str(key))
 
 
 def is_job_key(*path: str) -> bool:

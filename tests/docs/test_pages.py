@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SANDBOX_TOKEN = "sandbox"
 
-_BLOCK = re.compile(
+_BLOCK_PATTERN = re.compile(
     r"(?:Save\s+this\s+as\s+`(?P<name>[^`]+)`[^\n]*\n\n)?(?:<!-- exit codes: (?P<codes>[\d, ]+) -->\n)?"
     r"```(?P<language>\w+)\n(?P<text>.*?)```",
     re.DOTALL,
@@ -33,7 +33,7 @@ _TUTORIAL_LINK = "tutorial.md#start-the-sandbox"  # a page with this link needs 
 
 
 @dataclass(frozen=True)
-class Block:
+class CodeBlock:
     """A code block of a page. `name` is the file in which the reader saves the block. `exit_codes` are the expected
     exit codes of its lines, or empty if all are 0."""
 
@@ -43,12 +43,12 @@ class Block:
     exit_codes: tuple[int, ...]
 
 
-def read_blocks(page: Path) -> list[Block]:
+def read_blocks(page: Path) -> list[CodeBlock]:
     """Return the code blocks in their order. Blocks with `venv --clear` are left out, because these blocks
     install packages."""
-    matches = _BLOCK.finditer(page.read_text(encoding="utf-8"))
+    matches = _BLOCK_PATTERN.finditer(page.read_text(encoding="utf-8"))
     blocks = [
-        Block(
+        CodeBlock(
             match["language"], match["text"], match["name"], tuple(map(int, re.findall(r"\d+", match["codes"] or "")))
         )
         for match in matches
@@ -56,7 +56,7 @@ def read_blocks(page: Path) -> list[Block]:
     return [block for block in blocks if "venv --clear" not in block.text]
 
 
-def list_blocks_to_run(page: Path) -> list[Block]:
+def list_blocks_to_run(page: Path) -> list[CodeBlock]:
     """Return the blocks that a reader of the page runs, in their order. If the page links to the settings of the
     tutorial, these settings come first."""
     blocks = read_blocks(page)
@@ -66,7 +66,7 @@ def list_blocks_to_run(page: Path) -> list[Block]:
     return [next(block for block in tutorial_blocks if block.text.startswith("export ")), *blocks]
 
 
-def build_script(blocks: list[Block], port: str) -> Iterator[str]:
+def build_script(blocks: list[CodeBlock], port: str) -> Iterator[str]:
     """Yield the commands of the page in their order, as parts of one script that ends at the first failed command.
 
     A comment of the page, `<!-- exit codes: 1, 0 -->`, has the expected exit codes of the lines of the next block. The

@@ -126,12 +126,12 @@ def is_sentence(text: str) -> bool:
 def test_the_texts_about_exports_and_receipts_name_each_file_format() -> None:
     page_text = (ROOT / "docs" / "how-to" / "export.md").read_text(encoding="utf-8")
     receipts_texts = (find_help_text(receipts_option), Receipts.model_fields["to"].description or "")
-    for traits in map(find_format_traits, FILE_FORMATS):
+    for format_traits in map(find_format_traits, FILE_FORMATS):
         for text in (page_text, export_command.help or ""):
-            assert traits.suffix in text
-            assert (f"{traits.suffix}.gz" in text) is not traits.is_compressed
+            assert format_traits.suffix in text
+            assert (f"{format_traits.suffix}.gz" in text) is not format_traits.is_compressed
         for text in receipts_texts:
-            assert (traits.suffix in text) is traits.can_hold_receipts
+            assert (format_traits.suffix in text) is format_traits.can_hold_receipts
 
 
 def test_the_description_of_the_outcome_of_a_receipt_names_each_outcome() -> None:
@@ -211,40 +211,40 @@ def check_keys(report: Mapping[str, Any], model: type, arguments: tuple[str, ...
     assert list(find_faults(report, keys)) == [], arguments
 
 
-def find_faults(value: Any, keys: Mapping[str, Any], path: str = "") -> Iterator[str]:
+def find_faults(json_value: Any, keys: Mapping[str, Any], path: str = "") -> Iterator[str]:
     """Yield each key of a JSON value that the reference lacks or that has another type, and each key of the reference
     that the JSON lacks."""
-    if isinstance(value, list):
-        for item in value:
+    if isinstance(json_value, list):
+        for item in json_value:
             yield from find_faults(item, keys, f"{path}[]")
-    if not isinstance(value, dict):
+    if not isinstance(json_value, dict):
         return
     prefix = f"{path}." if path else ""
     inner_names = {key.removeprefix(prefix) for key in keys if key.startswith(prefix)}
     key_names = {name for name in inner_names if re.fullmatch(r"\w+", name)}
     if not key_names:
-        for inner_value in value.values() if inner_names else ():
-            yield from find_faults(inner_value, keys, f"{prefix}*")
+        for inner_json_value in json_value.values() if inner_names else ():
+            yield from find_faults(inner_json_value, keys, f"{prefix}*")
         return
-    for name in {*value, *key_names}:
+    for name in {*json_value, *key_names}:
         key = keys.get(f"{prefix}{name}")
         if key is None:
             yield f"{prefix}{name} is not in the reference"
-        elif name not in value:
+        elif name not in json_value:
             yield from [f"{key.key} is not in the report"] if key.default != "left out" else []
-        elif not has_type(value[name], key.type):
-            yield f"{key.key} is {value[name]!r}, and not {key.type}"
+        elif not has_type(json_value[name], key.type):
+            yield f"{key.key} is {json_value[name]!r}, and not {key.type}"
         else:
-            yield from find_faults(value[name], keys, key.key)
+            yield from find_faults(json_value[name], keys, key.key)
 
 
-def has_type(value: object, type_description: str) -> bool:
+def has_type(json_value: object, type_description: str) -> bool:
     """Return whether a JSON value has the type that the reference describes."""
-    if value is None:
+    if json_value is None:
         return type_description.endswith(", or null")
     if type_description.startswith("`"):
-        return f"`{json.dumps(value)}`".replace('"', "") in type_description
-    return isinstance(value, _PYTHON_TYPE_BY_NAME[type_description.removesuffix(", or null").partition(" of ")[0]])
+        return f"`{json.dumps(json_value)}`".replace('"', "") in type_description
+    return isinstance(json_value, _PYTHON_TYPE_BY_NAME[type_description.removesuffix(", or null").partition(" of ")[0]])
 
 
 _PYTHON_TYPE_BY_NAME: Mapping[str, type] = {
