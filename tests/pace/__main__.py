@@ -38,8 +38,8 @@ from tests.pace.matrix import (
 )
 from tests.pace.others import AimdController, CubicController
 
-# Simulated runs of each case, by the limit. At a low limit, a run has few requests, so its result depends more on
-# chance.
+# The number of simulated runs of each case, by the limit in requests/s. At a low limit, a run has few requests, so the
+# result of a single run depends more on chance.
 _RUN_COUNT_BY_RATE = {5.0: 12, 50.0: 12, 500.0: 4}
 _RANDOM_REFUSAL_RUN_COUNT = 24
 _PAGE_HEAD = """# The pace, case by case

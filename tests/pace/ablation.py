@@ -121,7 +121,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
     ),
     ("random refusals are not recognised", _ControllerWithoutRandomRefusals, "_MIN_REFUSALS", 3),
     (
-        "random refusals are recognised only in the search",
+        "random refusals are recognised in the search for the limit, but not in a later ramp",
         _ControllerWithoutRandomRefusalsInRamps,
         "_MIN_REFUSALS",
         3,
@@ -139,7 +139,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
         3,
     ),
     (
-        "two refusals, not ten, make a limit certain and exclude random refusals",
+        "a limit is certain, and refusals count as not random, after two refusals instead of ten",
         RateController,
         "_MAX_REFUSALS_WITHOUT_EVIDENCE",
         2,

@@ -66,7 +66,8 @@ class SimulatedList:
     has_echoes: bool = True  # whether answers repeat Offset and Limit
     filter_mode: str = "work"
     """How filters work. `work`: correctly. `ignored`: the list ignores the filters. `incomplete`: the filters leave
-    some subscribers out. `small`: the filters work only in requests with a limit below `limit`."""
+    some subscribers out. `small`: the filters work only in requests with a
+    limit below `limit`, the largest limit that the service accepts."""
     window_size: int = 0  # the size of a result window; 0: no window
     replica_lags: tuple[int, ...] = ()  # lags in requests; one of the replicas answers each request
     id_steps: tuple[int, ...] = (10,)  # the possible differences between an id and the next id
@@ -275,9 +276,9 @@ class ReadingResult:
         return self.new_ids_by_sweep[max(self.new_ids_by_sweep)] if self.new_ids_by_sweep else []
 
     def has_false_certificate(self, simulated_list: SimulatedList) -> bool:
-        """Return whether the certificate says that the reading is complete, and the ids or their number are wrong.
-        Correct ids include every subscriber that was listed all the time. They have no duplicates, and each of them
-        was listed at some time."""
+        """Return whether the certificate says that the reading is complete although the ids or the recorded number of
+        ids is wrong. The ids are correct if they have no duplicates, include every subscriber that was always listed,
+        and include no subscriber that was never listed."""
         listed_ids = self.listed_ids
         is_list_wrong = (
             len(set(listed_ids)) < len(listed_ids)

@@ -31,16 +31,16 @@ class QueriedList:
     simulated_list: SimulatedList
     known_ids: frozenset[int] = frozenset()  # ids that a ledger has confirmed
     evidence_request_count: int = 0
-    was_always_cut_off: bool = True  # whether the window cut the list off at each request for evidence
+    was_always_cut_off: bool = True  # whether the list was longer than the window at each request for evidence
     row_ids: list[int] = field(default_factory=list)
     is_paused: bool = False  # whether the service has asked for a pause
     counts: dict[str, RequestCounts] = field(default_factory=lambda: {"list": RequestCounts()})
 
     @property
     def has_evidence(self) -> bool:
-        """Whether requests for evidence can show that the list leaves subscribers out. The filters must work, and must
-        divide the list into classes or find ids beyond the last row. A window must cut the list off during all of
-        these requests."""
+        """Whether requests with a filter can prove that the list lacks subscribers. The filters must work. The
+        subscribers must have several values in a field, or ids without gaps. If the list has a result window, the list
+        must be longer than the window at each of these requests."""
         simulated_list = self.simulated_list
         is_dense = (
             simulated_list.order in ("id", "id_desc")

@@ -29,7 +29,7 @@ def set_activity(connector: Connector, email: str, *, is_active: bool, **fields:
 
 
 def list_opt_outs(result: CommandResult) -> list[str]:
-    """Return the identities that the drift file lists as opted out. Check that the report counts each."""
+    """Return the identities that the drift file lists as opted out. Check that the report has the same count."""
     lines = read_drift(result) if result.report["drift_file"] else []
     identities = [line["identity"] for line in lines if line["_code"] == "opted_out"]
     assert result.report["opt_outs"] == len(identities)
@@ -166,7 +166,7 @@ def test_a_plan_counts_opt_outs_and_changes_nothing(connector: Connector) -> Non
     assert plan(connector, "job.yaml").report["opt_outs"] == 2
 
 
-def test_an_incremental_sync_reports_an_opt_out_whose_row_it_does_not_read_again(connector: Connector) -> None:
+def test_an_incremental_sync_reports_an_opt_out_again_without_reading_the_row_again(connector: Connector) -> None:
     cursor = "{column: changed_at, start: '2025-01-01', lookback: 1s}"
     source = f"sql: {{url: 'sqlite:///crm.db', table: people, cursor: {cursor}}}"
     connector.write_job(source=source, base="column: base", fields="email: email, is_active: active")

@@ -1,5 +1,5 @@
-"""Lists that show only a part of the subscribers, of their identities or of their bases: no create and no certificate
-relies on such a list. Some lists show a class (a value of a field, or a base) only to a request for the class."""
+"""Lists that leave out subscribers, identities or bases. No create and no certificate relies on such a list. Some lists
+show a group of subscribers, such as a base or all inactive subscribers, only if a request asks for this group."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -391,7 +391,7 @@ def test_no_export_certifies_a_list_that_lacks_confirmed_subscribers(connector: 
     connector.sandbox.switch(result_window=1013, order="email")
     arguments = "export", "out.csv", "--allow-incomplete"
     result = connector.run_json(*arguments)
-    assert "ledger" not in result.report["certificate"]["evidence"]  # the list may not show a new subscriber yet
+    assert "ledger" not in result.report["certificate"]["evidence"]  # a missing new subscriber is not evidence yet
     make_runs_an_hour_old(connector)
     result = connector.run_json(*arguments)
     assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off")

@@ -205,7 +205,7 @@ def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector:
     assert (second_result.rows, count_creates(second_result)) == ({"read": 120, "exists": 59, "rejected": 61}, 0)
 
 
-def test_a_refused_create_is_sent_again_by_a_run_that_does_not_read_its_row(connector: Connector) -> None:
+def test_a_run_sends_a_refused_create_again_even_if_the_source_has_lost_the_row(connector: Connector) -> None:
     connector.sandbox.switch(blocked_from=3, blocked_creates=1, blocked_status=404, **SLOW_SWITCHES)
     write_job_with_bases(connector, "a@x.org,news", "b@x.org,shop", "c@x.org,shop")
     connector.sync().expect(1, read=3, created=2, rejected=1)

@@ -149,12 +149,12 @@ def test_a_dropped_create_is_sent_only_after_a_change_of_its_row(connector: Conn
     assert connector.import_file(path).rows == {"read": 3, "created": 1, "rejected": 2}
 
 
-def test_a_dropped_create_is_held_if_a_run_ended_before_it_sent_the_changed_row(connector: Connector) -> None:
+def test_a_dropped_create_is_held_if_a_run_ends_before_sending_the_changed_row(connector: Connector) -> None:
     path = connector.write_addresses(3)
     produce_three_held_creates(connector, path)
     retry(connector, "--held", "drop")
     with open_ledger(connector.ledger.url) as ledger, ledger.transaction() as connection:
-        # A run that reads changed rows leaves this state if it ends before it sends them.
+        # A run leaves this state if it has read the changed rows and ends before sending them.
         (base,) = list_bases(connection, connector.sandbox.base_url)
         dropped_entries = ledger.find_unfinished_entries(base, State.DROPPED)
         ledger.mark_unresolved(base, [entry.identity for entry in dropped_entries], State.DROPPED)

@@ -112,7 +112,7 @@ def test_status_of_a_job_has_only_the_open_entries_of_this_job(connector: Connec
     assert (report["open_entries"], report["next"]) == ([], [])
     assert "Open workNothing" in (connector.folder / "none.html").read_text().replace("</h2><p>", "")
     connector.run_json("retry", "--quiet-period", "200ms")
-    # The entry still belongs to the job after a retry without a job.
+    # The entry still belongs to the job after `connector retry` without `--job`.
     assert len(connector.run_json("status", "--job", "people").report["open_entries"]) == 1
 
 

@@ -63,7 +63,7 @@ def test_a_record_with_the_name_and_a_record_with_the_id_are_merged(ledger: Ledg
     assert list_recorded_bases(ledger) == [NEWS]
 
 
-def test_a_name_of_two_listed_bases_is_recorded_for_neither_base(ledger: Ledger) -> None:
+def test_a_name_that_two_listed_bases_have_is_not_recorded(ledger: Ledger) -> None:
     record_base(ledger, None, "News")
     assert find_base(ledger, BaseRef(7), [NEWS, (8, "News")]) == ((7, None), [0])
     with pytest.raises(ConfigurationError, match="several bases are called News"):

@@ -127,7 +127,7 @@ def test_no_email_is_sent_if_the_list_does_not_show_inactive_subscribers(
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 3, "sent": 3}
 
 
-def test_recipients_without_is_active_on_the_list_are_suppressed(mailer: Connector) -> None:
+def test_a_recipient_is_suppressed_if_the_list_does_not_show_is_active(mailer: Connector) -> None:
     people = [f"p{index}@example.net,{'true' if index else 'false'}" for index in range(9)]
     mailer.write_csv("base.csv", "email,is_active", *people)
     create_with_other_ledger(mailer, mailer.folder / "base.csv", "--base-id", "7")
