@@ -120,7 +120,7 @@ def choose_valid_values(kind: FieldKind) -> st.SearchStrategy[str]:
 
 @st.composite
 def draw_subscribers(draw: st.DrawFn) -> str:
-    """Draw a subscriber as in service-api.md. A field may be absent or null, and sometimes it has any JSON value."""
+    """Draw a subscriber as in service-api.md. A field may be absent or null, or have any JSON value."""
 
     def write_fields(fields: list[Field], depth: int) -> str:
         fields_by_key: dict[str, list[Field]] = {}

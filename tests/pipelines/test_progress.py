@@ -22,7 +22,7 @@ def test_the_rate_and_the_remaining_time_are_computed_from_the_last_seconds() ->
     clock_seconds[0] = 41.0
     assert meter.describe(650, 12_345.6, is_estimate=True) == "5% of about 12,000, 60/s, 3 min left"
     clock_seconds[0] = 42.0
-    assert meter.describe(0, 1000) == "0% of 1,000"  # each new reading counts from 0 again
+    assert meter.describe(0, 1000) == "0% of 1,000"  # the list is read again, so the count begins at 0
 
 
 def test_a_wait_shows_the_remaining_seconds_and_the_reason() -> None:

@@ -57,8 +57,8 @@ def test_a_retry_repeats_a_create_that_was_refused_because_of_the_account(connec
 
 
 def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_period(connector: Connector) -> None:
-    """Three of 200 creates get a 429, and the list has several pages. Two readings of the list prove the
-    three creates absent."""
+    """Three of 200 creates get a 429, and the list has several pages. The run reads the list twice, and so proves that
+    the three subscribers do not exist."""
     connector.sandbox.switch(blocked_from=100, blocked_creates=3, blocked_status=429, max_limit=50)
     result = connector.import_file(connector.write_addresses(200), "--quiet-period", "10m", "--time-limit", "20s")
     result.expect(0, read=200, created=200)

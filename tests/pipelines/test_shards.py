@@ -69,7 +69,8 @@ def test_killed_shards_that_run_again_neither_lose_nor_repeat_a_create(postgres_
 
 
 def test_a_run_whose_lease_has_ended_repeats_no_create_of_another_run(postgres_connector: Connector) -> None:
-    """The run waits in a pause after it has recorded intents. It loses its session, and its lease of 8 s ends."""
+    """The run has recorded its next creates and waits in a pause of the service. Then the run loses its database
+    session, and its lease of 8 s ends."""
     write_files(postgres_connector, person_count=120, load="max_rate: 20")
     postgres_connector.sandbox.switch(duplicates="accept", latency_ms=50)
     paused_process = postgres_connector.start("sync", "job.yaml", "--output", "json", lease_s=8.0)

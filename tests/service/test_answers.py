@@ -127,14 +127,14 @@ def test_a_page_without_an_array_of_subscribers_is_ambiguous() -> None:
         assert isinstance(parse_list_answer(200, {}, body, NOW), AmbiguousResult)
 
 
-def test_a_definite_4xx_is_a_refusal() -> None:
+def test_a_4xx_status_other_than_408_and_409_is_a_refusal() -> None:
     for status in [400, 401, 402, 404, 405, 406, 410, 413, 415, 422, 429, 431, 451, 499]:
         for parse_answer in PARSERS:
             answer = parse_answer(status, {"retry-after": "3"}, b'{"success": false, "message": "no"}', NOW)
             assert answer == Refused(status, "no", 3.0)
 
 
-def test_every_status_except_2xx_and_a_definite_4xx_is_ambiguous() -> None:
+def test_408_and_409_and_every_status_outside_2xx_and_4xx_are_ambiguous() -> None:
     for status in [100, 199, 300, 301, 302, 304, 307, 308, 408, 409, 500, 502, 503, 504, 520, 599, 999]:
         for parse_answer in PARSERS:
             answer = parse_answer(status, {"Retry-After": "3"}, b'{"message": "no"}', NOW)

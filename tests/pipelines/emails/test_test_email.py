@@ -1,4 +1,5 @@
-"""`connector mail --test ADDRESS` sends the email of the first valid row to ADDRESS. The campaign does not count it."""
+"""`connector mail --test ADDRESS` sends the email of the first valid row to ADDRESS. The campaign does not count this
+email."""
 
 from pathlib import Path
 
