@@ -184,7 +184,7 @@ def _explain_shrunk_export(
 
 @dataclass(slots=True)
 class _StagedSweep:
-    """Sends the pages of the current sweep to the writer as typed tables."""
+    """Sends the pages of the current sweep (one reading of the whole list) to the writer, as typed tables."""
 
     writer: Writer
     schema: pa.Schema

@@ -52,12 +52,12 @@ def needs_person(outcome: Outcome | MailOutcome) -> bool:
 OUTCOMES_FOR_A_PERSON: tuple[str, ...] = tuple(
     dict.fromkeys(str(outcome) for outcome in (*Outcome, *MailOutcome) if needs_person(outcome))
 )
-"""The names of the outcomes that need a person, in reports of loads and of mail runs."""
+"""The names of the outcomes whose rows a person must look at, in reports of loads and of mail runs."""
 
 
 class ProblemKind(StrEnum):
-    """The kind of a problem: a row that needs a person, or an opt-out. Ledgers store the texts, so a text never changes
-    its meaning."""
+    """The kind of a problem: a row that a person must look at, or an opt-out. Ledgers store the texts, so a text never
+    changes its meaning."""
 
     INVALID = "invalid"
     REJECTED = "rejected"

@@ -20,7 +20,7 @@ class Progress:
 
 
 class ProgressMeter:
-    """A meter of the items that are done. `monotonic` returns seconds."""
+    """Measures how many items are done per second. `monotonic` is a clock that returns seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -44,7 +44,7 @@ class ProgressMeter:
     def _measure_rate(self, done_count: int) -> float:
         """Return the number of items done per second during about the last `_RATE_WINDOW_S` seconds."""
         now, measured_counts = self._monotonic(), self._measured_counts
-        if measured_counts and done_count < measured_counts[-1][1]:  # a new sweep counts from 0 again
+        if measured_counts and done_count < measured_counts[-1][1]:  # the run reads the list from its beginning again
             measured_counts.clear()
         measured_counts.append((now, done_count))
         while len(measured_counts) > 2 and measured_counts[1][0] <= now - _RATE_WINDOW_S:

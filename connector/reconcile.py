@@ -110,7 +110,7 @@ class Comparison(CloseableResource):
     # The list
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Forget the listed subscribers, because the new sweep shows all of them again."""
+        """Forget the listed subscribers, because a new reading of the list shows all of them again."""
         self._pending_rows: list[tuple[object, ...]] = []
         self._bases: dict[ListedBase, int] = {}
         self._execute_statement("DELETE FROM listed")

@@ -31,10 +31,10 @@ _RowReference = list[int]
 
 @dataclass(frozen=True, slots=True)
 class _RecordedRows:
-    """Rows of recorded subscribers, as one array for each property. `field_digests` has one column for each
-    compared field, with the digests of its values."""
+    """Rows of the subscribers and identities that `Conflicts.add` has recorded, as one array for each property.
+    `field_digests` has one column for each compared field, with the digests of the field's values."""
 
-    subscriber_digests: Digests  # the digest of each row's subscriber
+    subscriber_digests: Digests  # the digest of the subscriber of each row
     identities: Digests
     file_indices: Positions
     row_numbers: Positions  # the record number of each row
@@ -83,8 +83,8 @@ class Conflicts:
             self._invalid_records.append((identities, file_indices, record_numbers))
 
     def choose_used_rows(self, chunks: Iterable[PreparedChunk]) -> None:
-        """Choose the used row of each recorded subscriber. Read the chunks only if `add` has recorded a subscriber or
-        an identity."""
+        """Choose the used row of each subscriber that `add` has recorded. Read the chunks only if `add` has recorded a
+        subscriber or an identity."""
         if not self._differing_subscribers and not self._invalid_records:
             return
         self._recorded_subscribers = np.unique(
@@ -146,7 +146,7 @@ class Conflicts:
         return replace(prepared_chunk, duplicate_mask=duplicate_mask, differences=tuple(differences))
 
     def _select_rows(self, prepared_chunk: PreparedChunk) -> tuple[Positions, _RecordedRows]:
-        """Return the valid rows of recorded subscribers and of blocked identities: their indices, and the rows."""
+        """Return the valid rows of the subscribers and identities that `add` has recorded: the indices and the rows."""
         identities = prepared_chunk.valid_chunk.identities
         recorded_mask = np.isin(prepared_chunk.subscriber_digests, self._recorded_subscribers) | np.isin(
             identities, self._blocked_identities

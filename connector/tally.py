@@ -17,7 +17,7 @@ _MIN_ROWS_IF_ALL_HAVE_FAULT = 10  # with 10 to 99 rows, a guard ends the run onl
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A row that needs a person, with its outcome and the message of the service or of the connector."""
+    """A row that a person must look at, with its outcome and the message of the service or of the connector."""
 
     row: Row
     outcome: Outcome
@@ -75,11 +75,11 @@ class RowRecorder:
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether the recorder also receives the rows that need no person, and the values of created rows."""
+        """Whether the recorder also receives the rows that no person must look at, and the values of created rows."""
         return False
 
     def write_problem(self, problem: Problem) -> None:
-        """Record a row that needs a person."""
+        """Record a row that a person must look at."""
 
     def write_change(self, change: Change) -> None:
         """Record a changed row."""
@@ -126,11 +126,12 @@ class Tally:
     row_messages: list[str] = field(default_factory=list)  # messages about rows; `reset_row_counts` removes them
 
     def add_started_rows(self, row_count: int = 1) -> None:
-        """Add rows that get their outcome later. Call this method before the creates of these rows may leave."""
+        """Count rows as started: they get their outcome later. Call this method before the creates of these rows may
+        leave."""
         self.started_count += row_count
 
     def remove_started_rows(self, row_count: int = 1) -> None:
-        """Subtract started rows, because their creates have not left."""
+        """Count these rows as not started again, because their creates have not left."""
         self.started_count -= row_count
 
     def count_rows(self, outcome: Outcome, row_count: int = 1) -> None:
@@ -145,15 +146,16 @@ class Tally:
             self.recorder.write_row_numbers(outcome, chunk.name, chunk.row_numbers[positions].tolist())
 
     def count_row(self, outcome: Outcome, read_source_row: Callable[[], Row]) -> None:
-        """Count the outcome of a started row. `read_source_row` is called only if the recorder needs all rows."""
+        """Count the outcome of a row that was added by `add_started_rows`. `read_source_row` is called only if the
+        recorder needs all rows."""
         self.outcomes[outcome] += 1
         if self.recorder.needs_all_rows:
             row = read_source_row()
             self.recorder.write_row_numbers(outcome, row.file, [row.number])
 
     def reset_row_counts(self) -> None:
-        """Reset the counts of rows before the load, because the survey has counted the same rows. All other findings of
-        the survey stay."""
+        """Reset the counts of rows between planning and loading, because the load counts the same rows again. All other
+        findings of the planning stay."""
         self.started_count = self.active_count = 0
         self.samples.clear()
         self.reactivated_count = self.opt_out_count = 0
@@ -163,17 +165,17 @@ class Tally:
         self.row_messages.clear()
 
     def count_unsent_rows(self) -> None:
-        """Give the outcome UNSENT to the rows that were read and not started. A started row without an outcome does not
-        get this outcome, because its create may have left."""
+        """Give the outcome UNSENT to the rows that were read and not started (`add_started_rows`). A started row does
+        not get this outcome, because its create may have left."""
         self.outcomes[Outcome.UNSENT] += self.read_count - self.started_count
 
     def report_problem(self, problem: Problem) -> None:
-        """Count and report a started row that needs a person."""
+        """Report a row that a person must look at, and count its outcome. The row was added by `add_started_rows`."""
         self.outcomes[problem.outcome] += 1
         self.recorder.write_problem(problem)
 
     def report_change(self, change: Change) -> None:
-        """Count and report a started row with the outcome CHANGED."""
+        """Report a row with the outcome CHANGED, and count the outcome. The row was added by `add_started_rows`."""
         self.outcomes[Outcome.CHANGED] += 1
         self.recorder.write_change(change)
 
@@ -187,8 +189,8 @@ class Tally:
     def report_created_row(
         self, read_source_row: Callable[[], Row], sent_values: Mapping[str, object], omitted_zip: OmittedZip | None
     ) -> None:
-        """Count a started row as CREATED, and keep the values of the first few creates. `omitted_zip` is the zip code
-        that the create omits."""
+        """Count a row as CREATED, and keep the values of the first few creates. The row was added by
+        `add_started_rows`. `omitted_zip` is the zip code that the create omits."""
         self.count_row(Outcome.CREATED, read_source_row)
         if self.recorder.needs_all_rows:
             self.recorder.write_created_row(read_source_row(), sent_values)
@@ -209,8 +211,8 @@ class Tally:
             self.duplicate_ids.add(tuple(sorted(ids)))
 
     def add_row_message(self, message: str) -> None:
-        """Add a message about rows to the report, unless the report has it already. After the survey, a load clears
-        these messages, because the load itself settles or compares the rows."""
+        """Add a message about rows to the report, unless the report has it already. A load that has planned its rows
+        first clears these messages, because the load looks up or compares the rows again."""
         if message not in self.row_messages:
             self.row_messages.append(message)
 

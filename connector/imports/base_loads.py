@@ -145,8 +145,8 @@ class BaseLoads:
                 base_load.loader.postpone_rows(chunk)
 
     async def settle(self) -> None:
-        """Settle the unknown creates of each base. If a column gives the bases, also settle the job's entries in bases
-        without rows in this run.
+        """Find out whether the unknown creates of each base took effect. If not, send the creates again or hold them.
+        If a column gives the bases, also do this for the job's entries in bases without rows in this run.
 
         All bases wait for the quiet periods together. Raises the errors of `load`.
         """
@@ -246,7 +246,8 @@ class BaseLoads:
                 yield base, planned_chunk.select(positions)
 
     async def _begin_base_load(self, base_ref: BaseRef) -> _BaseLoad:
-        """Begin and return the load of a base. If there was a survey, the load uses the results of its look-ups."""
+        """Begin and return the load of a base. If the run has planned all rows first, the load uses the look-ups of
+        this planning."""
         account = self._run.setup.plan.settings.account
         base = await self._run.ledger_queue.execute(
             lambda ledger: find_or_add_base(ledger.connection, account, base_ref.service_id, base_ref.name)

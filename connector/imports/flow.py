@@ -1,7 +1,7 @@
 """The flow of import, sync and plan: read, map, validate, plan and load the rows, settle unknown creates, and report.
 
 First the source is read to its end, and its rows are written to disk (connector.spooled_rows). If the job has guards,
-a survey follows: the flow plans all rows and sends nothing. Then the rows are loaded.
+the flow then plans all rows and sends nothing (the survey). At the end, the rows are loaded.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class _LoadRun:
 
     async def _load_in_mode(self, mode: RunMode, survey: BaseLoads | None = None) -> BaseLoads:
         loads = BaseLoads(self._run, self._plan.rows.base, mode, survey)
-        # A survey compares no rows, because the load that follows the survey compares the rows.
+        # The planning before a load compares no rows, because the load compares the rows.
         compares_rows = mode is RunMode.LOAD or self._plan.is_planned
         await self._run.finish_load(loads, self._load_source(loads, compares_rows=compares_rows))
         return loads
@@ -314,8 +314,8 @@ class _LoadRun:
         run.source_row_count = self._source_rows.source_row_count if plan.reads_complete_source else None
 
     async def _reuse_rows_of_preview_or_survey(self) -> None:
-        """Use the rows that a preview or the survey of this run has read. Raises RunAborted if the suppression list has
-        changed meanwhile. Raises ConfigurationError if a consent column is not mapped."""
+        """Use the rows that a preview has read, or that this run has read to plan all rows. Raises RunAborted if the
+        suppression list has changed meanwhile. Raises ConfigurationError if a consent column is not mapped."""
         rows, suppression = self._source_rows, await self._run.read_suppression()
         if rows.consent_columns and not self._plan.is_planned:
             raise ConfigurationError("; ".join(explain_consent([*rows.consent_columns])))

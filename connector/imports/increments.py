@@ -25,7 +25,7 @@ from connector.texts import choose_form, count
 
 @dataclass(frozen=True, slots=True)
 class Increment:
-    """An incremental source of a job."""
+    """The source of a job from which a run reads only new and changed rows, with the settings of the run."""
 
     job: str
     digest: bytes  # digest of the source and the target; the job has a cursor for each digest

@@ -391,8 +391,8 @@ class Job(JobModel):
     )
     fail_on: Literal["any", "new"] = Field(
         default="any",
-        description="For a load: problems that give a run exit code 1. `any`: each row that needs a person; `new`: "
-        "only rows whose problem no earlier run of the job has reported.",
+        description="For a load: problems that give a run exit code 1. `any`: each row that a person must look at; "
+        "`new`: only rows whose problem no earlier run of the job has reported.",
     )
     export: Export | None = Field(
         default=None,

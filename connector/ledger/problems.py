@@ -1,4 +1,4 @@
-"""Problems of jobs. A problem is a row that needs a person, until a later run reads the row without a fault.
+"""Problems of jobs. A problem is a row that a person must look at, until a later run reads the row without a fault.
 
 The key of a problem consists of the job, a digest, the base that the row names, and the kind of the problem. The digest
 is of the identity, or of the cells if no identity can be read. Call every function inside a transaction.

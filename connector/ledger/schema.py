@@ -378,7 +378,8 @@ MOVED_TO_KEY = "moved_to"
 
 
 def is_upgradable_version(stored_version: Mapping[str, str]) -> bool:
-    """Return whether this is the version (the content of a table `meta`) of an older ledger that a run can upgrade."""
+    """Return whether a run can upgrade a ledger with this version. The version is the content of the table `meta`, and
+    must be older than the version of this program."""
     version_number = stored_version.get("schema_version", "")
     return (
         version_number.isdecimal()
@@ -389,7 +390,7 @@ def is_upgradable_version(stored_version: Mapping[str, str]) -> bool:
 
 
 def is_current(stored_version: Mapping[str, str], meta: Table) -> bool:
-    """Return whether this is the version (the content of the table `meta`) that this program reads and writes."""
+    """Return whether this program reads and writes the stored version, which is the content of the table `meta`."""
     return _VERSION_BY_TABLE[meta.name].items() <= stored_version.items() and MOVED_TO_KEY not in stored_version
 
 

@@ -213,7 +213,7 @@ def build_error(name: str, reason: str) -> LedgerError:
 def build_missing_ledger_error(name: str) -> MissingLedgerError:
     """Return the error for a ledger that does not exist."""
     return MissingLedgerError(
-        f"there is no ledger at {name}, so nothing is on record. Before the first import, no ledger exists. "
+        f"there is no ledger at {name}, so nothing is recorded. Before the first import, no ledger exists. "
         "Otherwise check CONNECTOR_LEDGER and CONNECTOR_STATE_DIR. If the ledger is lost, restore a backup: connector "
         "ledger restore FILE"
     )

@@ -171,8 +171,8 @@ def build_frame(table: pa.Table) -> pd.DataFrame:
 
 
 class StoredSweep:
-    """A sink that stores the current sweep in a temporary file without a name. The file is closed when the rows were
-    read, or when the object is deleted.
+    """A sink that stores the rows of the current sweep (one reading of the whole list) in a temporary file without a
+    name. The file is closed when the rows were read, or when the object is deleted.
 
     Raises OSError if the disk is full, or if there is no folder for temporary files.
     """
@@ -184,7 +184,7 @@ class StoredSweep:
         self._begin_sweep()
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Delete the rows of the previous sweep."""
+        """Delete the rows of the previous sweep, because the new sweep shows all subscribers again."""
         self.close()
         self._begin_sweep()
 

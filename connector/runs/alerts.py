@@ -129,7 +129,8 @@ def _is_incomplete(certificate: Mapping[str, Any]) -> bool:
 
 
 def _count_problems(report: Mapping[str, Any]) -> dict[str, int]:
-    """Return the number of problems by kind: rows that need a person, opt-outs, and differences of a reconciliation."""
+    """Return the number of problems by kind: rows that a person must look at, opt-outs, and differences of a
+    reconciliation."""
     problem_counts = {kind: report["rows"].get(kind, 0) for kind in OUTCOMES_FOR_A_PERSON}
     problem_counts |= {"opt_outs": report["opt_outs"], **(report.get("differences") or {})}
     return {kind: problem_count for kind, problem_count in problem_counts.items() if problem_count}

@@ -1,6 +1,6 @@
 """Explains one subscriber from the ledger and the log of runs, without a lock and without a request to the service.
 
-The annotation of a field has its type and its description in the reference.
+The annotation of a field has the type of the field, and the description that the reference shows.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ class ExplainedEntry:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedProblem:
-    """A row of the subscriber that needs a person."""
+    """A problem of a row of the subscriber. A person must look at the row."""
 
     account: Annotated[str, "Account of the job."]
     job: Annotated[str, "Name of the job."]
@@ -150,7 +150,7 @@ def _explain_entry(
     details: EntryDetails, record_by_run_id: Mapping[str, Mapping[str, Any]], account_next_step: str | None
 ) -> ExplainedEntry:
     """Return the explanation of an entry. `account_next_step` is not None if the last load of the account saw none
-    of the known subscribers in the service. It then replaces the next step of the entry."""
+    of the known subscribers in the service. `account_next_step` then replaces the next step of the entry."""
     record = record_by_run_id.get(details.run_id or "", {})
     is_running = any(
         record["status"] == "running" and record["command"] in LOAD_COMMANDS for record in record_by_run_id.values()

@@ -2,9 +2,9 @@
 
 Only a finished run changes the ledger. A problem ends in three cases:
 
-- A finished run reads its row without a fault.
-- A finished run reads the whole source, and the source no longer has the row.
-- The corrected row of a rejects file is imported.
+- A finished run reads the row of the problem without a fault.
+- A finished run reads the whole source, and the source no longer has the row of the problem.
+- The corrected row is imported from a rejects file.
 """
 
 from collections import Counter

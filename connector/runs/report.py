@@ -1,6 +1,7 @@
 """The report of a run. Its keys are fixed (architecture 8). The key `rows` has every outcome, even if its count is 0.
 
-The annotation of a field has its type, its description in the reference, and sometimes its type in JSON.
+The annotation of a field has the type of the field, the description that the reference shows, and sometimes the type
+in JSON.
 """
 
 import errno
