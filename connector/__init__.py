@@ -41,7 +41,7 @@ __all__ = [
     "read_subscribers",
 ]
 
-_MODULES = {
+_MODULE_BY_NAME = {
     "Connector": "connector.library.facade",
     "ExplainedEntry": "connector.runs.explanations",
     "ExplainedRun": "connector.runs.explanations",
@@ -59,7 +59,7 @@ def __getattr__(name: str) -> object:
     """Import a public name from its module at its first use."""
     if name not in __all__:
         raise AttributeError(f"module 'connector' has no attribute {name!r}")
-    public_object: object = getattr(import_module(_MODULES.get(name, "connector.errors")), name)
+    public_object: object = getattr(import_module(_MODULE_BY_NAME.get(name, "connector.errors")), name)
     globals()[name] = public_object
     return public_object
 

@@ -8,14 +8,14 @@ masked.
 import re
 from dataclasses import dataclass
 
-_QUOTE = "[\"'“”„«»‘’]"
+_QUOTE_PATTERN = "[\"'“”„«»‘’]"
 # The end of a known message, after its quoted value.
 _MESSAGE_END_PATTERN = (
     r"to [A-Z][\w(),\[\] ]*(?: when casting from source column \w+)?|violates unique constraint\.|at line \d+"
     r"|for key '[^']*'|for column (?:'[^']*'|[\w`.$]+) at row \d+"
 )
 # The match is as long as possible, because a value may contain quotes.
-_QUOTED_VALUE = re.compile(rf"(?<!\w){_QUOTE}(?:.*{_QUOTE}(?= (?:{_MESSAGE_END_PATTERN})\Z)|.*)")
+_QUOTED_VALUE = re.compile(rf"(?<!\w){_QUOTE_PATTERN}(?:.*{_QUOTE_PATTERN}(?= (?:{_MESSAGE_END_PATTERN})\Z)|.*)")
 _EMAIL_ADDRESS = re.compile(r"[^\s@'\"()<>,;:=]+@[^\s@'\"()<>,;]+")
 _TEXT_IN_PARENTHESES = re.compile(r"\(.*\)")
 _LONG_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
@@ -49,7 +49,7 @@ _USER_ERROR_SQLSTATE_CLASSES = ("P0", "45")
 _POSTGRESQL_RAISE_FUNCTION = "exec_stmt_raise"
 _MYSQL_SIGNAL_ERROR_NUMBER = 1644
 
-_SQLSTATE = re.compile(r"[0-9A-Z]{5}")
+_SQLSTATE_PATTERN = re.compile(r"[0-9A-Z]{5}")
 _DRIVERS_WITH_QUOTED_VALUES = frozenset(["duckdb", "_duckdb", "pg8000", "psycopg", "pyarrow", "pymysql", "sqlite3"])
 """Drivers that write values in quotes, and not in parentheses."""
 
@@ -114,7 +114,7 @@ def _read_message(error: BaseException) -> _DriverMessage:
             getattr(error, "sqlstate", None), None
         )
         return _DriverMessage(str(arguments[1]), None, first_argument, is_written_by_user)
-    if len(arguments) > 1 and isinstance(first_argument, str) and _SQLSTATE.fullmatch(first_argument):
+    if len(arguments) > 1 and isinstance(first_argument, str) and _SQLSTATE_PATTERN.fullmatch(first_argument):
         # An error of an ODBC driver has the SQLSTATE and the text as arguments.
         return _DriverMessage(str(arguments[1]), first_argument, None, _is_written_by_user(first_argument, None))
     sqlstate, details = getattr(error, "sqlstate", None), getattr(error, "diag", None)  # attributes of psycopg's errors

@@ -178,8 +178,8 @@ def _write_cell(cell_reference: str, cell: str | int | date, column_name: str) -
             return _write_text(cell_reference, str(cell), column_name)
         return f'<c r="{cell_reference}"><v>{cell}</v></c>'
     if isinstance(cell, datetime):
-        days = (cell.replace(tzinfo=None) - _EPOCH) / timedelta(days=1)
-        return f'<c r="{cell_reference}" s="{_TIME_STYLE}"><v>{days}</v></c>'
+        day_number = (cell.replace(tzinfo=None) - _EPOCH) / timedelta(days=1)
+        return f'<c r="{cell_reference}" s="{_TIME_STYLE}"><v>{day_number}</v></c>'
     if cell < _FIRST_DAY:
         return _write_text(cell_reference, cell.isoformat(), column_name)
     return f'<c r="{cell_reference}" s="{_DATE_STYLE}"><v>{(cell - _EPOCH.date()).days}</v></c>'

@@ -16,13 +16,13 @@ from connector.warehouse.columns import RUN_COLUMN_DESCRIPTIONS, SCHEMA
 from connector.warehouse.database import ColumnKind
 from connector.warehouse.statements import read_kinds
 
-_STREAM = "subscribers"
+_STREAM_NAME = "subscribers"
 
 
 class SubscriberStream(Stream):
     """The list as one stream. Each sync reads and certifies the whole list. The STATE contains the certificate."""
 
-    name = _STREAM
+    name = _STREAM_NAME
     primary_keys: ClassVar[Sequence[str]] = ("id",)
 
     @property

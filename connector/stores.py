@@ -22,7 +22,7 @@ _EXTRA_BY_SCHEME: Mapping[str, str] = {
 }  # fmt: skip
 """The extra of the connector that installs the library of each scheme. `memory` is for tests, and needs only fsspec."""
 
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<rest>.*)", re.DOTALL)
+_URL_PATTERN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<rest>.*)", re.DOTALL)
 _URL_OPTIONS = re.compile(r"\?(?=[\w.-]+=)")  # the options of a signed URL; a ? without a later = is part of a pattern
 _CREDENTIALS = re.compile(r"(?<=://)\S*@")  # up to the last @, because a secret may contain a slash or an @
 _PATTERN_CHARACTER = re.compile(r"[*?\[]")
@@ -62,12 +62,12 @@ class StoreError(OSError):
 
 def is_url(location: str | PathLike[str]) -> bool:
     """Return whether a location is a URL and not a path."""
-    return _URL.match(fspath(location)) is not None
+    return _URL_PATTERN.match(fspath(location)) is not None
 
 
 def is_store_url(location: str | PathLike[str]) -> bool:
     """Return whether a location is the URL of an object in a store."""
-    url_match = _URL.match(fspath(location))
+    url_match = _URL_PATTERN.match(fspath(location))
     return url_match is not None and url_match["scheme"].lower() in _EXTRA_BY_SCHEME
 
 
@@ -83,7 +83,7 @@ def parse_store_url(text: str) -> str:
     message contains no credentials.
     """
     shown_url = _CREDENTIALS.sub("***@", _URL_OPTIONS.split(text, maxsplit=1)[0])
-    url_match = _URL.match(text)
+    url_match = _URL_PATTERN.match(text)
     scheme = url_match["scheme"].lower() if url_match else ""
     if url_match is None or scheme not in _EXTRA_BY_SCHEME:
         raise ConfigurationError(f"{shown_url}: only objects at s3://, gs:// and az:// can be used by a URL")

@@ -119,7 +119,7 @@ class Tally:
     opt_out_count: int = 0  # opt-outs of rows of this run and of earlier runs
     unchecked_opt_out_counts: Counter[str] = field(default_factory=Counter)
     """The number of opt-outs that were not looked up, by the reason."""
-    altered_fields: Counter[str] = field(default_factory=Counter)
+    altered_field_counts: Counter[str] = field(default_factory=Counter)
     """The number of creates in which the service has altered a value, by the name of the field."""
     duplicate_ids: set[tuple[int, ...]] = field(default_factory=set)  # the ids of each subscriber that exists twice
     messages: list[str] = field(default_factory=list)

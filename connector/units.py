@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-_DURATION = re.compile(r"(?P<count>\d{1,9}(?:\.\d{1,9})?)\s*(?P<unit>ms|s|m|h|d)", re.ASCII)
+_DURATION_PATTERN = re.compile(r"(?P<count>\d{1,9}(?:\.\d{1,9})?)\s*(?P<unit>ms|s|m|h|d)", re.ASCII)
 _SECONDS_BY_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
-_SHARE = re.compile(r"(?P<percent>\d{1,3}(?:\.\d{1,9})?)\s*%", re.ASCII)
+_SHARE_PATTERN = re.compile(r"(?P<percent>\d{1,3}(?:\.\d{1,9})?)\s*%", re.ASCII)
 
-_SIZE = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) ?(?P<unit>B|kB|KB|MB|GB)?")
+_SIZE_PATTERN = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) ?(?P<unit>B|kB|KB|MB|GB)?")
 _BYTES_BY_UNIT = {None: 1, "B": 1, "kB": 1000, "KB": 1000, "MB": 1_000_000, "GB": 1_000_000_000}
 
 _FILE_DATABASE_URL = re.compile(
@@ -21,7 +21,7 @@ def parse_duration(text: object) -> float:
     unchanged. Raises ValueError for other texts."""
     if isinstance(text, int | float) and not isinstance(text, bool):
         return float(text)
-    duration_match = _DURATION.fullmatch(text.strip()) if isinstance(text, str) else None
+    duration_match = _DURATION_PATTERN.fullmatch(text.strip()) if isinstance(text, str) else None
     if duration_match is None:
         raise ValueError("must be a duration with its unit, such as 500ms, 30s, 10m, 2h or 90d")
     return float(duration_match["count"]) * _SECONDS_BY_UNIT[duration_match["unit"]]
@@ -36,7 +36,7 @@ def format_duration(seconds: float) -> str:
 def parse_share(text: object) -> float:
     """Return a share as a number: `5%` gives 0.05. Raises ValueError for more than 100 %, for a number without a
     percent sign, and for other texts."""
-    share_match = _SHARE.fullmatch(text.strip()) if isinstance(text, str) else None
+    share_match = _SHARE_PATTERN.fullmatch(text.strip()) if isinstance(text, str) else None
     share = float(share_match["percent"]) / 100 if share_match is not None else -1.0
     if not 0 <= share <= 1:
         raise ValueError("must be a percentage with a percent sign, such as 5%, and at most 100%")
@@ -51,7 +51,7 @@ def format_share(share: float) -> str:
 def parse_size(text: object) -> int:
     """Return the number of bytes that a text such as `20MB` means. Raises ValueError for a text that is not a size, and
     for a size below one byte."""
-    size_match = _SIZE.fullmatch(text.strip()) if isinstance(text, str) else None
+    size_match = _SIZE_PATTERN.fullmatch(text.strip()) if isinstance(text, str) else None
     byte_count = int(float(size_match["number"]) * _BYTES_BY_UNIT[size_match["unit"]]) if size_match else 0
     if byte_count < 1:
         raise ValueError("must be a size, such as 500kB or 20MB")

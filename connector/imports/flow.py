@@ -377,5 +377,5 @@ class _LoadRun:
         yield from self._remarks.describe_cells(self._plan.rows.mapping)
         yield from self._run.rows.list_messages()
         yield from describe_unmapped_columns(self._plan.rows.mapping, self._plan.rows.unmapped_columns)
-        for name, altered_subscriber_count in sorted(tally.altered_fields.items()):
+        for name, altered_subscriber_count in sorted(tally.altered_field_counts.items()):
             yield f"the service altered {name} of {count(altered_subscriber_count, 'created subscriber')}"

@@ -157,11 +157,13 @@ def start_run(
 
 
 def finish_run(
-    connection: Connection, run_key: int, status: str, finished_at: float, rows_read: int | None = None
+    connection: Connection, run_key: int, status: str, finished_at: float, source_row_count: int | None = None
 ) -> None:
-    """Record the end of a run. `rows_read` is the number of rows of the source if the run finished and read the whole
-    source."""
-    connection.execute(_FINISH_RUN, {"run": run_key, "status": status, "at": finished_at, "rows_read": rows_read})
+    """Record the end of a run. `source_row_count` is the number of rows of the source, if the run finished and read
+    the whole source."""
+    connection.execute(
+        _FINISH_RUN, {"run": run_key, "status": status, "at": finished_at, "rows_read": source_row_count}
+    )
 
 
 def end_dead_runs(connection: Connection, ended_at: float) -> None:

@@ -147,7 +147,7 @@ class Outcomes:
         A candidate of an UNKNOWN entry was sent again, because its earlier attempts are proved to have had no
         effect."""
         session, tally, is_sent_again = self._session, self._session.tally, candidate.entry_state is State.UNKNOWN
-        tally.altered_fields.update(transition.altered_fields)
+        tally.altered_field_counts.update(transition.altered_fields)
         if transition.event in (Event.ANSWERED, Event.REFUSED) and not transition.is_retryable_refusal:
             is_rejected = transition.event is Event.REFUSED
             reason = session.create_limits.record_answer(

@@ -160,10 +160,10 @@ def write_alert(reason: AlertReason, last_run: LastRun, report: Mapping[str, Any
     status = report["status"]
     title = _TITLE_BY_REASON[reason] + (f" (since {last_run.since[:10]})" if reason == "reminder" else "")
     lines = [f"{title}: {report['command']} {report['job']} {_RESULT_TEXT_BY_STATUS[status]}."]
-    counts = [f"{row_count:,} {outcome}" for outcome, row_count in report["rows"].items() if row_count]
-    counts += [f"{row_count or 0:,} {kind}" for kind, row_count in (report.get("differences") or {}).items()]
-    if counts:
-        lines.append(f"Rows: {', '.join(counts)}.")
+    count_texts = [f"{row_count:,} {outcome}" for outcome, row_count in report["rows"].items() if row_count]
+    count_texts += [f"{row_count or 0:,} {kind}" for kind, row_count in (report.get("differences") or {}).items()]
+    if count_texts:
+        lines.append(f"Rows: {', '.join(count_texts)}.")
     lines += _describe_problems(report["problems"])
     if _is_incomplete(certificate := report.get("certificate") or {}):
         lines.append(f"The list is incomplete: {certificate['reason']}.")

@@ -462,7 +462,7 @@ def _end_report(run: Run) -> None:
     except UncountedRowsError as error:
         report.rows, reason = error.rows, f"{reason or 'a fault of the program'}; also, {error}"
     report.settled = {"found": tally.settled_found_count, "absent": tally.settled_absent_count}
-    report.echo = dict(sorted(tally.altered_fields.items()))
+    report.echo = dict(sorted(tally.altered_field_counts.items()))
     report.activity = {"active": tally.active_count, "inactive": outcomes[Outcome.CREATED] - tally.active_count}
     report.samples = tally.samples if report.is_planned else None
     report.opt_outs = tally.opt_out_count

@@ -187,5 +187,5 @@ class _Retry:
         for account, entry_count in sorted(self._entry_count_by_account.items()):
             entries_text = count(entry_count, "unknown or held entry", "unknown or held entries")
             yield f"The ledger also has {entries_text} of another account: {account}"
-        for name, altered_count in sorted(run.tally.altered_fields.items()):
+        for name, altered_count in sorted(run.tally.altered_field_counts.items()):
             yield f"the service stored another {name} than was sent, for {count(altered_count, 'created subscriber')}"
