@@ -40,7 +40,7 @@ class Cursor(JobModel):
         default=0.0,
         ge=0,
         alias="lookback",
-        description="Length of time before the cursor that a run reads again, to find rows that were committed late, "
+        description="How far before the cursor a run begins to read, to find rows that were committed late, "
         "such as 10m or 2h.",
     )
 

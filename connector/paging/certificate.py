@@ -102,7 +102,7 @@ class FiltersReport(TypedDict, total=False):
         "subscribers; `untold`: the trial was inconclusive.",
     ]
     sent: Annotated[str | None, "Filter that was sent. Null if the whole list was read."]
-    missed: Annotated[int, "Number of subscribers that only the list without the filter shows."]
+    missed: Annotated[int, "Number of matching subscribers that the filtered list leaves out and the whole list shows."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,10 @@ class Certificate:
 
     verdict: Annotated[CertificateVerdict, "Whether it is proved that the run read the complete list."]
     reason: Annotated[CertificateReason, "The proof of completeness, or the obstacle to a proof."]
-    order: Annotated[Order, "Order of the list, as the last sweep showed it."]
-    sweeps: Annotated[int, "Number of sweeps. A sweep reads the list from its start to its end."]
+    order: Annotated[Order, "Order in which the service listed the subscribers."]
+    sweeps: Annotated[int, "How often the run read the list from its start to its end (sweeps)."]
     pages: Annotated[int, "Number of pages, without pages that were fetched ahead and dropped."]
-    distinct: Annotated[int, "Number of different subscriber ids in the last sweep."]
+    distinct: Annotated[int, "Number of different subscriber ids that the run found when it last read the list."]
     total_first: Annotated[int | None, "TotalCount of the first answer. Null if the answer has no TotalCount."]
     total_last: Annotated[int | None, "TotalCount of the last answer. Null if the answer has no TotalCount."]
     appeared: Annotated[int, "At least this many subscribers appeared on the list while the run read it."]

@@ -85,9 +85,11 @@ RUN_COLUMNS: Mapping[str, Column] = {
     "verdict": Column(ColumnKind.TEXT, "`complete` or `incomplete`: the certificate's verdict on the list."),
     "reason": Column(ColumnKind.TEXT, "Reason of the verdict, as in the report's `certificate`."),
     "list_order": Column(ColumnKind.TEXT, "Order of the list: `id`, `id_desc`, `other` or `unstable`."),
-    "sweeps": Column(ColumnKind.WHOLE_NUMBER, "Number of sweeps. A sweep reads the list from its start to its end."),
+    "sweeps": Column(ColumnKind.WHOLE_NUMBER, "How often the export read the list from its start to its end (sweeps)."),
     "pages": Column(ColumnKind.WHOLE_NUMBER, "Number of pages, without pages that were fetched ahead and dropped."),
-    "distinct_ids": Column(ColumnKind.WHOLE_NUMBER, "Number of different ids in the last sweep."),
+    "distinct_ids": Column(
+        ColumnKind.WHOLE_NUMBER, "Number of different ids that the export found when it last read the list."
+    ),
     "total_first": Column(
         ColumnKind.WHOLE_NUMBER, "TotalCount of the list's first answer. NULL if the answer has no TotalCount."
     ),
@@ -100,7 +102,9 @@ RUN_COLUMNS: Mapping[str, Column] = {
     "vanished": Column(
         ColumnKind.WHOLE_NUMBER, "At least this many subscribers vanished from the list while the export read it."
     ),
-    "rows_read": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers that the last sweep found."),
+    "rows_read": Column(
+        ColumnKind.WHOLE_NUMBER, "Number of subscribers that the export found when it last read the list."
+    ),
     "rows_written": Column(ColumnKind.WHOLE_NUMBER, "Number of subscribers in the export, changed or not."),
     "rows_inserted": Column(ColumnKind.WHOLE_NUMBER, "Number of rows that were inserted."),
     "rows_updated": Column(ColumnKind.WHOLE_NUMBER, "Number of rows that got new values."),
