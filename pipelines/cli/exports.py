@@ -108,7 +108,7 @@ options."""
     default=True,
     group="Columns",
     default_text="write them",
-    help="Write the columns _run_id and _exported_at to a file. A table always has both columns.",
+    help="If DEST is a file, add the columns _run_id and _exported_at. A table always has both columns.",
 )
 @_file_option(
     "--format",

@@ -61,7 +61,7 @@ wait_option = option(
     type=DURATION,
     default=0.0,
     group=RUN_GROUP,
-    default_text="0s; the command ends at once",
+    default_text="0s; do not wait",
     help="If another run has locked the ledger or the campaign, wait at most this long for the end of the run, for "
     "example 10m.",
 )

@@ -262,7 +262,8 @@ def end_command(
         is_output_complete = _try_to_write(write_report) and is_output_complete
     if (metrics_path := output.metrics_path) is not None:
         is_output_complete = _try_to_write(lambda: write_metrics(report, metrics_path)) and is_output_complete
-    if not is_output_complete and "run_id" in report and not report.get("planned"):  # this run is on record
+    is_recorded = "run_id" in report and not report.get("planned")
+    if is_recorded and not is_output_complete:
         show_message(
             f"connector: the run ended with the status {report['status']}. To see its report, run: connector status "
             f"{report['run_id']}"

@@ -183,7 +183,7 @@ def _show_status(
 
     if not status["runs"]:
         run_text = "no run" if job is None else f"no run of the job {job}"
-        console.write_text(f"{run_text} is on record in {state_dir} (CONNECTOR_STATE_DIR)")
+        console.write_text(f"{run_text} is recorded in {state_dir} (CONNECTOR_STATE_DIR)")
     elif is_single_run:
         show_run(status["runs"][0], console)
     else:

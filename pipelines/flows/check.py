@@ -175,7 +175,7 @@ def _read_ledger(job: Job | None, settings: Settings) -> str:
     if entry_count:
         entries_text = f"{count(entry_count, 'entry', 'entries')} unresolved, held or rejected (see: connector status)"
     lag_s = read_lag(settings.ledger_url, settings.account)
-    lag_text = f"the largest lag of the list on record is {lag_s:.1f} s" if lag_s else "no lag of the list is on record"
+    lag_text = f"the largest recorded lag of the list is {lag_s:.1f} s" if lag_s else "no lag of the list is recorded"
     return f"{entries_text}; {lag_text}"
 
 

@@ -114,7 +114,8 @@ class _Retry:
             self._entry_count_by_owner_job.update(
                 entry.suppressing_job for entry in entries if entry.suppressing_job not in (None, plan.job_name)
             )
-            # Loads refuse a base if a create in it was answered with another base. `--held resend` ends the refusal.
+            # If the service has answered a create in this base with another base, loads refuse this base until
+            # `--held resend` has run.
             if entries or (plan.selection.held_decision == "resend" and base.has_wrong_answer):
                 selected_bases.append(base)
         return selected_bases
@@ -180,7 +181,7 @@ class _Retry:
                 "suppression list of the job. Run the job, or run connector retry --job with the job file"
             )
         if remaining_bases:
-            yield f"The run ended before the retry of the entries of {describe_bases(remaining_bases)}"
+            yield f"The run ended before it could retry entries in {describe_bases(remaining_bases)}"
         for state in waiting_states:
             state_name = state.report_name.capitalize()
             yield f"{state_name} entries wait for your decision. For the commands, run connector status"

@@ -65,7 +65,7 @@ def read_status(location: StateLocation, *, run_id: str | None, job: str | None,
     `run_id` selects one run.
 
     If the ledger cannot be read, the first next step has the reason. Raises ConfigurationError if the run `run_id` is
-    not on record.
+    not recorded.
     """
     runs = list(list_runs(location.state_dir))
     runs_of_job = (run for run in runs if job in (None, run["job"]))
@@ -75,7 +75,7 @@ def read_status(location: StateLocation, *, run_id: str | None, job: str | None,
         selected_runs = [run for run in runs_of_job if run["run_id"] == run_id]
         if not selected_runs:
             raise ConfigurationError(
-                f"no run {run_id} is on record in {location.state_dir}. To list the runs, run: connector status"
+                f"no run {run_id} is recorded in {location.state_dir}. To list the runs, run: connector status"
             )
     return {**_read_open_work(location, selected_runs, runs, run_id=run_id, job=job), "runs": selected_runs}
 

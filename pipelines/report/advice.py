@@ -87,8 +87,8 @@ def advise_on_runs(
     problems: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[str]:
     """Yield the next steps for the open entries and the open `problems`, and for the last run of each command and job.
-    `selected_runs` are all `runs` or some of the `runs`. A locked run did nothing, so the run before the locked run
-    counts, too."""
+    `selected_runs` are all `runs` or some of the `runs`. A run that found the ledger locked did
+    nothing, so the function also considers the run before."""
     run_by_id = {run["run_id"]: run for run in runs}
     other_accounts = find_other_accounts(runs)
     for account, run in other_accounts.items():

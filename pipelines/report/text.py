@@ -196,7 +196,7 @@ def _format_value(value: object) -> str:
 
 
 def show_run(run: Mapping[str, Any], console: PlainConsole) -> None:
-    """Print one run on record: its report, the facts about it, and its messages."""
+    """Print one recorded run: its report, the facts about it, and its messages."""
     show_report(run, console)
     for name, value in list_facts(run):
         console.write_text(f"{name}: {value}")
@@ -205,7 +205,7 @@ def show_run(run: Mapping[str, Any], console: PlainConsole) -> None:
 
 
 def show_runs(runs: Sequence[Mapping[str, Any]], console: PlainConsole) -> None:
-    """Print each run on record: a line, a line with its row counts, and its message if the run did not finish."""
+    """Print each recorded run: a line, a line with its row counts, and its message if the run did not finish."""
     from rich.text import Text
 
     for run in runs:

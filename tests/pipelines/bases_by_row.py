@@ -25,7 +25,7 @@ def write_job_with_bases(
 
 
 def count_creates_by_base_and_email(sandbox: SandboxProcess) -> Counter[tuple[int, str]]:
-    """Return the number of creates in the truth log of the sandbox for each base id and address."""
+    """Return how many subscribers the sandbox has created, by base id and email."""
     create_events = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
     return Counter((event["base_id"], normalise_email(event["subscriber"]["Email"])) for event in create_events)
 

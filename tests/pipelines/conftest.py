@@ -252,7 +252,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
 
 
 def count_stored_emails(sandbox: SandboxProcess) -> Counter[str]:
-    """Return the number of creates in the truth log of the sandbox for each address."""
+    """Return how many subscribers the sandbox has created, by email."""
     return Counter(
         normalise_email(event["subscriber"]["Email"])
         for event in sandbox.truth()["events"]

@@ -135,7 +135,8 @@ def test_unknown_creates_of_all_bases_are_resolved_together(connector: Connector
     assert min(result.report["settled"].values()) > 0
     counts_text = ", ".join(f"Base {base_id} (id {base_id}): 15" for base_id in range(1, 9))
     assert f"created in {counts_text}" in str(result.report)
-    # Six readings of the whole list serve all bases together, and three requests look up created subscribers by Id.
+    # For all bases together, the run reads the whole list at most six times, and looks up created subscribers by Id
+    # with at most three requests.
     assert result.report["requests"]["list"]["sent"] <= 6 * (2 + MAX_REQUESTS) + 3
 
 

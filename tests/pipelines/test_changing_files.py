@@ -36,7 +36,7 @@ FORMATS = ("people.csv", "people.csv.gz", "people.parquet", "people.xlsx", "peop
 @pytest.mark.parametrize(
     ("name", "change_file"), [("people.csv", append_row), ("people.csv", touch_file), ("people.parquet", cut_file_off)]
 )
-def test_a_file_that_changes_during_its_reading_is_refused(
+def test_a_file_that_changes_while_a_run_reads_it_is_refused(
     tmp_path: Path, name: str, change_file: Callable[[Path], None]
 ) -> None:
     file_path = write_file(tmp_path, name, BUILD_FILE_BY_NAME[name]())
@@ -47,7 +47,7 @@ def test_a_file_that_changes_during_its_reading_is_refused(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_file_that_is_replaced_or_deleted_during_its_reading_is_read_to_its_end(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_replaced_or_deleted_while_a_run_reads_it_is_read_to_the_end(tmp_path: Path, name: str) -> None:
     file_path = write_file(tmp_path, name, BUILD_FILE_BY_NAME[name]())
     other_file_path = write_file(tmp_path, f"other.{name}", b"a")
     with open_file(file_path) as source:

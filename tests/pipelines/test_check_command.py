@@ -157,7 +157,7 @@ def test_check_shows_the_page_size_and_the_order_of_the_list(
         name: messages_by_check[name][: len(expected_text)]
         for name, expected_text in (EXPECTED_MESSAGE_BY_CHECK | expected_changes).items()
     } == EXPECTED_MESSAGE_BY_CHECK | expected_changes
-    assert "no lag of the list is on record" in messages_by_check["ledger"]
+    assert "no lag of the list is recorded" in messages_by_check["ledger"]
 
 
 def test_check_shows_the_order_of_a_list_of_several_pages(connector: Connector) -> None:
@@ -166,4 +166,4 @@ def test_check_shows_the_order_of_a_list_of_several_pages(connector: Connector) 
     record_lag_of_list(connector, 7.25)
     messages_by_check = read_messages(connector)
     assert messages_by_check["order"] == "by id, ascending"
-    assert "the largest lag of the list on record is 7.2 s" in messages_by_check["ledger"]
+    assert "the largest recorded lag of the list is 7.2 s" in messages_by_check["ledger"]

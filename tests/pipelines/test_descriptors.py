@@ -29,7 +29,7 @@ def test_a_load_raises_the_soft_limit_and_creates_every_row(connector: Connector
     assert sorted(connector.count_creates_by_email().values()) == [1] * 200
 
 
-def test_a_campaign_with_few_descriptors_sends_each_email(connector: Connector, tmp_path: Path) -> None:
+def test_a_campaign_with_few_file_descriptors_sends_each_email(connector: Connector, tmp_path: Path) -> None:
     assert connector.import_file(connector.write_addresses(120)).exit_code == 0
     mail = {"to": "email", "subject": "Hi", "html": {"content": "Hello"}}
     write_mail_job(tmp_path, mail, load={"max_rate": 2000, "max_concurrency": 500})
@@ -38,7 +38,7 @@ def test_a_campaign_with_few_descriptors_sends_each_email(connector: Connector, 
     assert (result.returncode, len(connector.sandbox.outbox())) == (0, 120), result.stderr
 
 
-def test_too_few_descriptors_for_a_run_are_refused_with_one_message(connector: Connector) -> None:
+def test_a_run_with_too_few_file_descriptors_is_refused_with_one_message(connector: Connector) -> None:
     result = run_with_descriptor_limit(connector, 38, 38, "import", connector.write_addresses(3), *NEWS_IMPORT_OPTIONS)
     assert (result.returncode, "ulimit -n" in result.stderr) == (2, True)
     assert connector.sandbox.stats()["requests"] == {}

@@ -35,7 +35,7 @@ def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(c
     connector.sync().expect(0, read=4, duplicate=2, exists=2)
 
 
-def test_an_inactive_row_beyond_the_limit_has_precedence_over_an_active_row(connector: Connector) -> None:
+def test_an_inactive_row_that_limit_leaves_out_has_precedence_over_an_active_row(connector: Connector) -> None:
     write_people(connector, *(f"p{index}@x.org,Pat,DE,yes" for index in range(8)), name="part0.csv")
     write_people(connector, "p8@x.org,Pat,DE,yes", name="part1.csv")
     write_people(connector, "p5@x.org,Pat,DE,no", "P8@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes", name="part2.csv")
@@ -45,7 +45,7 @@ def test_an_inactive_row_beyond_the_limit_has_precedence_over_an_active_row(conn
         assert result.rows.get("created", 0) == created_count, result.stderr
         assert result.rows["read"] == int(options[1])
         assert result.find_messages("All 12 rows were read, because a row beyond --limit may show")
-    assert "p5@x.org" not in connector.list_created_subscribers()  # the row beyond the limit says inactive
+    assert "p5@x.org" not in connector.list_created_subscribers()  # a row that --limit leaves out is inactive
     assert connector.run_json("validate", "job.yaml").rows == {"read": 12, "valid": 9, "duplicate": 3}
     unlimited_result = connector.sync()
     assert unlimited_result.rows == {"read": 12, "exists": 7, "created": 2, "duplicate": 3}, unlimited_result.stderr
@@ -119,7 +119,7 @@ def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(conne
     assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 7)]
 
 
-def test_an_invalid_row_prevents_creates_of_its_identity_in_both_of_its_bases(connector: Connector) -> None:
+def test_an_invalid_row_whose_base_is_not_known_prevents_creates_of_its_identity(connector: Connector) -> None:
     rows = ("A1,7,yes", "A1,,no", "B2,7,yes", "C3;9,no", "C3,7,yes")
     connector.write_people("id,list,active", *rows)
     fields, subscriber = "client_user_id: id, is_active: active", "identity: client_user_id"

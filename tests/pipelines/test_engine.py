@@ -75,7 +75,7 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(postg
     assert has_each_person_once(postgres_connector, person_count)
 
 
-def test_a_shard_waits_for_the_lease_of_a_dead_attempt_on_another_machine(postgres_connector: Connector) -> None:
+def test_a_shard_waits_until_the_lease_of_another_machine_has_ended(postgres_connector: Connector) -> None:
     write_files(postgres_connector, person_count=10)
     assert postgres_connector.sync().rows["created"] == 10  # this run also creates the tables of the ledger
     write_files(postgres_connector, person_count=20)

@@ -58,13 +58,13 @@ def test_the_ledger_alone_shows_a_move_between_bases(connector: Connector) -> No
     check_held_rows(result, connector)
 
 
-def test_a_create_that_moved_a_subscriber_and_lost_its_answer_does_not_count_as_created(connector: Connector) -> None:
+def test_an_unanswered_create_that_moved_a_subscriber_does_not_count_as_created(connector: Connector) -> None:
     create_in_service(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account", drop_after=1)
     connector.import_file(connector.write_addresses(2)).expect(0, read=2, created=1, exists=1)
 
 
-def test_one_create_that_the_service_merges_does_not_stop_other_creates(connector: Connector) -> None:
+def test_a_create_that_overwrites_a_subscriber_does_not_stop_other_creates(connector: Connector) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{index}@example.com,3161234567{max(index, 1)},true" for index in range(20)]
     result = connector.import_file(connector.write_people("email,phone,is_active", *rows))

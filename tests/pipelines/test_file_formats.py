@@ -60,7 +60,7 @@ def write_inbox(folder: Path) -> None:
     write_file(folder / "inbox", "2026-01.csv.gz", pack_gzip(CONTENT_TO_GZIP))
 
 
-def test_rejects_of_several_files_show_the_file_of_each_row(connector: Connector, tmp_path: Path) -> None:
+def test_a_rejects_file_names_the_source_file_of_each_row(connector: Connector, tmp_path: Path) -> None:
     write_inbox(tmp_path)
     connector.write_job(source="file: {path: 'inbox/*'}", fields="")
     result = connector.sync()

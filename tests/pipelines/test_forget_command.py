@@ -42,7 +42,7 @@ def list_forgotten_base_ids(result: CommandResult) -> list[int | None]:
     return [base["id"] for base in result.report["bases"]]
 
 
-def test_a_settled_or_held_subscriber_is_forgotten(connector: Connector) -> None:
+def test_confirmed_rejected_and_held_entries_of_a_subscriber_are_forgotten(connector: Connector) -> None:
     add_entries(connector, (NEWS_BASE, State.CONFIRMED), ((8, None), State.REJECTED), ((9, None), State.HELD))
     result = forget(connector, " Ann@X.ORG ")
     assert (result.exit_code, result.report["bases"][0]) == (0, {"id": 7, "name": "News"})

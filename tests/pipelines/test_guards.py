@@ -41,7 +41,7 @@ def test_more_invalid_rows_than_allowed_stop_the_run(connector: Connector) -> No
     assert count_creates(connector.sandbox) == 0
     write_people(connector, 90, *INVALID_ROWS[:10])
     second_result = connector.sync().expect(1, read=100, invalid=10, created=90)
-    # The rejects file has each row once, although the survey also reads the rows.
+    # The rejects file has each row once, although a run with guards reads the rows twice.
     assert [row["_row"] for row in read_rejects(second_result)] == [str(index) for index in range(92, 102)]
 
 
@@ -171,7 +171,7 @@ def test_the_shrink_guard_compares_runs_of_the_same_account(connector: Connector
     assert has_guard_stopped_run(sync("main", 2), expected_text)
 
 
-def test_a_survey_that_cannot_write_its_rejects_ends_the_run(connector: Connector, tmp_path: Path) -> None:
+def test_a_run_with_guards_ends_if_its_rejects_file_cannot_be_written(connector: Connector, tmp_path: Path) -> None:
     connector.sandbox.switch(required="FirstName")
     write_people(connector, 1, "bob@x.org,")
     write_job(connector, "guard: {}")
@@ -185,7 +185,9 @@ def test_a_survey_that_cannot_write_its_rejects_ends_the_run(connector: Connecto
     assert count_creates(connector.sandbox) == create_count
 
 
-def test_uncompared_rows_are_reported_only_if_a_guard_ends_the_run(connector: Connector, tmp_path: Path) -> None:
+def test_rows_without_a_comparison_are_reported_only_if_a_guard_ends_the_run(
+    connector: Connector, tmp_path: Path
+) -> None:
     write_people(connector, 10)
     create_with_other_ledger(connector, tmp_path / "people.csv", *NEWS_IMPORT_OPTIONS, "--map", "first_name=name")
     write_people(connector, 30)
@@ -193,6 +195,7 @@ def test_uncompared_rows_are_reported_only_if_a_guard_ends_the_run(connector: Co
     result = connector.sync(write_job(connector, "guard: {max_creates: 5}"))
     assert has_guard_stopped_run(result, "guard.max_creates: 20 subscribers would be created")
     assert expected_text in result.stderr
-    result = connector.sync(write_job(connector, "guard: {}"))  # the load after the survey compares the rows
+    # This run plans all rows without a comparison, and compares the rows during the load.
+    result = connector.sync(write_job(connector, "guard: {}"))
     result.expect(0, read=30, exists=10, created=20)
     assert "comparison" not in result.stderr + result.stdout

@@ -71,7 +71,7 @@ def test_options_set_the_mapping_and_the_zip_rule_of_an_import(connector: Connec
     assert bob["Address"]["Zip"] == "1012"
 
 
-def test_a_column_with_a_reserved_name_stays_in_the_rejects(connector: Connector) -> None:
+def test_a_column_with_a_reserved_name_stays_in_the_rejects_file(connector: Connector) -> None:
     result = connector.import_file(connector.write_people("email,_at", "nobody,noon"))
     with Path(result.report["rejects_file"]).open(encoding="utf-8", newline="") as file:
         header, row = csv.reader(file)
@@ -91,7 +91,7 @@ def test_a_rejects_file_is_not_read_in_the_file_format_of_the_job(connector: Con
     assert connector.run_json("import", rejects_path, "--job", "job.yaml").rows == {"read": 1, "created": 1}
 
 
-def test_rejects_that_cannot_be_written_end_the_run(connector: Connector, tmp_path: Path) -> None:
+def test_a_rejects_file_that_cannot_be_written_ends_the_run(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "rejects").write_text("in the way", encoding="utf-8")
     result = connector.import_file(connector.write_people("email", "a@x.org", "nobody"))

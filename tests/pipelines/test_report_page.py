@@ -106,7 +106,7 @@ def test_the_health_page_shows_each_job_and_the_report_of_each_run(connector: Co
     assert page_text.index("later import") < page_text.index("people import")
     assert page_text.count("1 run:") == 2
     assert "No job has run" in page_text, "an import of a single file is not a job"
-    assert "No run on record succeeded" in page_text
+    assert "No recorded run succeeded" in page_text
     assert f"then import this file: connector import {runs[0]['rejects_file']} --base-name" in page_text
     connector.run("status", "--html", "health.html", "--job", "people")  # replaces the page
     assert "later import" not in read_page_text(connector.folder / "health.html")

@@ -129,7 +129,7 @@ def test_a_list_that_cannot_be_read_ends_the_retry(connector: Connector) -> None
     connector.sandbox.switch(list_error=1)
     result = retry(connector, clock=skip_waits())
     assert (result.exit_code, result.report["status"]) == (3, "aborted")
-    assert "The run ended before the retry of the entries of" in result.stderr
+    assert "The run ended before it could retry entries in" in result.stderr
     connector.sandbox.switch(list_error=0)
     assert retry(connector, "--held", "resend").rows == {"read": 6, "created": 6}
     assert set(connector.count_creates_by_email().values()) == {1}

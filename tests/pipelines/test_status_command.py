@@ -40,9 +40,9 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def test_status_shows_a_killed_import_with_its_open_entries_and_the_next_command(connector: Connector) -> None:
-    assert connector.run("status").stdout.startswith(f"no run is on record in {connector.folder}")
+    assert connector.run("status").stdout.startswith(f"no run is recorded in {connector.folder}")
     assert connector.run("status", "--job", "crm").stdout.startswith(
-        f"no run of the job crm is on record in {connector.folder}"
+        f"no run of the job crm is recorded in {connector.folder}"
     )
     connector.sandbox.switch(hang_after=1)  # one create takes effect and is not answered
     path = connector.write_addresses(20)

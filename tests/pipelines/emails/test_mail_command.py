@@ -59,7 +59,7 @@ def write_many_people(mailer: Connector, person_count: int) -> list[str]:
     return addresses
 
 
-def test_each_row_is_sent_its_own_email_once(mailer: Connector) -> None:
+def test_each_row_gets_its_own_email_once(mailer: Connector) -> None:
     (mailer.folder / "terms.txt").write_text("terms", encoding="utf-8")
     write_job(mailer.folder, {"headers": {"X-Order": "{{ order }}"}, "attach": ["terms.txt"]})
     mailer.run_json("mail", "mail.yaml").expect(0, read=3, sent=3)
