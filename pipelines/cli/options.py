@@ -283,7 +283,7 @@ time_limit_option = option(
 
 
 def refuse_empty_text(_context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return the value. Raises BadParameter for an empty value: the variable of a script is probably not set."""
+    """Return the value. Raises BadParameter for an empty value, which often comes from an unset script variable."""
     if value is not None and not value.strip():
         raise click.BadParameter("must not be empty", param=parameter)
     return value

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _ANSWER_TIMEOUT_S = 5.0  # seconds to wait for the answer of a running scheduler
 _START_TIMEOUT_S = 60.0  # seconds to wait until a scheduler that this command starts is ready, on a busy machine
-_STOP_REPEAT_INTERVAL_S = 0.5  # seconds after which the command stops all tasks once more
+_STOP_REPEAT_INTERVAL_S = 0.5  # seconds between two requests of a stopped command to stop its tasks
 _CLOSE_TIMEOUT_S = 2.0  # seconds after which workers that have not ended are killed
 _MAX_WORKER_DEATHS = 50  # workers that may die during one task; if more workers die, the task is the cause
 _PRELOADED_MODULES = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
@@ -211,7 +211,7 @@ async def _run_shard(shard_result: _ShardResult, sharded_sync: ShardedSync, clie
 
 
 async def _stop_tasks(client: Client, task_key_prefix: str, stop: Stop) -> None:
-    """Wait for a stop of the command, then stop all tasks. Repeat the stop, because a task may have just begun."""
+    """Wait until the command is stopped, then stop all tasks again and again, because a task may begin later."""
     await stop.event.wait()
     while True:
         with suppress(Exception):  # a worker may have just died

@@ -152,8 +152,8 @@ class _Reconciliation:
 
     async def _wait_for_other_runs(self, ledger: Ledger) -> None:
         """Report a run that is active. If a run has just confirmed subscribers, wait until the list shows them.
-        The wait ends a quiet period after the end of the run that confirmed subscribers last. If the largest lag on
-        record is longer than a quiet period, the wait ends after this lag."""
+        The wait ends a quiet period after the end of the run that confirmed subscribers last. If the largest recorded
+        lag of the list is longer than a quiet period, the wait ends after this lag."""
         now = self._clock.now().timestamp()
         with ledger.transaction() as connection:
             run_id = find_open_run(connection)

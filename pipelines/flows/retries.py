@@ -139,7 +139,8 @@ class _Retry:
 
         async def retry() -> None:
             session.suppression = await run.read_suppression()
-            # The retry of an earlier base may have joined this base and the earlier base, so the base is read again.
+            # If the retry of an earlier base has shown that the two bases are one base, the ledger has merged them. So
+            # the base is read again.
             session.ledger_writer.base = await run.ledger_queue.execute(
                 lambda ledger: find_or_add_base(ledger.connection, base.account, base.service_id, base.name)
             )

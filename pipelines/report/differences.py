@@ -126,7 +126,8 @@ class Differences:
 
 
 class DifferenceCounts(TypedDict):
-    """The report's `differences`. A number is null if the list is not known to be complete."""
+    """The report's `differences`. The numbers of `KINDS_THAT_NEED_COMPLETE_LIST` are null if the list is not known to
+    be complete."""
 
     missing: Annotated[int | None, "Number of rows of the source whose subscribers the service does not list."]
     extra: Annotated[int | None, "Number of listed subscribers that the source does not have."]

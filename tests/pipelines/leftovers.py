@@ -22,7 +22,7 @@ def produce_three_unknown_creates(
 
 
 def produce_three_held_creates(connector: Connector, path: Path) -> CommandResult:
-    """Run imports that end with three held creates. The creates are proved absent."""
+    """Run imports that end with three held creates, whose subscribers are proved absent."""
     produce_three_unknown_creates(connector, path, drop_before=1)
     return connector.import_file(path, "--on-unknown", "hold").expect(1, read=3, unknown=3)
 

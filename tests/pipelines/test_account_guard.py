@@ -108,7 +108,7 @@ def test_a_run_waits_until_the_list_shows_the_subscribers_of_a_killed_run(connec
 @pytest.mark.parametrize(
     ("switches", "filters"), [({"hide": "unconfirmed"}, "exact"), ({"provisional_ids": True}, "ignored")]
 )
-def test_hidden_new_subscribers_are_not_a_sign_of_another_account(
+def test_new_subscribers_that_the_list_hides_do_not_trigger_the_account_guard(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], filters: str
 ) -> None:
     """Double opt-in: the list shows thirty old subscribers, but new subscribers only after a confirmation."""

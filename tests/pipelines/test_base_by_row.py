@@ -140,7 +140,7 @@ def test_unknown_creates_of_all_bases_are_resolved_together(connector: Connector
     assert result.report["requests"]["list"]["sent"] <= 6 * (2 + MAX_REQUESTS) + 3
 
 
-def test_an_unknown_create_of_a_base_without_rows_is_settled(connector: Connector) -> None:
+def test_an_unknown_create_in_a_base_without_rows_is_resolved(connector: Connector) -> None:
     write_job_with_bases(connector, "ann@x.org,shop")
     connector.sandbox.switch(hang_after=1)
     with connector.start("sync", "job.yaml") as process:

@@ -1,4 +1,5 @@
-"""Unknown creates keep their identity, base and body, and any later run settles them."""
+"""Creates without an answer: the ledger keeps the identity, base and body of such a create, and any later load or retry
+finds out whether the create took effect."""
 
 from pathlib import Path
 
@@ -6,7 +7,7 @@ from tests.pipelines.conftest import Connector
 from tests.pipelines.leftovers import produce_three_unknown_creates
 
 
-def test_unknown_creates_are_settled_by_the_identity_field_of_the_run_that_sent_them(connector: Connector) -> None:
+def test_unknown_creates_are_looked_up_by_the_identity_field_of_the_run_that_sent_them(connector: Connector) -> None:
     path = connector.write_csv("ids.csv", "client_user_id,email", *(f"A{index},a{index}@x.org" for index in range(3)))
     produce_three_unknown_creates(connector, path, "--identity", "client_user_id", drop_after=1)
     result = connector.import_file(connector.write_csv("new.csv", "email", "z@x.org", "a1@x.org"))

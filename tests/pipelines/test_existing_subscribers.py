@@ -47,7 +47,7 @@ def test_a_service_that_moves_subscribers_moves_at_most_three(
     assert all("Customers" in row["_message"] and row["email"] in row["_message"] for row in reject_rows)
 
 
-def test_the_ledger_alone_shows_a_move_between_bases(connector: Connector) -> None:
+def test_the_ledger_shows_a_move_between_bases_even_if_the_list_lags(connector: Connector) -> None:
     """The list lags, so only the ledger shows the customers."""
     connector.sandbox.switch(merge_by="Email", merge_within="account", list_lag_ms=600_000)
     customers_path = connector.write_addresses(CUSTOMER_COUNT, name="customers.csv")

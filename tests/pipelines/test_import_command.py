@@ -28,7 +28,7 @@ def test_an_import_of_valid_rows_prints_one_json_object(connector: Connector) ->
     assert sum(connector.count_creates_by_email().values()) == 30
 
 
-def test_each_row_of_a_faulty_file_has_one_outcome_and_its_faults_in_the_rejects(connector: Connector) -> None:
+def test_each_row_has_one_outcome_and_the_rejects_file_has_its_faults(connector: Connector) -> None:
     result = connector.import_file(connector.write_people(*INVALID_LINES))
     assert result.exit_code == 1
     assert result.report["status"] == "partial"

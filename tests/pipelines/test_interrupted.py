@@ -81,8 +81,8 @@ def test_a_run_whose_terminal_is_closed_stops_cleanly(connector: Connector, tmp_
     assert report["rows"]["created"] == len(create_counts) < 300
 
 
-def test_a_run_that_ignores_the_end_of_its_terminal_continues(connector: Connector) -> None:
-    """`nohup` starts a command with SIGHUP ignored."""
+def test_a_run_that_nohup_started_continues_after_its_terminal_is_closed(connector: Connector) -> None:
+    """Like `nohup`, the test starts the command with the signal SIGHUP ignored."""
     connector.sandbox.switch(latency_ms=50)
     path = connector.write_addresses(60)
     previous_handler = signal.signal(signal.SIGHUP, signal.SIG_IGN)
