@@ -208,12 +208,12 @@ class BaseLoads:
         loads_with_creates = [base_load for base_load in self._base_loads if base_load.created_count]
         if self.mode is not RunMode.LOAD or not loads_with_creates:
             return None
-        sentinels = loads_with_creates[0].session.list_access.sentinels
-        base_id = sentinels[-1].base_id if sentinels else None
-        sentinel_sessions = [
+        confirmed_creates = loads_with_creates[0].session.list_access.confirmed_creates
+        base_id = confirmed_creates[-1].base_id if confirmed_creates else None
+        confirmed_create_sessions = [
             base_load.session for base_load in loads_with_creates if base_load.base.service_id == base_id
         ]
-        session = sentinel_sessions[0] if sentinel_sessions else loads_with_creates[-1].session
+        session = confirmed_create_sessions[0] if confirmed_create_sessions else loads_with_creates[-1].session
         unlisted_create = await find_unlisted_create(session)
         if unlisted_create is None:
             return None

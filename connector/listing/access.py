@@ -110,7 +110,7 @@ IDENTITY_FIELDS_AND_KEYS = tuple((name, FIELD_BY_NAME[name].path[0]) for name in
 
 _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of an address
 
-_MAX_SENTINELS = 1000  # number of latest sentinels that a run keeps (architecture 4.5 c)
+_MAX_CONFIRMED_CREATES = 1000  # number of latest confirmed creates that a run keeps (architecture 4.5 c)
 
 _MAX_SAMPLES_OF_KIND = 3
 """The largest number of sample subscribers for each kind of spelling. A filter fails only if it finds none of the
@@ -145,23 +145,30 @@ class LookupResult:
 
     found_ids: Mapping[bytes, tuple[int, ...]]  # by identity: the ids of the base's subscribers, in ascending order
     absent_identities: frozenset[bytes]  # identities whose subscribers are proved absent
-    seen_sentinels: frozenset["Sentinel"]
-    """The sentinels that the look-up showed. A look-up by filters asks only for the latest sentinels."""
+    seen_confirmed_creates: frozenset["ConfirmedCreate"]
+    """The confirmed creates that the look-up showed. A look-up by filters asks only for the latest confirmed
+    creates."""
     lag_s: float  # the list lags by at least this many seconds; 0: no sign of a lag
     started_at: float  # monotonic
     is_filter_result: bool = False  # whether filters were used; if false, the list was read
 
     @property
-    def latest_sentinel_at(self) -> float:
-        """The time (monotonic) at which the latest of `seen_sentinels` was confirmed, or -inf without a sentinel."""
-        return find_latest_time(self.seen_sentinels)
+    def latest_confirmed_create_at(self) -> float:
+        """The time (monotonic) at which the latest of `seen_confirmed_creates` was confirmed, or -inf without a
+        confirmed create."""
+        return find_latest_time(self.seen_confirmed_creates)
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: a frozen sentinel takes three times as long to create
-class Sentinel:
-    """A subscriber that this run created, with the identity's field and its text as sent. `confirmed_at` is the time of
-    the answer, `sent_at` the time of the request (monotonic). `is_active` and `base_id` (None: not known) are the class
-    of the sentinel: the list may show this class and hide another class."""
+@dataclass(
+    slots=True, unsafe_hash=True
+)  # not frozen: an instance of a frozen class takes three times as long to create
+class ConfirmedCreate:
+    """A create of this run that the service has confirmed, with the identity's field and its text as sent.
+    `confirmed_at` is the time of the answer, `sent_at` the time of the request (monotonic). `is_active` and `base_id`
+    (None: not known) are the class of the subscriber: the list may show this class and hide another class.
+
+    If a look-up shows a create that was confirmed after another create was sent, the list is fresh enough to prove
+    whether the other create took effect."""
 
     confirmed_at: float
     subscriber_id: int
@@ -172,9 +179,10 @@ class Sentinel:
     base_id: int | None = None
 
 
-def find_latest_time(sentinels: Collection[Sentinel]) -> float:
-    """Return the time (monotonic) at which the latest of these sentinels was confirmed, or -inf without a sentinel."""
-    return max((sentinel.confirmed_at for sentinel in sentinels), default=float("-inf"))
+def find_latest_time(confirmed_creates: Collection[ConfirmedCreate]) -> float:
+    """Return the time (monotonic) at which the latest of these confirmed creates was confirmed, or -inf without a
+    confirmed create."""
+    return max((create.confirmed_at for create in confirmed_creates), default=float("-inf"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +286,7 @@ class ShownSubscribers:
 class LookupState:
     """Facts that all look-ups of a run share, in every base. A base that the account's list hides has its own state."""
 
-    sentinels: deque[Sentinel] = field(default_factory=lambda: deque(maxlen=_MAX_SENTINELS))
+    confirmed_creates: deque[ConfirmedCreate] = field(default_factory=lambda: deque(maxlen=_MAX_CONFIRMED_CREATES))
     largest_lag_s: float = 0.0  # the largest lag of the list on record for the account (architecture 4.5 c)
     list_stats: ListStats | None = None
     unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters by these fields
@@ -291,7 +299,7 @@ class LookupState:
     """Fields whose filters have listed several subscribers in one answer. So these filters can return more than the
     first match."""
     unreadable_reason: str = ""  # the reason why the last sweep proves no absence, or "" if the sweep was complete
-    swept_sentinel_ids: frozenset[int] = frozenset()  # the sentinels that the last sweep showed
+    swept_confirmed_create_ids: frozenset[int] = frozenset()  # the confirmed creates that the last sweep showed
     activity_values_shown_by_sweep: set[bool] = field(default_factory=set)
     """Values of `is_active` that the last sweep showed."""
     activity_values_shown_by_filters: set[bool] = field(default_factory=set)
@@ -366,9 +374,9 @@ class ListAccess:
         return self.stop.clock
 
     @property
-    def sentinels(self) -> deque[Sentinel]:
-        """The latest subscribers that this run has confirmed."""
-        return self.state.sentinels
+    def confirmed_creates(self) -> deque[ConfirmedCreate]:
+        """The latest creates of this run that the service has confirmed."""
+        return self.state.confirmed_creates
 
     def record_shown_ids(self, ids: Collection[int]) -> None:
         """Record ids that a look-up has just shown."""
@@ -390,37 +398,37 @@ class KeyGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class SentinelVisibility:
-    """The sentinels that a look-up showed, and a lower bound of the list's lag."""
+class ConfirmedCreateVisibility:
+    """The confirmed creates that a look-up showed, and a lower bound of the list's lag."""
 
-    seen_sentinels: frozenset[Sentinel] = frozenset()
+    seen_confirmed_creates: frozenset[ConfirmedCreate] = frozenset()
     lag_s: float = 0.0
 
 
-def read_sentinel_visibility(
-    sentinels: Collection[Sentinel],
+def read_confirmed_create_visibility(
+    confirmed_creates: Collection[ConfirmedCreate],
     seen_ids: frozenset[int],
     previous_seen_ids: frozenset[int],
     certificate: Certificate,
     started_at: float,
-) -> SentinelVisibility:
-    """Return the sentinels that a sweep proves to be visible, and the lag that the sweep proves. `seen_ids` are the ids
-    of the sentinels that the sweep showed. `previous_seen_ids` are the ids of the sentinels that the previous sweep
-    showed.
+) -> ConfirmedCreateVisibility:
+    """Return the confirmed creates that a sweep proves to be visible, and the lag that the sweep proves. `seen_ids` are
+    the ids of the confirmed creates that the sweep showed. `previous_seen_ids` are the ids of the confirmed creates
+    that the previous sweep showed.
 
-    The service may begin to show two subscribers in the middle of a sweep. Then a late page shows the sentinel, but
-    the page of the other subscriber was read too early. So if the pages of a complete sweep are from different moments,
-    a sentinel counts only if the previous sweep also showed the sentinel.
+    The service may begin to show two subscribers in the middle of a sweep. Then a late page shows the confirmed create,
+    but the page of the other subscriber was read too early. So if the pages of a complete sweep are from different
+    moments, a confirmed create counts only if the previous sweep also showed the confirmed create.
     """
     must_count_all_seen_ids = certificate.reason in _REASONS_THAT_PROVE_A_SNAPSHOT or not certificate.is_complete
     counted_ids = seen_ids if must_count_all_seen_ids else seen_ids & previous_seen_ids
-    seen_sentinels = frozenset(sentinel for sentinel in sentinels if sentinel.subscriber_id in counted_ids)
-    missed_sentinels = (
-        [sentinel for sentinel in sentinels if sentinel.subscriber_id not in seen_ids]
+    seen_confirmed_creates = frozenset(create for create in confirmed_creates if create.subscriber_id in counted_ids)
+    missed_confirmed_creates = (
+        [create for create in confirmed_creates if create.subscriber_id not in seen_ids]
         if certificate.is_complete
         else []
     )
-    return SentinelVisibility(seen_sentinels, measure_lag(missed_sentinels, started_at))
+    return ConfirmedCreateVisibility(seen_confirmed_creates, measure_lag(missed_confirmed_creates, started_at))
 
 
 def read_is_active_values(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool]:
@@ -428,11 +436,12 @@ def read_is_active_values(wire_objects: Sequence[Mapping[str, Any]]) -> set[bool
     return {is_active for wire_object in wire_objects if isinstance(is_active := wire_object.get("IsActive"), bool)}
 
 
-def measure_lag(missed_sentinels: Collection[Sentinel], started_at: float) -> float:
-    """Return the lag of the list that these sentinels prove. A look-up that started at `started_at` (monotonic) did not
-    show the sentinels. So the lag is at least the time from the answers to their creates until the look-up."""
+def measure_lag(missed_confirmed_creates: Collection[ConfirmedCreate], started_at: float) -> float:
+    """Return the lag of the list that these confirmed creates prove. A look-up that started at `started_at` (monotonic)
+    did not show the confirmed creates. So the lag is at least the time from the answers to their creates until the
+    look-up."""
     return max(
-        (started_at - sentinel.confirmed_at for sentinel in missed_sentinels if sentinel.confirmed_at < started_at),
+        (started_at - create.confirmed_at for create in missed_confirmed_creates if create.confirmed_at < started_at),
         default=0.0,
     )
 

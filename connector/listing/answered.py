@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from connector.listing.access import ListAccess, Sentinel
+from connector.listing.access import ConfirmedCreate, ListAccess
 from connector.listing.base_reader import may_be_in_base
 from connector.listing.pages import ListFailed
 from connector.listing.requests import request_rows
@@ -91,8 +91,8 @@ async def find_rows_by_id(access: ListAccess, subscriber_id: int, *, can_wait: b
     return []
 
 
-async def find_ids_of_sentinel(
-    access: ListAccess, sentinel: Sentinel, query: ListQuery
+async def find_ids_of_confirmed_create(
+    access: ListAccess, confirmed_create: ConfirmedCreate, query: ListQuery
 ) -> tuple[set[int] | None, set[int]]:
     """Return two sets of ids that the list shows for a new subscriber. The first set has the ids of all matching rows.
     The second set has the ids of the matching rows that show the base of the subscriber.
@@ -103,10 +103,12 @@ async def find_ids_of_sentinel(
         answer = await access.stop.wait_until_stopped(request_rows(access, query))
     except ListFailed:
         return None, set()
-    identities, base_id = {digest_identity(sentinel.field, sentinel.value)}, sentinel.base_id
+    identities, base_id = {digest_identity(confirmed_create.field, confirmed_create.value)}, confirmed_create.base_id
     matching_rows = [row for row in answer.rows if may_be_in_base(row, identities, base_id)]
     ids_shown_in_base = {row["Id"] for row in matching_rows if base_id is not None and read_base(row)[0] == base_id}
-    ids = {row["Id"] for row in matching_rows} | {sentinel.subscriber_id}.intersection(row["Id"] for row in answer.rows)
+    ids = {row["Id"] for row in matching_rows} | {confirmed_create.subscriber_id}.intersection(
+        row["Id"] for row in answer.rows
+    )
     if not ids and answer.rows and not answer.has_all_matches:
         return None, ids_shown_in_base
     return ids, ids_shown_in_base

@@ -19,8 +19,8 @@ from connector.listing.access import (
     ListStats,
     LookupKey,
     LookupResult,
+    read_confirmed_create_visibility,
     read_is_active_values,
-    read_sentinel_visibility,
 )
 from connector.listing.base_reader import SweptRows, build_reader, may_be_in_base
 from connector.listing.findings import MAX_COMPARED_ENTRIES
@@ -174,18 +174,22 @@ async def look_up_by_sweep(groups: Sequence[KeyGroup]) -> list[LookupResult]:
     list_access.stop.activity = (
         f"looking for {count(sum(len(group.keys) for group in groups), 'subscriber')} on the list"
     )
-    started_at, sentinels = list_access.clock.monotonic(), tuple(list_access.sentinels)
-    previous_seen_ids = list_access.state.swept_sentinel_ids
+    started_at, confirmed_creates = list_access.clock.monotonic(), tuple(list_access.confirmed_creates)
+    previous_seen_ids = list_access.state.swept_confirmed_create_ids
     search_sink = _SearchSink(groups)
-    sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in sentinels)
-    certificate, seen_ids = await _sweep_list([group.list_access for group in groups], search_sink, sentinel_ids)
-    visibility = read_sentinel_visibility(sentinels, seen_ids, previous_seen_ids, certificate, started_at)
+    confirmed_create_ids = frozenset(create.subscriber_id for create in confirmed_creates)
+    certificate, seen_ids = await _sweep_list(
+        [group.list_access for group in groups], search_sink, confirmed_create_ids
+    )
+    visibility = read_confirmed_create_visibility(
+        confirmed_creates, seen_ids, previous_seen_ids, certificate, started_at
+    )
     results = list[LookupResult]()
     for identities, id_sets in zip(search_sink.identities, search_sink.found_ids, strict=True):
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in id_sets.items()}
         absent_identities = identities.difference(found_ids) if certificate.is_complete else frozenset()
         results.append(
-            LookupResult(found_ids, absent_identities, visibility.seen_sentinels, visibility.lag_s, started_at)
+            LookupResult(found_ids, absent_identities, visibility.seen_confirmed_creates, visibility.lag_s, started_at)
         )
     return results
 
@@ -274,8 +278,10 @@ async def _read_list_and_record_state(
     """Read the list once, and record the reading in the state that the accesses share. Return the certificate, and the
     `watched_ids` that the list showed."""
     list_access = accesses[0]
-    sentinel_ids = frozenset(sentinel.subscriber_id for sentinel in list_access.sentinels)
-    watching_sink = _WatchingSink(sink, accesses, watched_ids | sentinel_ids, ListStats(list_access.clock.monotonic()))
+    confirmed_create_ids = frozenset(create.subscriber_id for create in list_access.confirmed_creates)
+    watching_sink = _WatchingSink(
+        sink, accesses, watched_ids | confirmed_create_ids, ListStats(list_access.clock.monotonic())
+    )
     base_ids = [
         base_id for base_access in accesses if (base_id := base_access.ledger_writer.base.service_id) is not None
     ]
@@ -294,7 +300,7 @@ async def _read_list_and_record_state(
     logger.info("look-up: the list was read, %(distinct)d subscribers in %(pages)d pages, %(verdict)s", log_values)
     await list_access.stop.wait_until_stopped(try_filters_with_unlisted_ids(list_access, certificate.unlisted_ids))
     seen_ids, state = frozenset(watching_sink.seen_ids), list_access.state
-    state.swept_sentinel_ids = seen_ids & sentinel_ids
+    state.swept_confirmed_create_ids = seen_ids & confirmed_create_ids
     state.activity_values_shown_by_sweep = watching_sink.activity_values
     state.unreadable_reason = describe_unreadable_list(certificate)
     state.are_classes_known |= certificate.is_complete

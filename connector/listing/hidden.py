@@ -47,24 +47,24 @@ async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -
         return False
     rows = await access.stop.wait_until_stopped(_request_base_rows(access, base_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
-    sentinels_by_id = {sentinel.subscriber_id: sentinel for sentinel in access.sentinels}
-    rows_without_sentinels = [row for row in rows if row["Id"] not in sentinels_by_id]
-    if not rows_without_sentinels:
-        rows_without_sentinels = await access.stop.wait_until_stopped(_request_class_rows(access, base_id))
-    if not rows_without_sentinels or (has_read_list and await _shows_base(access, reader)):
+    confirmed_creates_by_id = {create.subscriber_id: create for create in access.confirmed_creates}
+    rows_without_confirmed_creates = [row for row in rows if row["Id"] not in confirmed_creates_by_id]
+    if not rows_without_confirmed_creates:
+        rows_without_confirmed_creates = await access.stop.wait_until_stopped(_request_class_rows(access, base_id))
+    if not rows_without_confirmed_creates or (has_read_list and await _shows_base(access, reader)):
         return False
     field_name, identity_key = access.policy.identity_field, FIELD_BY_NAME[access.policy.identity_field].path[0]
-    sample = next((row for row in rows_without_sentinels if row.get(identity_key)), None)
+    sample = next((row for row in rows_without_confirmed_creates if row.get(identity_key)), None)
     if sample is not None and not has_read_list:
         answer = await access.stop.wait_until_stopped(look_up(access, field_name, sample[identity_key]))
         if answer.has_subscriber(sample["Id"]):
             access.is_base_shown = True
             return False
-    sentinels = [sentinels_by_id[row["Id"]] for row in rows if row["Id"] in sentinels_by_id]
-    for sentinel in sentinels:
-        access.sentinels.remove(sentinel)
+    confirmed_creates = [confirmed_creates_by_id[row["Id"]] for row in rows if row["Id"] in confirmed_creates_by_id]
+    for confirmed_create in confirmed_creates:
+        access.confirmed_creates.remove(confirmed_create)
     access.state = LookupState(
-        sentinels=deque(sentinels, maxlen=access.sentinels.maxlen),
+        confirmed_creates=deque(confirmed_creates, maxlen=access.confirmed_creates.maxlen),
         largest_lag_s=state.largest_lag_s,
         base_id=base_id,
         unusable_fields={"email", "client_user_id"},
@@ -117,8 +117,8 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
         if type(row.get("Id")) is int
     ]
     access.record_shown_ids([row["Id"] for row in rows])
-    sentinel_ids = {sentinel.subscriber_id for sentinel in access.sentinels}
-    return [row for row in rows if row["Id"] not in sentinel_ids]
+    confirmed_create_ids = {create.subscriber_id for create in access.confirmed_creates}
+    return [row for row in rows if row["Id"] not in confirmed_create_ids]
 
 
 async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:

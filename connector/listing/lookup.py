@@ -6,11 +6,11 @@ and after the look-ups (architecture 2).
   the control for each kind of spelling must have passed before and after the look-up.
 - If a filter lists subscribers for a made-up value, the service ignores the filter, and the run no longer uses it.
 - A kind of spelling is, for example, emails with a plus. The control for a kind passes if the filter finds a known
-  subscriber whose text has this kind of spelling. The best control is a sentinel of this run, because this run has sent
-  its text. Without such a sentinel, another listed subscriber is the control.
-- If the list shows a sentinel by its id and not by its text, the filter fails. If the list does not show the sentinel
-  by its id either, the list may lag.
-- A sentinel proves that later look-ups see a fresh list. So the sentinels are looked up first.
+  subscriber whose text has this kind of spelling. The best control is a confirmed create of this run, because this run
+  has sent its text. Without such a confirmed create, another listed subscriber is the control.
+- If the list shows a confirmed create by its id and not by its text, the filter fails. If the list does not show the
+  confirmed create by its id either, the list may lag.
+- A confirmed create proves that later look-ups see a fresh list. So the confirmed creates are looked up first.
 """
 
 import logging
@@ -21,11 +21,11 @@ from itertools import islice
 
 from connector.fields import FIELD_BY_NAME
 from connector.listing.access import (
+    ConfirmedCreate,
+    ConfirmedCreateVisibility,
     ListAccess,
     LookupKey,
     LookupResult,
-    Sentinel,
-    SentinelVisibility,
     find_latest_time,
     measure_lag,
     store_shown_subscribers,
@@ -60,13 +60,13 @@ from connector.texts import count
 
 logger = logging.getLogger(__name__)
 
-_LATEST_SENTINEL_COUNT = 8
-"""How many of the latest sentinels are looked up. If the filter shows none of these sentinels, a quiet period
-follows."""
+_LATEST_CONFIRMED_CREATE_COUNT = 8
+"""How many of the latest confirmed creates are looked up. If the filter shows none of these confirmed creates, a quiet
+period follows."""
 
-_OLDEST_SENTINEL_COUNT = 2
-"""How many of the run's oldest sentinels are looked up to check a filter. The list most likely shows the oldest
-sentinel, but this sentinel may have been erased."""
+_OLDEST_CONFIRMED_CREATE_COUNT = 2
+"""How many of the run's oldest confirmed creates are looked up to check a filter. The list most likely shows the oldest
+confirmed create, but this confirmed create may have been erased."""
 
 # The identity filter is tried with this many subscribers of a class, because the first may have vanished.
 _SAMPLE_COUNT = 3
@@ -81,7 +81,7 @@ class FilterCheck:
     kinds_that_passed: frozenset[SpellingKind] = frozenset()
     # If the filter of a field is not usable, all kinds of spelling of this field have failed.
     kinds_that_failed: frozenset[SpellingKind] = frozenset()
-    seen_sentinels: tuple[Sentinel, ...] = ()
+    seen_confirmed_creates: tuple[ConfirmedCreate, ...] = ()
     is_case_insensitive: bool = False  # whether the filter by email is case-insensitive
 
 
@@ -127,7 +127,7 @@ async def check_filters(
             for spelling_kind in spelling_kinds
             if spelling_kind.field not in state.usable_fields or state.control_results.get(spelling_kind) is False
         ),
-        tuple(sentinel for _, sentinel in results if sentinel is not None),
+        tuple(create for _, create in results if create is not None),
         is_case_insensitive=checks_case and state.is_case_insensitive is True,
     )
 
@@ -140,7 +140,7 @@ def has_control(access: ListAccess, spelling_kind: SpellingKind) -> bool:
         return False
     if state.list_stats is not None and spelling_kind in state.list_stats.samples_by_kind:
         return True
-    return next(_find_sentinels(access, spelling_kind), None) is not None
+    return next(_find_confirmed_creates(access, spelling_kind), None) is not None
 
 
 async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
@@ -158,17 +158,19 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
             state.usable_fields.add(name)
 
 
-async def _try_spelling_kind(access: ListAccess, spelling_kind: SpellingKind) -> tuple[bool | None, Sentinel | None]:
-    """Try the filter for this kind of spelling with sentinels first, then with listed subscribers. The first conclusive
-    trial counts.
+async def _try_spelling_kind(
+    access: ListAccess, spelling_kind: SpellingKind
+) -> tuple[bool | None, ConfirmedCreate | None]:
+    """Try the filter for this kind of spelling with confirmed creates first, then with listed subscribers. The first
+    conclusive trial counts.
 
-    Return whether the filter passed (None: no trial was conclusive), and the sentinel that the filter found.
+    Return whether the filter passed (None: no trial was conclusive), and the confirmed create that the filter found.
     """
     request_page = partial(request_first_page, access)
-    for sentinel in islice(_find_sentinels(access, spelling_kind), _OLDEST_SENTINEL_COUNT):
-        has_passed = await _try_sentinel(access, sentinel)
+    for confirmed_create in islice(_find_confirmed_creates(access, spelling_kind), _OLDEST_CONFIRMED_CREATE_COUNT):
+        has_passed = await _try_confirmed_create(access, confirmed_create)
         if has_passed is not None:
-            return has_passed, sentinel if has_passed else None
+            return has_passed, confirmed_create if has_passed else None
     list_stats = access.state.list_stats
     samples = list_stats.samples_by_kind.get(spelling_kind, []) if list_stats is not None else []
     trial = await try_samples(
@@ -177,23 +179,28 @@ async def _try_spelling_kind(access: ListAccess, spelling_kind: SpellingKind) ->
     return trial.is_proof if samples else None, None
 
 
-async def _try_sentinel(access: ListAccess, sentinel: Sentinel) -> bool | None:
-    """Return whether the filter finds a sentinel by the identity that the run has sent. Return None if neither the
-    filter nor a look-up by Id finds the sentinel."""
-    request_page, sample = partial(request_first_page, access), (sentinel.subscriber_id, sentinel.value)
-    if (await try_sample(request_page, sentinel.field, sample)).is_proof:
+async def _try_confirmed_create(access: ListAccess, confirmed_create: ConfirmedCreate) -> bool | None:
+    """Return whether the filter finds a confirmed create by the identity that the run has sent. Return None if neither
+    the filter nor a look-up by Id finds the confirmed create."""
+    request_page, sample = partial(request_first_page, access), (confirmed_create.subscriber_id, confirmed_create.value)
+    if (await try_sample(request_page, confirmed_create.field, sample)).is_proof:
         return True
-    if not (await request_rows(access, ListQuery(id=sentinel.subscriber_id))).has_subscriber(sentinel.subscriber_id):
+    if not (await request_rows(access, ListQuery(id=confirmed_create.subscriber_id))).has_subscriber(
+        confirmed_create.subscriber_id
+    ):
         return None
-    # The list may have begun to show the sentinel meanwhile.
-    return (await try_sample(request_page, sentinel.field, sample)).is_proof
+    # The list may have begun to show the confirmed create meanwhile.
+    return (await try_sample(request_page, confirmed_create.field, sample)).is_proof
 
 
-def _find_sentinels(access: ListAccess, spelling_kind: SpellingKind) -> Iterator[Sentinel]:
-    """Yield the sentinels whose sent text has this kind of spelling, in the order of their confirmation."""
-    for sentinel in tuple(access.sentinels):
-        if sentinel.field == spelling_kind.field and classify_spelling(sentinel.field, sentinel.value) == spelling_kind:
-            yield sentinel
+def _find_confirmed_creates(access: ListAccess, spelling_kind: SpellingKind) -> Iterator[ConfirmedCreate]:
+    """Yield the confirmed creates whose sent text has this kind of spelling, in the order of their confirmation."""
+    for confirmed_create in tuple(access.confirmed_creates):
+        if (
+            confirmed_create.field == spelling_kind.field
+            and classify_spelling(confirmed_create.field, confirmed_create.value) == spelling_kind
+        ):
+            yield confirmed_create
 
 
 async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
@@ -219,64 +226,69 @@ async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
     return all(result.is_proof for result in trial_results) if trial_results else None
 
 
-async def find_visible_sentinels(
+async def find_visible_confirmed_creates(
     access: ListAccess, filter_check: FilterCheck, started_at: float, fields: Collection[str]
-) -> SentinelVisibility:
-    """Look up sentinels by the filter of each field. Return the sentinels that the slowest filter shows, and the
-    largest lag of all filters. The slowest filter is the filter that does not show the newest sentinels. Raises
-    ListFailed.
+) -> ConfirmedCreateVisibility:
+    """Look up confirmed creates by the filter of each field. Return the confirmed creates that the slowest filter
+    shows, and the largest lag of all filters. The slowest filter is the filter that does not show the newest confirmed
+    creates. Raises ListFailed.
     """
-    sentinels_and_lags = [await _find_sentinels_by_filter(access, filter_check, started_at, field) for field in fields]
-    return SentinelVisibility(
-        min((visibility.seen_sentinels for visibility in sentinels_and_lags), key=find_latest_time),
-        max(visibility.lag_s for visibility in sentinels_and_lags),
+    confirmed_creates_and_lags = [
+        await _find_confirmed_creates_by_filter(access, filter_check, started_at, field) for field in fields
+    ]
+    return ConfirmedCreateVisibility(
+        min((visibility.seen_confirmed_creates for visibility in confirmed_creates_and_lags), key=find_latest_time),
+        max(visibility.lag_s for visibility in confirmed_creates_and_lags),
     )
 
 
-async def _find_sentinels_by_filter(
+async def _find_confirmed_creates_by_filter(
     access: ListAccess, filter_check: FilterCheck, started_at: float, field: str
-) -> SentinelVisibility:
-    """Look up the latest sentinel, and the latest sentinel of each class of the base. If the filter does not show the
-    latest sentinel, look a few earlier sentinels up.
+) -> ConfirmedCreateVisibility:
+    """Look up the latest confirmed create, and the latest confirmed create of each class of the base. If the filter
+    does not show the latest confirmed create, look a few earlier confirmed creates up.
 
-    A sentinel that the filter does not show is a sign of lag only if the control for its kind of spelling has passed.
+    A confirmed create that the filter does not show is a sign of lag only if the control for its kind of spelling has
+    passed.
     """
-    sentinels = [
-        sentinel for sentinel in access.sentinels if sentinel.confirmed_at < started_at and sentinel.field == field
+    confirmed_creates = [
+        create for create in access.confirmed_creates if create.confirmed_at < started_at and create.field == field
     ]
-    if not sentinels:
-        return SentinelVisibility()
-    base_id, newest_sentinel = access.ledger_writer.base.service_id, sentinels[-1]
-    latest_sentinel_by_is_active = {
-        sentinel.is_active: sentinel for sentinel in sentinels if sentinel.base_id == base_id
+    if not confirmed_creates:
+        return ConfirmedCreateVisibility()
+    base_id, newest_confirmed_create = access.ledger_writer.base.service_id, confirmed_creates[-1]
+    latest_confirmed_create_by_is_active = {
+        create.is_active: create for create in confirmed_creates if create.base_id == base_id
     }
-    latest_sentinels = dict.fromkeys([newest_sentinel, *latest_sentinel_by_is_active.values()])
-    seen_sentinels = {
-        sentinel
-        for sentinel in latest_sentinels
-        if sentinel in filter_check.seen_sentinels or await _is_sentinel_shown(access, sentinel)
+    latest_confirmed_creates = dict.fromkeys([newest_confirmed_create, *latest_confirmed_create_by_is_active.values()])
+    seen_confirmed_creates = {
+        create
+        for create in latest_confirmed_creates
+        if create in filter_check.seen_confirmed_creates or await _is_confirmed_create_shown(access, create)
     }
-    if newest_sentinel in seen_sentinels:
-        return SentinelVisibility(frozenset(seen_sentinels))
-    findable_sentinels = [
-        sentinel
-        for sentinel in sentinels
-        if classify_spelling(sentinel.field, sentinel.value) in filter_check.kinds_that_passed
+    if newest_confirmed_create in seen_confirmed_creates:
+        return ConfirmedCreateVisibility(frozenset(seen_confirmed_creates))
+    findable_confirmed_creates = [
+        create
+        for create in confirmed_creates
+        if classify_spelling(create.field, create.value) in filter_check.kinds_that_passed
     ]
-    visibility = await _look_up_sentinels(access, findable_sentinels[-_LATEST_SENTINEL_COUNT:], started_at)
-    return SentinelVisibility(visibility.seen_sentinels | seen_sentinels, visibility.lag_s)
+    visibility = await _look_up_confirmed_creates(
+        access, findable_confirmed_creates[-_LATEST_CONFIRMED_CREATE_COUNT:], started_at
+    )
+    return ConfirmedCreateVisibility(visibility.seen_confirmed_creates | seen_confirmed_creates, visibility.lag_s)
 
 
-async def _look_up_sentinels(
-    access: ListAccess, sentinels: Sequence[Sentinel], started_at: float
-) -> SentinelVisibility:
-    """Look these sentinels up by filters. Return the sentinels that the filters show, and the lag that the other
-    sentinels prove."""
-    look_ups = [partial(_is_sentinel_shown, access, sentinel) for sentinel in sentinels]
-    results = list(zip(sentinels, await look_up_together(access, look_ups), strict=True))
-    missed_sentinels = [sentinel for sentinel, is_shown in results if is_shown is False]
-    return SentinelVisibility(
-        frozenset(sentinel for sentinel, is_shown in results if is_shown), measure_lag(missed_sentinels, started_at)
+async def _look_up_confirmed_creates(
+    access: ListAccess, confirmed_creates: Sequence[ConfirmedCreate], started_at: float
+) -> ConfirmedCreateVisibility:
+    """Look these confirmed creates up by filters. Return the confirmed creates that the filters show, and the lag that
+    the other confirmed creates prove."""
+    look_ups = [partial(_is_confirmed_create_shown, access, create) for create in confirmed_creates]
+    results = list(zip(confirmed_creates, await look_up_together(access, look_ups), strict=True))
+    missed_confirmed_creates = [create for create, is_shown in results if is_shown is False]
+    return ConfirmedCreateVisibility(
+        frozenset(create for create, is_shown in results if is_shown), measure_lag(missed_confirmed_creates, started_at)
     )
 
 
@@ -311,13 +323,13 @@ async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: b
     )
 
 
-async def _is_sentinel_shown(access: ListAccess, sentinel: Sentinel) -> bool | None:
-    """Look up the sentinel by each spelling of its identity. Return whether an answer shows the sentinel, or None if no
-    answer shows the sentinel and an answer may lack matching subscribers."""
+async def _is_confirmed_create_shown(access: ListAccess, confirmed_create: ConfirmedCreate) -> bool | None:
+    """Look up the confirmed create by each spelling of its identity. Return whether an answer shows the confirmed
+    create, or None if no answer shows the confirmed create and an answer may lack matching subscribers."""
     have_all_matches = True
-    for text in build_spellings(sentinel.field, sentinel.value):
-        answer = await look_up(access, sentinel.field, text)
-        if answer.has_subscriber(sentinel.subscriber_id):
+    for text in build_spellings(confirmed_create.field, confirmed_create.value):
+        answer = await look_up(access, confirmed_create.field, text)
+        if answer.has_subscriber(confirmed_create.subscriber_id):
             return True
         have_all_matches = have_all_matches and answer.has_all_matches
     return False if have_all_matches else None
@@ -371,9 +383,9 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
         key_look_up.needs_case_insensitive_filter for key_look_up in key_look_ups
     )
     round_count = 1 + -(-len(key_look_ups) // BATCH_SIZE)
-    made_up_value_count, sentinel_count = len({spelling_kind.field for spelling_kind in spelling_kinds}), 1
+    made_up_value_count, confirmed_create_count = len({spelling_kind.field for spelling_kind in spelling_kinds}), 1
     text_count = sum(len(key_look_up.requested_texts) for key_look_up in key_look_ups)
-    return text_count + round_count * control_count + made_up_value_count + sentinel_count
+    return text_count + round_count * control_count + made_up_value_count + confirmed_create_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,11 +441,12 @@ class _FilterLookup:
     async def execute(self) -> LookupResult:
         list_access = self.list_access
         started_at = list_access.clock.monotonic()
-        visibility, filter_check = SentinelVisibility(), await self._run_controls()
+        visibility, filter_check = ConfirmedCreateVisibility(), await self._run_controls()
         if self._can_be_conclusive(filter_check):
             fields = sorted({key_look_up.key.field for key_look_up in self.key_look_ups})
-            # Sentinels are looked up before the keys, so that the answers about the keys are at least as recent.
-            visibility = await find_visible_sentinels(list_access, filter_check, started_at, fields)
+            # Confirmed creates are looked up before the keys, so that the answers about the keys are at least as
+            # recent.
+            visibility = await find_visible_confirmed_creates(list_access, filter_check, started_at, fields)
         for batch_start in range(0, len(self.key_look_ups), BATCH_SIZE):
             if not self._can_be_conclusive(filter_check):
                 break
@@ -458,13 +471,18 @@ class _FilterLookup:
                     self.absent_identities.add(key_look_up.key.identity)
         found_ids = {identity: tuple(sorted(ids)) for identity, ids in self.found_ids.items()}
         absent_identities = frozenset(self.absent_identities.difference(found_ids))
-        seen_sentinels, lag_s = visibility.seen_sentinels, visibility.lag_s
+        seen_confirmed_creates, lag_s = visibility.seen_confirmed_creates, visibility.lag_s
         if absent_identities:
-            # One replica may lag, so the sentinels are looked up again. Only sentinels that are shown again count.
-            sentinels = sorted(seen_sentinels, key=lambda sentinel: sentinel.confirmed_at)
-            later_visibility = await _look_up_sentinels(list_access, sentinels, started_at)
-            seen_sentinels, lag_s = later_visibility.seen_sentinels, max(lag_s, later_visibility.lag_s)
-        return LookupResult(found_ids, absent_identities, seen_sentinels, lag_s, started_at, is_filter_result=True)
+            # One replica may lag, so the confirmed creates are looked up again. Only confirmed creates that are shown
+            # again count.
+            confirmed_creates = sorted(
+                seen_confirmed_creates, key=lambda confirmed_create: confirmed_create.confirmed_at
+            )
+            later_visibility = await _look_up_confirmed_creates(list_access, confirmed_creates, started_at)
+            seen_confirmed_creates, lag_s = later_visibility.seen_confirmed_creates, max(lag_s, later_visibility.lag_s)
+        return LookupResult(
+            found_ids, absent_identities, seen_confirmed_creates, lag_s, started_at, is_filter_result=True
+        )
 
     async def _run_controls(self, *, is_repeated: bool = False) -> FilterCheck:
         checks_case = any(key_look_up.needs_case_insensitive_filter for key_look_up in self.key_look_ups)

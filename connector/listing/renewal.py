@@ -78,7 +78,7 @@ async def extend_listing(accesses: Sequence[ListAccess], list_end: ListEnd, sink
                 reaches_list_end
                 # If the list has grown by more rows, some newcomers are before the old end.
                 and row_count - list_end.listed_row_count <= newcomer_count
-                and _shows_latest_sentinel(access, list_end, seen_ids)
+                and _shows_latest_confirmed_create(access, list_end, seen_ids)
             )
             return ListEnd(last_id, row_count) if is_end_certain else None
         last_id = max(last_id, int(ids[-1]))
@@ -102,17 +102,17 @@ async def _find_overlapping_page(access: ListAccess, list_end: ListEnd) -> tuple
     return 0, None
 
 
-def _shows_latest_sentinel(access: ListAccess, list_end: ListEnd, seen_ids: set[int]) -> bool:
-    """Return whether the new pages show the latest sentinel that is due. A sentinel is due if its id is after the old
-    end of the list, and the list should show it by now. `seen_ids` are the ids on the new pages. Return True if no
-    sentinel is due."""
+def _shows_latest_confirmed_create(access: ListAccess, list_end: ListEnd, seen_ids: set[int]) -> bool:
+    """Return whether the new pages show the latest confirmed create that is due. A confirmed create is due if its id is
+    after the old end of the list, and the list should show it by now. `seen_ids` are the ids on the new pages. Return
+    True if no confirmed create is due."""
     max_confirmed_at = access.clock.monotonic() - access.expected_lag_s
-    sentinel_ids = [
-        sentinel.subscriber_id
-        for sentinel in access.sentinels
-        if sentinel.confirmed_at < max_confirmed_at and sentinel.subscriber_id > list_end.last_id
+    confirmed_create_ids = [
+        create.subscriber_id
+        for create in access.confirmed_creates
+        if create.confirmed_at < max_confirmed_at and create.subscriber_id > list_end.last_id
     ]
-    return not sentinel_ids or sentinel_ids[-1] in seen_ids
+    return not confirmed_create_ids or confirmed_create_ids[-1] in seen_ids
 
 
 async def _fetch_page_at(access: ListAccess, offset: int) -> ListPage | None:

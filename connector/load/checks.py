@@ -17,8 +17,8 @@ from connector.errors import ConfigurationError
 from connector.fields import is_similar_base_name
 from connector.ledger.entries import ConfirmedEntry, Ledger
 from connector.ledger.store import Base
-from connector.listing.access import Sentinel, shows_identity
-from connector.listing.answered import find_ids_of_sentinel
+from connector.listing.access import ConfirmedCreate, shows_identity
+from connector.listing.answered import find_ids_of_confirmed_create
 from connector.listing.base_list import read_account_list, wait_until_listed
 from connector.listing.base_reader import may_be_in_base
 from connector.listing.controls import ControlResult, try_sample
@@ -237,36 +237,40 @@ def describe_duplicates(duplicate_ids: Collection[tuple[int, ...]]) -> Iterator[
     )
 
 
-async def find_unlisted_create(session: Session) -> Sentinel | None:
+async def find_unlisted_create(session: Session) -> ConfirmedCreate | None:
     """Return the last subscriber that the run has created, if the list does not show the subscriber even after a quiet
     period. Return None if the list shows the subscriber, or if the look-ups are inconclusive. Raises RunAborted and
     LedgerError."""
     list_access = session.list_access
-    if not list_access.sentinels or not session.policy.looks_up_first:
+    if not list_access.confirmed_creates or not session.policy.looks_up_first:
         return None
-    last_sentinel = list_access.sentinels[-1]
+    last_confirmed_create = list_access.confirmed_creates[-1]
     for quiet_period_share in _QUIET_PERIOD_SHARES:
         wait_s = (
-            last_sentinel.confirmed_at + quiet_period_share * session.policy.quiet_period_s - session.clock.monotonic()
+            last_confirmed_create.confirmed_at
+            + quiet_period_share * session.policy.quiet_period_s
+            - session.clock.monotonic()
         )
         if quiet_period_share and not await session.stop.wait(
             wait_s, "until the list should show the last new subscriber"
         ):
             return None
-        ids = await _look_up_sentinel(
-            session, last_sentinel, asks_for_class=quiet_period_share == _QUIET_PERIOD_SHARES[-1]
+        ids = await _look_up_confirmed_create(
+            session, last_confirmed_create, asks_for_class=quiet_period_share == _QUIET_PERIOD_SHARES[-1]
         )
         if ids:
-            identities = [digest_identity(last_sentinel.field, last_sentinel.value)]
+            identities = [digest_identity(last_confirmed_create.field, last_confirmed_create.value)]
             await list_access.ledger_writer.execute(
                 partial(Ledger.record_shown_identities, base=list_access.ledger_writer.base, identities=identities)
             )
         if ids is None or ids:
             return None
-    return last_sentinel
+    return last_confirmed_create
 
 
-def describe_unlisted_create(session: Session, unlisted_create: Sentinel, created_count: int) -> tuple[str, bool]:
+def describe_unlisted_create(
+    session: Session, unlisted_create: ConfirmedCreate, created_count: int
+) -> tuple[str, bool]:
     """Return a message about the last new subscriber of the run, because the list lacks this subscriber. Also return
     whether a person must look at the service. A person must look if the largest lag on record has passed.
     """
@@ -287,19 +291,30 @@ def describe_unlisted_create(session: Session, unlisted_create: Sentinel, create
     return message, True
 
 
-async def _look_up_sentinel(session: Session, sentinel: Sentinel, *, asks_for_class: bool) -> set[int] | None:
+async def _look_up_confirmed_create(
+    session: Session, confirmed_create: ConfirmedCreate, *, asks_for_class: bool
+) -> set[int] | None:
     """Look the subscriber up by the identity, then by the Id. Return the ids under which the list shows the subscriber,
     or None if the look-ups are inconclusive.
 
     With `asks_for_class`, also send a query with the Id, the base and the activity, because the list may hide a
     class."""
     base_id = session.list_access.state.base_id
-    queries = [build_query(sentinel.field, sentinel.value), ListQuery(id=sentinel.subscriber_id, base_id=base_id)]
+    queries = [
+        build_query(confirmed_create.field, confirmed_create.value),
+        ListQuery(id=confirmed_create.subscriber_id, base_id=base_id),
+    ]
     if asks_for_class:
-        queries.append(ListQuery(id=sentinel.subscriber_id, base_id=sentinel.base_id, is_active=sentinel.is_active))
+        queries.append(
+            ListQuery(
+                id=confirmed_create.subscriber_id,
+                base_id=confirmed_create.base_id,
+                is_active=confirmed_create.is_active,
+            )
+        )
     is_inconclusive = bool(session.list_access.state.hidden_classes)  # these queries may miss a hidden subscriber
     for query in queries:
-        ids, ids_shown_in_base = await find_ids_of_sentinel(session.list_access, sentinel, query)
+        ids, ids_shown_in_base = await find_ids_of_confirmed_create(session.list_access, confirmed_create, query)
         session.tally.record_duplicates(ids_shown_in_base)
         if ids:
             return ids

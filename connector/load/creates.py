@@ -8,8 +8,8 @@ from functools import partial
 
 from connector.ledger.entries import NOT_FINAL_STATUSES, Transition
 from connector.limiter import RequestLimiter
-from connector.listing.access import Sentinel, shows_identity
-from connector.listing.answered import find_ids_of_sentinel, find_known_subscriber, find_rows_by_id
+from connector.listing.access import ConfirmedCreate, shows_identity
+from connector.listing.answered import find_ids_of_confirmed_create, find_known_subscriber, find_rows_by_id
 from connector.listing.requests import build_query
 from connector.load.candidates import RUN_ENDING_STATUSES, Candidate, describe_base
 from connector.load.create_answers import CreateAnswer, choose_recorded_transition, classify_answer
@@ -117,15 +117,17 @@ class Creator:
     async def _stop_if_created_twice(self) -> None:
         """Look up the first new subscriber of the run. End the run if the list shows the subscriber twice. If the list
         does not show the subscriber yet, a later call repeats the look-up. Raises RunAborted."""
-        session, first_sentinel = self._session, self._session.canaries.first_sentinel
+        session, first_confirmed_create = self._session, self._session.canaries.first_confirmed_create
         delays_s = session.canaries.look_up_delays_s
-        if first_sentinel is None or not delays_s or not session.policy.looks_up_first:
+        if first_confirmed_create is None or not delays_s or not session.policy.looks_up_first:
             return
-        if session.clock.monotonic() < first_sentinel.confirmed_at + delays_s[0]:
+        if session.clock.monotonic() < first_confirmed_create.confirmed_at + delays_s[0]:
             return
         delays_s.pop(0)
-        ids, ids_shown_in_base = await find_ids_of_sentinel(
-            session.list_access, first_sentinel, build_query(first_sentinel.field, first_sentinel.value)
+        ids, ids_shown_in_base = await find_ids_of_confirmed_create(
+            session.list_access,
+            first_confirmed_create,
+            build_query(first_confirmed_create.field, first_confirmed_create.value),
         )
         if ids:
             delays_s.clear()
@@ -223,9 +225,11 @@ class Creator:
             now, value = session.stop.clock.monotonic(), str(candidate.sent_values[field])
             base_id = self._answered_base[0] if self._answered_base else session.ledger_writer.base.service_id
             is_active = candidate.sent_values.get("is_active") is True
-            sentinel = Sentinel(now, transition.subscriber_id, field, value, candidate.sent_at, is_active, base_id)
-            session.list_access.sentinels.append(sentinel)
-            session.canaries.first_sentinel = session.canaries.first_sentinel or sentinel
+            confirmed_create = ConfirmedCreate(
+                now, transition.subscriber_id, field, value, candidate.sent_at, is_active, base_id
+            )
+            session.list_access.confirmed_creates.append(confirmed_create)
+            session.canaries.first_confirmed_create = session.canaries.first_confirmed_create or confirmed_create
         session.ledger_writer.record(candidate.intent.identity, choose_recorded_transition(candidate, transition))
         self._ended_count_since_existing = (
             0 if transition.is_subscriber_older_than_create else self._ended_count_since_existing + 1

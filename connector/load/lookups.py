@@ -228,8 +228,8 @@ async def _look_up_next_groups(
         filter_keys = [replace(key, ignores_case=False) for key in keys]
         has_unchecked_spellings = any(key.ignores_case for key in keys)
     result = await try_look_up_by_filters(list_access, filter_keys, remaining_key_count)
-    # Filters that do not find the latest sentinel prove no absence, so the next look-up is a sweep.
-    if tried_methods == {LookupMethod.FILTER} and not _shows_latest_sentinel(list_access, result):
+    # Filters that do not find the latest confirmed create prove no absence, so the next look-up is a sweep.
+    if tried_methods == {LookupMethod.FILTER} and not _shows_latest_confirmed_create(list_access, result):
         result = replace(result, absent_identities=frozenset())
     return [LookupPart(list_access, keys, result, has_unchecked_spellings)], remaining_groups
 
@@ -273,22 +273,27 @@ def build_inconclusive_result(access: ListAccess) -> LookupResult:
     return LookupResult({}, frozenset(), frozenset(), 0.0, access.clock.monotonic())
 
 
-def _shows_latest_sentinel(access: ListAccess, result: LookupResult) -> bool:
-    """Return whether the filters showed this run's latest sentinel. Also return True if the list lags, because then the
-    list itself may lack the sentinel."""
-    earlier_sentinels = [sentinel for sentinel in access.sentinels if sentinel.confirmed_at < result.started_at]
-    return result.latest_sentinel_at >= find_latest_time(earlier_sentinels) or result.lag_s > 0
+def _shows_latest_confirmed_create(access: ListAccess, result: LookupResult) -> bool:
+    """Return whether the filters showed this run's latest confirmed create. Also return True if the list lags, because
+    then the list itself may lack the confirmed create."""
+    earlier_confirmed_creates = [
+        create for create in access.confirmed_creates if create.confirmed_at < result.started_at
+    ]
+    return result.latest_confirmed_create_at >= find_latest_time(earlier_confirmed_creates) or result.lag_s > 0
 
 
 def _join_results(first_result: LookupResult, second_result: LookupResult) -> LookupResult:
-    """Join two results. If both results prove identities absent, keep only the sentinels that both look-ups showed."""
-    sentinel_sets = [result.seen_sentinels for result in (first_result, second_result) if result.absent_identities]
+    """Join two results. If both results prove identities absent, keep only the confirmed creates that both look-ups
+    showed."""
+    confirmed_create_sets = [
+        result.seen_confirmed_creates for result in (first_result, second_result) if result.absent_identities
+    ]
     return LookupResult(
         {**first_result.found_ids, **second_result.found_ids},
         first_result.absent_identities | second_result.absent_identities,
-        frozenset.intersection(*sentinel_sets)
-        if sentinel_sets
-        else first_result.seen_sentinels | second_result.seen_sentinels,
+        frozenset.intersection(*confirmed_create_sets)
+        if confirmed_create_sets
+        else first_result.seen_confirmed_creates | second_result.seen_confirmed_creates,
         max(first_result.lag_s, second_result.lag_s),
         min(first_result.started_at, second_result.started_at),
     )

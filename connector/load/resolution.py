@@ -4,9 +4,9 @@ architecture 4.5.
 - A subscriber is present if a look-up shows the subscriber.
 - A subscriber is absent if two look-ups in a row do not find the subscriber. The first look-up begins a quiet period
   after the attempt ended (or after this run found the entry), the second look-up a quiet period later.
-- The second look-up must show a sentinel: a subscriber that was confirmed after the attempt. A list that shows the
-  sentinel would also show the subscriber of a create that had taken effect. Without a sentinel, twice the largest lag
-  on record for the account must have passed.
+- The second look-up must show a confirmed create: another create of this run, which the service confirmed after the
+  attempt. A list that shows this newer subscriber would also show the subscriber of the attempt. Without a confirmed
+  create, twice the largest recorded lag of the account must have passed.
 - A create that got a 429 has no later effect. So one look-up proves absence if it shows a subscriber whose create left
   after the 429. A list of several pages is read twice in this case, without a wait between the readings.
 - A subscriber that another program may have created is looked up in any spelling (architecture 4.7).
@@ -22,7 +22,7 @@ from typing import Literal, assert_never
 from connector.ledger.entries import Intent, Ledger, UnfinishedEntry
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
-from connector.listing.access import KeyGroup, LookupKey, LookupResult, Sentinel, find_latest_time
+from connector.listing.access import ConfirmedCreate, KeyGroup, LookupKey, LookupResult, find_latest_time
 from connector.listing.answered import find_existing_ids
 from connector.listing.lookup import is_class_shown
 from connector.load.candidates import Candidate, CandidateList, SendCandidates, build_entry_key, read_body
@@ -160,10 +160,10 @@ class Settler:
     def _find_unresolved_create(self, entry: UnfinishedEntry) -> UnresolvedCreate:
         return self.outcomes.unresolved_creates[entry.identity]
 
-    def _find_later_sentinels_of_class(self, entry: UnfinishedEntry) -> set[Sentinel]:
-        """Return the sentinels of the entry's class that were confirmed after the attempt of the entry."""
+    def _find_later_confirmed_creates_of_class(self, entry: UnfinishedEntry) -> set[ConfirmedCreate]:
+        """Return the confirmed creates of the entry's class that were confirmed after the attempt of the entry."""
         attempt_ended_at = self._find_unresolved_create(entry).attempt_ended_at
-        return self._session.find_sentinels(attempt_ended_at, is_active=is_sent_active(entry))
+        return self._session.find_confirmed_creates(attempt_ended_at, is_active=is_sent_active(entry))
 
     # The steps of one look-up
 
@@ -236,17 +236,18 @@ class Settler:
         """Return whether a second sweep, without a wait, may prove that the refused create of the entry had no effect.
 
         The proof needs two sweeps in a row that show a subscriber whose create left after the refusal
-        (`read_sentinel_visibility`). Return True if only the last sweep showed such a subscriber."""
+        (`read_confirmed_create_visibility`). Return True if only the last sweep showed such a subscriber."""
         unresolved_create, session = self._find_unresolved_create(entry), self._session
         if not unresolved_create.has_retryable_refusal or self._last_result.is_filter_result:
             return False
-        later_sentinels = {
-            sentinel
-            for sentinel in self._find_later_sentinels_of_class(entry)
-            if sentinel.sent_at > unresolved_create.attempt_ended_at
+        later_confirmed_creates = {
+            create
+            for create in self._find_later_confirmed_creates_of_class(entry)
+            if create.sent_at > unresolved_create.attempt_ended_at
         }
-        return not later_sentinels & self._last_result.seen_sentinels and any(
-            sentinel.subscriber_id in session.list_access.state.swept_sentinel_ids for sentinel in later_sentinels
+        return not later_confirmed_creates & self._last_result.seen_confirmed_creates and any(
+            create.subscriber_id in session.list_access.state.swept_confirmed_create_ids
+            for create in later_confirmed_creates
         )
 
     async def record_look_up(self, lookup_part: LookupPart) -> None:
@@ -313,7 +314,7 @@ class Settler:
             if not self._is_absent(entry):
                 continue
             unresolved_create, is_active = self._find_unresolved_create(entry), is_sent_active(entry)
-            if not self._find_later_sentinels_of_class(entry):
+            if not self._find_later_confirmed_creates_of_class(entry):
                 if is_active not in class_visibility_by_is_active:
                     class_visibility_by_is_active[is_active] = await session.stop.wait_until_stopped(
                         is_class_shown(
@@ -332,18 +333,20 @@ class Settler:
         """Return whether the look-ups prove the entry absent. The proof assumes that the list shows subscribers of the
         entry's class: the same base and the same `is_active`.
 
-        If the run has sentinels of the class that were confirmed after the attempt, the look-ups must show at least one
-        of these sentinels. Otherwise the look-ups must show at least one sentinel of another class that was confirmed
-        after the attempt. If nothing was confirmed after the attempt, twice the largest lag must have passed."""
+        If the run has confirmed creates of the class that were confirmed after the attempt, the look-ups must show at
+        least one of these confirmed creates. Otherwise the look-ups must show at least one confirmed create of another
+        class that was confirmed after the attempt. If nothing was confirmed after the attempt, twice the largest lag
+        must have passed."""
         unresolved_create, result, session = self._find_unresolved_create(entry), self._last_result, self._session
-        later_sentinels = self._find_later_sentinels_of_class(entry)
+        later_confirmed_creates = self._find_later_confirmed_creates_of_class(entry)
         is_absent_after_refusal = unresolved_create.has_retryable_refusal and entry.identity in result.absent_identities
-        first_sentinel = session.canaries.first_sentinel
-        # A sentinel with a smaller Id than `first_sentinel` may be an older subscriber that the service has updated.
+        first_confirmed_create = session.canaries.first_confirmed_create
+        # A confirmed create with a smaller Id than `first_confirmed_create` may be an older subscriber that the service
+        # has updated.
         if is_absent_after_refusal and any(
-            sentinel.sent_at > unresolved_create.attempt_ended_at
-            and (first_sentinel is None or sentinel.subscriber_id >= first_sentinel.subscriber_id)
-            for sentinel in later_sentinels & result.seen_sentinels
+            create.sent_at > unresolved_create.attempt_ended_at
+            and (first_confirmed_create is None or create.subscriber_id >= first_confirmed_create.subscriber_id)
+            for create in later_confirmed_creates & result.seen_confirmed_creates
         ):
             return True
         if unresolved_create.first_missed_at is None:
@@ -351,19 +354,23 @@ class Settler:
         if result.started_at < unresolved_create.first_missed_at + session.policy.quiet_period_s:
             return False
         if (
-            session.list_access.sentinels
-            and session.list_access.sentinels[-1].confirmed_at > unresolved_create.attempt_ended_at
+            session.list_access.confirmed_creates
+            and session.list_access.confirmed_creates[-1].confirmed_at > unresolved_create.attempt_ended_at
         ):
-            sentinels = later_sentinels & result.seen_sentinels if later_sentinels else result.seen_sentinels
-            return find_latest_time(sentinels) > unresolved_create.attempt_ended_at
+            confirmed_creates = (
+                later_confirmed_creates & result.seen_confirmed_creates
+                if later_confirmed_creates
+                else result.seen_confirmed_creates
+            )
+            return find_latest_time(confirmed_creates) > unresolved_create.attempt_ended_at
         return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.list_access.state.largest_lag_s
 
     async def end_look_up(self) -> None:
         """Decide what happens to each entry that is proved absent: send its create again, suppress, hold or reject the
         entry.
 
-        All entries are looked up before any entry is sent again. Otherwise new sentinels, which the list may not show
-        yet, would prevent the proof of absence of the remaining entries.
+        All entries are looked up before any entry is sent again. Otherwise new confirmed creates, which the list may
+        not show yet, would prevent the proof of absence of the remaining entries.
         """
         absent_entries, base, outcomes = self._look_up.absent_entries, self._session.ledger_writer.base, self.outcomes
         if not absent_entries or self._session.stop.is_stopping:
@@ -435,8 +442,8 @@ class Settler:
     async def _send_entries_again(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
         """Send the creates of these absent entries again.
 
-        Creates without a sentinel of their class are sent one at a time, until the service has created a subscriber.
-        This subscriber is a sentinel for the other entries, which wait for the next look-up.
+        Creates without a confirmed create of their class are sent one at a time, until the service has created a
+        subscriber. This create is a confirmed create for the other entries, which wait for the next look-up.
 
         Creates whose refusal may be temporary are also sent one at a time. If the service accepts one of these creates,
         all other creates with the same kind of refusal are sent together. If a kind of refusal becomes final, the other
@@ -445,10 +452,12 @@ class Settler:
         session, started_at = self._session, self._look_up.started_at
         temporary_refusals = session.temporary_refusals
         refusal_kinds = {entry.identity: self._find_unresolved_create(entry).refusal_kind for entry in absent_entries}
-        entries_with_sentinel = [entry for entry in absent_entries if self._find_later_sentinels_of_class(entry)]
-        identities_with_sentinel = {entry.identity for entry in entries_with_sentinel}
+        entries_with_confirmed_create = [
+            entry for entry in absent_entries if self._find_later_confirmed_creates_of_class(entry)
+        ]
+        identities_with_confirmed_create = {entry.identity for entry in entries_with_confirmed_create}
         entries_to_send = list[UnfinishedEntry]()
-        for entry in entries_with_sentinel:
+        for entry in entries_with_confirmed_create:
             refusal_kind = refusal_kinds[entry.identity]
             if (
                 temporary_refusals.may_be_temporary(refusal_kind)
@@ -468,7 +477,7 @@ class Settler:
         for entry in absent_entries:
             if session.stop.is_stopping:
                 return
-            if entry.identity in identities_with_sentinel or session.find_sentinels(
+            if entry.identity in identities_with_confirmed_create or session.find_confirmed_creates(
                 started_at, is_active=is_sent_active(entry)
             ):
                 continue

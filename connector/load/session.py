@@ -13,7 +13,7 @@ from connector.control import Stop
 from connector.errors import RunAborted
 from connector.ledger.commits import LedgerWriter
 from connector.ledger.entries import Refusal
-from connector.listing.access import ListAccess, ListPolicy, Sentinel
+from connector.listing.access import ConfirmedCreate, ListAccess, ListPolicy
 from connector.pace.pace import Pace
 from connector.pace.refusals import TemporaryRefusals
 from connector.rows import LoadRow, Row
@@ -222,7 +222,7 @@ class Canaries:
     has_accepted_create: bool = False  # whether the service has accepted a create of the run
     existing_ids: list[int] = field(default_factory=list)  # ids in answers whose subscribers existed before
     checked_base_count: int = 0  # number of bases in which a created subscriber was looked up at the end of the load
-    first_sentinel: Sentinel | None = None  # the first subscriber that the run has created
+    first_confirmed_create: ConfirmedCreate | None = None  # the first subscriber that the run has created
     look_up_delays_s: list[float] = field(default_factory=lambda: [0.0, 2.0, 10.0, 30.0])
     """Times (seconds after the answer) at which the first new subscriber is looked up, until the list shows this
     subscriber.
@@ -267,16 +267,14 @@ class Session:
         """The writer of the base's entries."""
         return self.list_access.ledger_writer
 
-    def find_sentinels(self, confirmed_after: float, *, is_active: bool) -> set[Sentinel]:
+    def find_confirmed_creates(self, confirmed_after: float, *, is_active: bool) -> set[ConfirmedCreate]:
         """Return the subscribers of the base with this `is_active` that this run has confirmed after `confirmed_after`
         (monotonic). Other subscribers prove nothing, because the list may hide one class or base and show another."""
         base_id = self.ledger_writer.base.service_id
         return {
-            sentinel
-            for sentinel in self.list_access.sentinels
-            if sentinel.confirmed_at > confirmed_after
-            and sentinel.is_active is is_active
-            and sentinel.base_id == base_id
+            create
+            for create in self.list_access.confirmed_creates
+            if create.confirmed_at > confirmed_after and create.is_active is is_active and create.base_id == base_id
         }
 
     def is_suppressed(self, identity: bytes, sent_values: Mapping[str, object]) -> bool:

@@ -17,7 +17,7 @@ from connector.ledger.entries import Ledger
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, start_run
 from connector.ledger.store import Base
-from connector.listing.access import ListAccess, LookupKey, LookupResult, LookupState, Sentinel
+from connector.listing.access import ConfirmedCreate, ListAccess, LookupKey, LookupResult, LookupState
 from connector.load.session import LoadPolicy, Session
 from connector.sandbox import SandboxProcess
 from connector.service.client import Client, open_client
@@ -55,8 +55,8 @@ def compute_identity(text: str, field: str = "email") -> bytes:
     return digest_identity(field, text)
 
 
-def build_sentinel(confirmed_at: float, subscriber_id: int, text: str, field: str = "email") -> Sentinel:
-    return Sentinel(confirmed_at, subscriber_id, field, text)
+def build_confirmed_create(confirmed_at: float, subscriber_id: int, text: str, field: str = "email") -> ConfirmedCreate:
+    return ConfirmedCreate(confirmed_at, subscriber_id, field, text)
 
 
 class InlineExecutor(Executor):
@@ -137,7 +137,7 @@ def run_with_fake_list(
     folder: Path,
     function: Callable[[Session], Coroutine[Any, Any, T]],
     *,
-    sentinels: tuple[Sentinel, ...] = (),
+    confirmed_creates: tuple[ConfirmedCreate, ...] = (),
     **options: Any,
 ) -> T:
     """Run a function with a session of the fake list, and return its result. The clock of the session starts at 1000.0.
@@ -148,7 +148,7 @@ def run_with_fake_list(
             session = build_session(
                 fake_list, ledger_writer, virtual_time=options.pop("virtual_time", VirtualTime()), **options
             )
-            session.list_access.sentinels.extend(sentinels)
+            session.list_access.confirmed_creates.extend(confirmed_creates)
             return await asyncio.wait_for(function(session), 60)
 
     return asyncio.run(run())

@@ -17,7 +17,7 @@ from connector.ledger.entries import Intent, Ledger, Transition
 from connector.ledger.opening import open_ledger
 from connector.ledger.records import find_or_add_base, read_largest_lag, record_lag, start_run
 from connector.ledger.store import Base
-from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult, Sentinel
+from connector.listing.access import ConfirmedCreate, KeyGroup, ListAccess, LookupKey, LookupResult
 from connector.load import resolution
 from connector.load.candidates import Candidate
 from connector.load.lookups import LookupPart
@@ -35,7 +35,7 @@ from tests.load.sessions import ReadableLedgerWriter
 
 ANN_IDENTITY = digest_identity("email", "ann@x.org")
 QUIET_PERIOD_S = 30.0
-SENTINEL_ID = 99
+CONFIRMED_CREATE_ID = 99
 
 
 @dataclass
@@ -44,12 +44,12 @@ class FakeLookUp:
 
     found_ids: dict[bytes, tuple[int, ...]] = field(default_factory=dict)
     is_complete: bool = True  # the look-up can prove that Ann is absent
-    is_sentinel_seen: bool = True
+    is_confirmed_create_seen: bool = True
 
 
 EMPTY_LOOK_UP = FakeLookUp()
 INCOMPLETE_LOOK_UP = FakeLookUp(is_complete=False)
-LAGGING_LOOK_UP = FakeLookUp(is_sentinel_seen=False)
+LAGGING_LOOK_UP = FakeLookUp(is_confirmed_create_seen=False)
 FOUND_LOOK_UP = FakeLookUp({ANN_IDENTITY: (5,)})
 
 
@@ -65,22 +65,22 @@ class ObservedSettler:
     resent_candidates: list[Candidate] = field(default_factory=list)
     ignores_case_of_look_ups: list[bool] = field(default_factory=list)
     body: bytes = encode_subscriber({"base_id": 7, "email": "ann@x.org"})
-    other_sentinels: tuple[Sentinel, ...] = ()  # every look-up shows these sentinels
+    other_confirmed_creates: tuple[ConfirmedCreate, ...] = ()  # every look-up shows these confirmed creates
     loss_count: int = 0  # the number of lost batches before the first answered batch
 
     def settle(
         self,
         *,
         holds_unknown_creates: bool = False,
-        sentinel_confirmed_at: float | None = None,
+        create_confirmed_at: float | None = None,
         unresolved_create: UnresolvedCreate | None = None,
     ) -> None:
-        asyncio.run(self._settle(holds_unknown_creates, sentinel_confirmed_at, unresolved_create))
+        asyncio.run(self._settle(holds_unknown_creates, create_confirmed_at, unresolved_create))
 
     async def _settle(
         self,
         holds_unknown_creates: bool,
-        sentinel_confirmed_at: float | None,
+        create_confirmed_at: float | None,
         unresolved_create: UnresolvedCreate | None,
     ) -> None:
         clock = Clock(lambda: self.now_s, lambda: datetime.fromtimestamp(self.now_s, UTC), self._sleep)
@@ -89,12 +89,12 @@ class ObservedSettler:
         ledger_writer = ReadableLedgerWriter(self.ledger, self.base, 1)
         list_access = ListAccess(Stop(clock), unused_client, unused_client, ledger_writer, policy)
         session = Session(list_access, policy, Tally())
-        if sentinel_confirmed_at is not None:
+        if create_confirmed_at is not None:
             base_id = self.base.service_id
-            list_access.sentinels.append(
-                Sentinel(sentinel_confirmed_at, SENTINEL_ID, "email", "sentinel@x.org", base_id=base_id)
+            list_access.confirmed_creates.append(
+                ConfirmedCreate(create_confirmed_at, CONFIRMED_CREATE_ID, "email", "confirmed@x.org", base_id=base_id)
             )
-        list_access.sentinels.extend(self.other_sentinels)
+        list_access.confirmed_creates.extend(self.other_confirmed_creates)
         list_access.state.activity_values_shown_by_sweep.add(False)  # the list shows inactive subscribers
         self.tally, self.outcomes = session.tally, Outcomes(session, RunMode.LOAD)
         if unresolved_create is not None:
@@ -147,17 +147,19 @@ class ObservedSettler:
 
 
 def build_result(fake_look_up: FakeLookUp, now_s: float, access: ListAccess) -> LookupResult:
-    earlier_sentinels = frozenset(sentinel for sentinel in access.sentinels if sentinel.confirmed_at < now_s)
-    visible_sentinels = (
-        earlier_sentinels
-        if fake_look_up.is_sentinel_seen
-        else frozenset(sentinel for sentinel in earlier_sentinels if sentinel.subscriber_id != SENTINEL_ID)
+    earlier_confirmed_creates = frozenset(create for create in access.confirmed_creates if create.confirmed_at < now_s)
+    visible_confirmed_creates = (
+        earlier_confirmed_creates
+        if fake_look_up.is_confirmed_create_seen
+        else frozenset(create for create in earlier_confirmed_creates if create.subscriber_id != CONFIRMED_CREATE_ID)
     )
-    lag_s = max((now_s - sentinel.confirmed_at for sentinel in earlier_sentinels - visible_sentinels), default=0.0)
+    lag_s = max(
+        (now_s - create.confirmed_at for create in earlier_confirmed_creates - visible_confirmed_creates), default=0.0
+    )
     absent_identities = (
         frozenset({ANN_IDENTITY}) - fake_look_up.found_ids.keys() if fake_look_up.is_complete else frozenset[bytes]()
     )
-    return LookupResult(fake_look_up.found_ids, absent_identities, visible_sentinels, lag_s, now_s)
+    return LookupResult(fake_look_up.found_ids, absent_identities, visible_confirmed_creates, lag_s, now_s)
 
 
 @pytest.fixture
@@ -175,7 +177,7 @@ LOOK_UP_CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int
     "an incomplete look-up that finds the subscriber confirms the entry": (
         [FakeLookUp({ANN_IDENTITY: (5,)}, is_complete=False)], None, None, 1, [Event.FOUND],
     ),
-    "two complete look-ups after the sentinel prove the absence": (
+    "two complete look-ups after the confirmed create prove the absence": (
         [EMPTY_LOOK_UP] * 3, 1001.0, None, 3, [],
     ),
     "the quiet period begins at the end of the attempt": ([EMPTY_LOOK_UP] * 2, 991.0, 960.0, 2, []),
@@ -186,35 +188,35 @@ LOOK_UP_CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int
         [EMPTY_LOOK_UP, EMPTY_LOOK_UP, INCOMPLETE_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP], 1001.0, None, 5, [],
     ),
     "incomplete look-ups leave the entry unknown": ([INCOMPLETE_LOOK_UP] * 10, 1001.0, None, 5, [Event.LOST]),
-    "look-ups that do not show the sentinel prove no absence": (
+    "look-ups that do not show the confirmed create prove no absence": (
         [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP], 1001.0, None, 5, [],
     ),
-    # The look-up at 1030 s does not show the sentinel of 950 s, so the lag is 80 s. The settler finds the entry at
-    # 1000 s. The first look-up after 1000 s + 2 × 80 s is at 1180 s.
-    "without a sentinel after the attempt, twice the lag must pass": (
+    # The look-up at 1030 s does not show the confirmed create of 950 s, so the lag is 80 s. The settler finds the entry
+    # at 1000 s. The first look-up after 1000 s + 2 × 80 s is at 1180 s.
+    "without a confirmed create after the attempt, twice the lag must pass": (
         [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10], 950.0, None, 7, [],
     ),
 }  # fmt: skip
-"""Each case: the look-ups, the time of the sentinel, the end of the attempt, the expected number of look-ups, and the
-expected events. Without an event, the create is sent again. After `Event.LOST`, the entry stays unknown."""
+"""Each case: the look-ups, the time of the confirmed create, the end of the attempt, the expected number of look-ups,
+and the expected events. Without an event, the create is sent again. After `Event.LOST`, the entry stays unknown."""
 
 
 @pytest.mark.parametrize(
-    ("fake_look_ups", "sentinel_confirmed_at", "attempt_ended_at", "expected_look_up_count", "expected_events"),
+    ("fake_look_ups", "create_confirmed_at", "attempt_ended_at", "expected_look_up_count", "expected_events"),
     LOOK_UP_CASES.values(),
     ids=LOOK_UP_CASES,
 )
 def test_an_unknown_entry_is_looked_up_once_in_each_quiet_period(
     observed_settler: ObservedSettler,
     fake_look_ups: list[FakeLookUp],
-    sentinel_confirmed_at: float | None,
+    create_confirmed_at: float | None,
     attempt_ended_at: float | None,
     expected_look_up_count: int,
     expected_events: list[Event],
 ) -> None:
     observed_settler.fake_look_ups = list(fake_look_ups)
     unresolved_create = None if attempt_ended_at is None else UnresolvedCreate(attempt_ended_at=attempt_ended_at)
-    observed_settler.settle(sentinel_confirmed_at=sentinel_confirmed_at, unresolved_create=unresolved_create)
+    observed_settler.settle(create_confirmed_at=create_confirmed_at, unresolved_create=unresolved_create)
     assert observed_settler.look_up_times == [
         1000.0 + QUIET_PERIOD_S * index for index in range(expected_look_up_count)
     ]
@@ -229,18 +231,19 @@ def test_an_unknown_entry_is_looked_up_once_in_each_quiet_period(
 
 
 @pytest.mark.parametrize(("is_active", "base_id"), [(True, 7), (False, 8)], ids=["another activity", "another base"])
-def test_a_sentinel_with_another_base_or_activity_proves_no_absence(
+def test_a_confirmed_create_with_another_base_or_activity_proves_no_absence(
     observed_settler: ObservedSettler, is_active: bool, base_id: int
 ) -> None:
-    other_sentinel = Sentinel(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)
-    observed_settler.other_sentinels = (other_sentinel,)
+    other_confirmed_create = ConfirmedCreate(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)
+    observed_settler.other_confirmed_creates = (other_confirmed_create,)
     observed_settler.fake_look_ups = [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP]
-    observed_settler.settle(sentinel_confirmed_at=1001.0)
-    assert len(observed_settler.look_up_times) == 5  # only the fifth look-up shows the sentinel of the entry's class
+    observed_settler.settle(create_confirmed_at=1001.0)
+    # Only the fifth look-up shows the confirmed create of the entry's class.
+    assert len(observed_settler.look_up_times) == 5
     assert len(observed_settler.resent_candidates) == 1
 
 
-def test_without_a_sentinel_a_create_counts_as_absent_only_after_twice_the_recorded_lag(
+def test_without_a_confirmed_create_a_create_counts_as_absent_only_after_twice_the_recorded_lag(
     observed_settler: ObservedSettler,
 ) -> None:
     with observed_settler.ledger.transaction() as connection:
@@ -254,14 +257,14 @@ def test_without_a_sentinel_a_create_counts_as_absent_only_after_twice_the_recor
 
 def test_a_run_records_the_largest_lag_for_the_next_run(observed_settler: ObservedSettler) -> None:
     observed_settler.fake_look_ups = [LAGGING_LOOK_UP, LAGGING_LOOK_UP, *[EMPTY_LOOK_UP] * 10]
-    observed_settler.settle(sentinel_confirmed_at=950.0)
+    observed_settler.settle(create_confirmed_at=950.0)
     with observed_settler.ledger.transaction() as connection:
         assert read_largest_lag(connection, observed_settler.base.account) == 80.0
 
 
 def test_an_entry_of_an_earlier_run_is_looked_up_in_every_spelling(observed_settler: ObservedSettler) -> None:
     observed_settler.fake_look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    observed_settler.settle(sentinel_confirmed_at=1001.0)
+    observed_settler.settle(create_confirmed_at=1001.0)
     assert observed_settler.ignores_case_of_look_ups == [True] * 3
 
 
@@ -277,7 +280,7 @@ def test_other_spellings_are_looked_up_only_after_the_first_look_up_has_expired(
         EMPTY_LOOK_UP,
     ]
     observed_settler.settle(
-        sentinel_confirmed_at=1001.0,
+        create_confirmed_at=1001.0,
         unresolved_create=UnresolvedCreate(attempt_ended_at=990.0, is_of_this_run=True, valid_until=1060.0),
     )
     assert observed_settler.ignores_case_of_look_ups == [False, False, False, True, True, True]
@@ -293,7 +296,7 @@ def test_a_run_with_resend_does_not_resend_the_creates_of_a_run_with_hold(
         )
         observed_settler.ledger.mark_lost(observed_settler.base, [ANN_IDENTITY])
     observed_settler.fake_look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    observed_settler.settle(sentinel_confirmed_at=1001.0)
+    observed_settler.settle(create_confirmed_at=1001.0)
     assert (observed_settler.state, observed_settler.resent_candidates) == (State.HELD, [])
 
 
@@ -328,7 +331,7 @@ def test_an_entry_whose_creates_are_lost_too_often_is_held(
     count."""
     lose_create_five_times(observed_settler)
     observed_settler.fake_look_ups = [EMPTY_LOOK_UP, EMPTY_LOOK_UP, EMPTY_LOOK_UP]
-    observed_settler.settle(sentinel_confirmed_at=1001.0, unresolved_create=unresolved_create)
+    observed_settler.settle(create_confirmed_at=1001.0, unresolved_create=unresolved_create)
     assert observed_settler.state is state
 
 
@@ -337,5 +340,5 @@ def test_lost_creates_of_an_earlier_run_do_not_count_for_this_run(
 ) -> None:
     lose_create_five_times(observed_settler)
     observed_settler.fake_look_ups, observed_settler.loss_count = [EMPTY_LOOK_UP] * 6, 1
-    observed_settler.settle(sentinel_confirmed_at=1001.0)
+    observed_settler.settle(create_confirmed_at=1001.0)
     assert (observed_settler.state, len(observed_settler.resent_candidates)) == (State.CONFIRMED, 2)

@@ -265,13 +265,13 @@ def check_that_each_entry_has_an_outcome(facts: SimulationFacts) -> Iterator[str
         row.person_number for prepared_chunk in last_run.job_run.prepared_chunks for row in prepared_chunk.rows
     }
     holds_unknown_creates = facts.simulation.scenario.policy.on_unknown == "hold"
-    wrongly_rejected_persons, has_sentinels = (
+    wrongly_rejected_persons, has_confirmed_creates = (
         list[int](),
         not (facts.hides_created_subscribers or facts.has_provisional_ids),
     )
     has_lost_shard = "lost_shard" in facts.simulation.scenario.settings
     has_discarded_creates = any(map(facts.has_discarded_create, facts.person_numbers))
-    proves_no_absence = facts.is_list_unreadable or has_lost_shard or has_discarded_creates or not has_sentinels
+    proves_no_absence = facts.is_list_unreadable or has_lost_shard or has_discarded_creates or not has_confirmed_creates
     for person_number in sorted(persons_in_rows | last_run.entries_after.keys()) if last_run.is_finished else ():
         entry = last_run.entries_after.get(person_number)
         if entry is None:
@@ -288,7 +288,7 @@ def check_that_each_entry_has_an_outcome(facts: SimulationFacts) -> Iterator[str
         elif (
             entry.state is State.REJECTED
             and person_number in persons_in_rows
-            and has_sentinels
+            and has_confirmed_creates
             and _is_rejected_without_reason(facts, person_number, entry)
         ):
             spellings = facts.simulation.scenario.people.person_by_number[person_number].spellings

@@ -194,7 +194,7 @@ class SimulationFacts:
         - The service stores the subscriber after the end of the attempt, and the list shows the subscriber after more
           than two quiet periods.
         - The list shows the subscriber after more than two quiet periods and more than twice the largest lag on record,
-          and no sentinel shows that the list lags.
+          and no confirmed create shows that the list lags.
         """
         if subscriber.call is None:
             return False
@@ -206,7 +206,7 @@ class SimulationFacts:
             longest_safe_lag_s = max(
                 2 * quiet_period_s, 2 * self._read_lag_on_record(subscriber.call, attempt_ended_at)
             )
-            return subscriber.shown_at <= attempt_ended_at + longest_safe_lag_s or self._has_sentinel(
+            return subscriber.shown_at <= attempt_ended_at + longest_safe_lag_s or self._has_confirmed_create(
                 subscriber.call, attempt_ended_at
             )
         return (
@@ -222,9 +222,9 @@ class SimulationFacts:
         ]
         return self.simulation.run_results[run_numbers[0] - 1].largest_lag_s if run_numbers else 0.0
 
-    def _has_sentinel(self, call: Call, attempt_ended_at: float) -> bool:
-        """Return whether the run that sent the create again had a sentinel. The sentinel is another create of this run
-        that was confirmed after the end of the attempt."""
+    def _has_confirmed_create(self, call: Call, attempt_ended_at: float) -> bool:
+        """Return whether the run that sent the create again had a confirmed create. The confirmed create is another
+        create of this run that was confirmed after the end of the attempt."""
         later_creates = [create for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at]
         return bool(later_creates) and any(
             other_call.operation == "create"

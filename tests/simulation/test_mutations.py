@@ -108,11 +108,11 @@ MUTATIONS = (
         first_seed=16,
     ),
     Mutation(
-        "4.5 a look-up without a later sentinel proves absence",
+        "4.5 a look-up without a later confirmed create proves absence",
         (
             Edit(
                 _RESOLUTION_FILE,
-                "return find_latest_time(sentinels) > unresolved_create.attempt_ended_at",
+                "return find_latest_time(confirmed_creates) > unresolved_create.attempt_ended_at",
                 "return True",
             ),
         ),

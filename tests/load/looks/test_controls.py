@@ -4,7 +4,7 @@ spelling. A kind of spelling is a set of unusual characters, such as capitals or
 from pathlib import Path
 from typing import Any
 
-from connector.listing.access import ListedSubscriber, ListStats, Sentinel
+from connector.listing.access import ConfirmedCreate, ListedSubscriber, ListStats
 from connector.listing.lookup import FilterCheck, check_filters, has_control
 from connector.listing.requests import read_list_stats
 from connector.load.session import Session
@@ -18,7 +18,7 @@ from tests.load.looks.fake_list import (
     matches_ignoring_case,
     matches_partially,
 )
-from tests.load.sessions import build_sentinel, run_with_fake_list
+from tests.load.sessions import build_confirmed_create, run_with_fake_list
 
 PLAIN_KIND, PLUS_KIND, CAPITALS_KIND = (
     classify_spelling("email", text) for text in ("a@x.org", "a+b@x.org", "Ann@x.org")
@@ -38,8 +38,8 @@ def check_list_filters(
 
 def build_list_with_plus() -> FakeList:
     fake_list = FakeList(build_other_people(5))
-    for sentinel_number in (11, 12, 13):
-        fake_list.add(sentinel_number, f"p+{sentinel_number}@x.org")
+    for confirmed_create_number in (11, 12, 13):
+        fake_list.add(confirmed_create_number, f"p+{confirmed_create_number}@x.org")
     return fake_list
 
 
@@ -63,7 +63,9 @@ def test_a_kind_of_spelling_fails_if_the_filter_does_not_find_three_controls(tmp
     fake_list.add(14, "p+14@x.org")
     fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
     assert check_list_filters(fake_list, tmp_path, PLUS_KIND).kinds_that_failed == {PLUS_KIND}
-    assert [fake_list.count_requests(f"p+{sentinel_number}@x.org") for sentinel_number in (11, 12, 13, 14)] == [
+    assert [
+        fake_list.count_requests(f"p+{confirmed_create_number}@x.org") for confirmed_create_number in (11, 12, 13, 14)
+    ] == [
         1,
         1,
         1,
@@ -105,32 +107,39 @@ def test_a_filter_fails_if_a_made_up_value_gets_no_total_count(tmp_path: Path) -
     )
 
 
-def build_sentinels(*texts: str) -> tuple[Sentinel, ...]:
-    return tuple(build_sentinel(900.0 + index, 100 + index, text) for index, text in enumerate(texts))
+def build_confirmed_creates(*texts: str) -> tuple[ConfirmedCreate, ...]:
+    return tuple(build_confirmed_create(900.0 + index, 100 + index, text) for index, text in enumerate(texts))
 
 
-def test_a_sentinel_is_used_as_a_control_before_other_subscribers(tmp_path: Path) -> None:
+def test_a_confirmed_create_is_used_as_a_control_before_other_subscribers(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "wit+ness@x.org")
-    (sentinel,) = build_sentinels("wit+ness@x.org")
-    result = check_list_filters(fake_list, tmp_path, PLUS_KIND, sentinels=(sentinel,))
-    assert (set(result.kinds_that_passed), result.seen_sentinels) == ({PLUS_KIND}, (sentinel,))
+    (confirmed_create,) = build_confirmed_creates("wit+ness@x.org")
+    result = check_list_filters(fake_list, tmp_path, PLUS_KIND, confirmed_creates=(confirmed_create,))
+    assert (set(result.kinds_that_passed), result.seen_confirmed_creates) == ({PLUS_KIND}, (confirmed_create,))
     assert fake_list.count_requests("p+11@x.org") == 0
 
 
-def test_a_sentinel_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -> None:
+def test_a_confirmed_create_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     result = check_list_filters(
-        fake_list, tmp_path, PLUS_KIND, sentinels=build_sentinels("late+1@x.org", "late+2@x.org", "late+3@x.org")
+        fake_list,
+        tmp_path,
+        PLUS_KIND,
+        confirmed_creates=build_confirmed_creates("late+1@x.org", "late+2@x.org", "late+3@x.org"),
     )
-    assert (set(result.kinds_that_passed), result.seen_sentinels) == ({PLUS_KIND}, ())
-    assert [fake_list.count_requests(f"late+{sentinel_number}@x.org") for sentinel_number in (1, 2, 3)] == [1, 1, 0]
+    assert (set(result.kinds_that_passed), result.seen_confirmed_creates) == ({PLUS_KIND}, ())
+    assert [
+        fake_list.count_requests(f"late+{confirmed_create_number}@x.org") for confirmed_create_number in (1, 2, 3)
+    ] == [1, 1, 0]
 
 
-def test_a_kind_of_spelling_fails_if_no_email_filter_finds_the_sentinel(tmp_path: Path) -> None:
+def test_a_kind_of_spelling_fails_if_no_email_filter_finds_the_confirmed_create(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "WIT+NESS@X.ORG")  # the service stores the text in capitals, and its filter is case-sensitive
-    result = check_list_filters(fake_list, tmp_path, PLUS_KIND, sentinels=build_sentinels("wit+ness@x.org"))
+    result = check_list_filters(
+        fake_list, tmp_path, PLUS_KIND, confirmed_creates=build_confirmed_creates("wit+ness@x.org")
+    )
     assert (set(result.kinds_that_passed), set(result.kinds_that_failed)) == (set(), {PLUS_KIND})
 
 

@@ -21,9 +21,9 @@ from tests.load.looks.fake_list import (
     matches_ignoring_case,
     matches_partially,
 )
-from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake_list
+from tests.load.sessions import build_confirmed_create, build_key, compute_identity, read_result, run_with_fake_list
 
-NO_SENTINEL_TIME = float("-inf")
+NO_CONFIRMED_CREATE_TIME = float("-inf")
 
 
 def look_up(fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any) -> LookupResult:
@@ -43,7 +43,11 @@ def test_a_listed_subscriber_is_found_and_an_unlisted_subscriber_is_absent(tmp_p
     result = look_up(fake_list, tmp_path, "ann@x.org", "bob@x.org")
     assert result.found_ids == {compute_identity("ann@x.org"): (50,)}
     assert result.absent_identities == compute_identities("bob@x.org")
-    assert (result.started_at, result.latest_sentinel_at, result.lag_s) == (1000.0, NO_SENTINEL_TIME, 0.0)
+    assert (result.started_at, result.latest_confirmed_create_at, result.lag_s) == (
+        1000.0,
+        NO_CONFIRMED_CREATE_TIME,
+        0.0,
+    )
 
 
 def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
@@ -60,13 +64,13 @@ def test_a_control_that_is_found_only_after_the_look_ups_proves_no_absence(tmp_p
     # The list shows no email with a plus until the look-up of ann+b@x.org.
     fake_list = FakeList(build_other_people(5))
 
-    def show_sentinel(query: ListQuery) -> None:
+    def show_confirmed_create(query: ListQuery) -> None:
         if query.email == "ann+b@x.org" and len(fake_list.people) == 5:
             fake_list.add(100, "wit+ness@x.org")
 
-    fake_list.on_request = show_sentinel
-    sentinels = (build_sentinel(990.0, 100, "wit+ness@x.org"),)
-    result = look_up(fake_list, tmp_path, "ann+b@x.org", "bob@x.org", sentinels=sentinels)
+    fake_list.on_request = show_confirmed_create
+    confirmed_creates = (build_confirmed_create(990.0, 100, "wit+ness@x.org"),)
+    result = look_up(fake_list, tmp_path, "ann+b@x.org", "bob@x.org", confirmed_creates=confirmed_creates)
     assert result.absent_identities == compute_identities("bob@x.org")
 
 
@@ -154,17 +158,19 @@ def test_a_client_user_id_is_proved_absent_by_a_case_sensitive_filter(tmp_path: 
     assert result.absent_identities == {compute_identity("c99", "client_user_id")}
 
 
-def test_a_sentinel_that_vanishes_during_the_look_ups_does_not_count(tmp_path: Path) -> None:
+def test_a_confirmed_create_that_vanishes_during_the_look_ups_does_not_count(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(100, "wit@x.org")
 
-    def hide_sentinel(query: ListQuery) -> None:
+    def hide_confirmed_create(query: ListQuery) -> None:
         if query.email == "bob@x.org":  # from now on, the answers come from a replica that lags
             fake_list.people = [person for person in fake_list.people if person["Id"] != 100]
 
-    fake_list.on_request = hide_sentinel
-    result = look_up(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(990.0, 100, "wit@x.org"),))
-    assert (result.latest_sentinel_at, result.lag_s) == (NO_SENTINEL_TIME, 10.0)
+    fake_list.on_request = hide_confirmed_create
+    result = look_up(
+        fake_list, tmp_path, "bob@x.org", confirmed_creates=(build_confirmed_create(990.0, 100, "wit@x.org"),)
+    )
+    assert (result.latest_confirmed_create_at, result.lag_s) == (NO_CONFIRMED_CREATE_TIME, 10.0)
 
 
 def test_absence_can_be_proved_only_for_keys_with_a_known_control(tmp_path: Path) -> None:
@@ -191,21 +197,23 @@ def test_messages_and_representations_contain_no_email(tmp_path: Path) -> None:
         with pytest.raises(ListFailed) as error_info:
             await look_up_by_filters(session.list_access, [build_key("ann@x.org")])
         text = f"{error_info.value} {session.stop.activity} {build_key('ann@x.org')!r} {session.list_access.state!r}"
-        text += repr(session.list_access.sentinels)
+        text += repr(session.list_access.confirmed_creates)
         assert "@" not in text
         assert session.stop.activity == "looking for 1 subscriber by the list's filters"
 
-    run_with_fake_list(fake_list, tmp_path, check_messages, sentinels=(build_sentinel(940.0, 100, "wit@x.org"),))
+    run_with_fake_list(
+        fake_list, tmp_path, check_messages, confirmed_creates=(build_confirmed_create(940.0, 100, "wit@x.org"),)
+    )
 
 
 def test_each_request_has_at_most_one_filter(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
-    sentinels = (build_sentinel(940.0, 100, "wit@x.org"),)
+    confirmed_creates = (build_confirmed_create(940.0, 100, "wit@x.org"),)
     run_with_fake_list(
         fake_list,
         tmp_path,
         lambda session: look_up_by_filters(session.list_access, [build_key("ann@x.org")]),
-        sentinels=sentinels,
+        confirmed_creates=confirmed_creates,
     )
     for query in fake_list.queries:
         filter_query = replace(query, limit=ListQuery().limit)

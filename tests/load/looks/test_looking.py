@@ -20,7 +20,7 @@ from connector.load.lookups import (
 from connector.load.session import Session
 from connector.service.wire import AmbiguousResult, Refused
 from tests.load.looks.fake_list import FakeList, build_other_people, matches_everything
-from tests.load.sessions import build_key, build_sentinel, compute_identity, read_result, run_with_fake_list
+from tests.load.sessions import build_confirmed_create, build_key, compute_identity, read_result, run_with_fake_list
 
 NEVER = float("-inf")
 LONG_LIST_COUNT = 12_000  # a sweep of this many subscribers takes about 13 requests
@@ -106,25 +106,25 @@ def test_a_look_up_fails_if_the_service_refuses_the_token_or_returns_no_list(
         look_up_texts(fake_list, tmp_path, "bob@x.org")
 
 
-def test_filters_that_do_not_find_the_sentinels_prove_no_absence(tmp_path: Path) -> None:
+def test_filters_that_do_not_find_the_confirmed_creates_prove_no_absence(tmp_path: Path) -> None:
     """The service stores new emails in capitals, its filter is case-sensitive, and older emails are in lower case."""
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     fake_list.add(60_000, "WIT@X.ORG")
     fake_list.add(60_001, "LOST@X.ORG")
-    sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
-    assert set(look_up_texts(fake_list, tmp_path, "lost@x.org", sentinels=sentinels).found_ids) == {
+    confirmed_creates = (build_confirmed_create(900.0, 60_000, "wit@x.org"),)
+    assert set(look_up_texts(fake_list, tmp_path, "lost@x.org", confirmed_creates=confirmed_creates).found_ids) == {
         compute_identity("lost@x.org")
     }
 
 
-def test_a_sentinel_counts_only_if_the_filter_and_the_sweep_show_the_sentinel(tmp_path: Path) -> None:
+def test_a_confirmed_create_counts_only_if_the_filter_and_the_sweep_show_the_confirmed_create(tmp_path: Path) -> None:
     fake_list = FakeList([*build_other_people(3, 1, "p+{}@crowd.org"), *build_other_people(LONG_LIST_COUNT, 10)])
     fake_list.text_match = lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
     fake_list.add(60_000, "wit@x.org")
-    sentinels = (build_sentinel(900.0, 60_000, "wit@x.org"),)
-    result = look_up_texts(fake_list, tmp_path, "bob@x.org", "c+d@x.org", sentinels=sentinels)
+    confirmed_creates = (build_confirmed_create(900.0, 60_000, "wit@x.org"),)
+    result = look_up_texts(fake_list, tmp_path, "bob@x.org", "c+d@x.org", confirmed_creates=confirmed_creates)
     assert len(result.absent_identities) == 2
-    assert result.latest_sentinel_at == NEVER  # a sentinel counts only in the second sweep
+    assert result.latest_confirmed_create_at == NEVER  # a confirmed create counts only in the second sweep
 
 
 def test_the_results_of_many_keys_are_returned_in_parts(tmp_path: Path) -> None:

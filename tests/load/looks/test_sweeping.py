@@ -16,7 +16,13 @@ from connector.load.session import Session
 from connector.service.wire import ListQuery
 from connector.subscribers.identity import digest_identity
 from tests.load.looks.fake_list import FakeList, build_other_people
-from tests.load.sessions import build_key, build_sentinel, compute_identity, read_recorded_ids, run_with_fake_list
+from tests.load.sessions import (
+    build_confirmed_create,
+    build_key,
+    compute_identity,
+    read_recorded_ids,
+    run_with_fake_list,
+)
 
 
 def sweep_for_texts(fake_list: FakeList, folder: Path, *emails: str, **options: Any) -> LookupResult:
@@ -44,7 +50,7 @@ def test_an_incomplete_sweep_proves_no_absence_and_no_lag(tmp_path: Path) -> Non
     fake_list.add(5001, "ann@x.org")
     shuffle_list(fake_list)
     result = sweep_for_texts(
-        fake_list, tmp_path, "ann@x.org", "bob@x.org", sentinels=(build_sentinel(900.0, 77, "w@x.org"),)
+        fake_list, tmp_path, "ann@x.org", "bob@x.org", confirmed_creates=(build_confirmed_create(900.0, 77, "w@x.org"),)
     )
     assert set(result.found_ids) <= {compute_identity("ann@x.org")}
     assert (set(result.absent_identities), result.lag_s) == (set(), 0.0)
@@ -59,28 +65,32 @@ def test_one_sweep_looks_up_identities_of_two_fields(tmp_path: Path) -> None:
     assert result.absent_identities == {keys[2].identity}
 
 
-def test_sentinels_show_the_lag_of_the_list(tmp_path: Path) -> None:
+def test_confirmed_creates_show_the_lag_of_the_list(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, "w@x.org", base={"Id": 9, "Name": "elsewhere"})
-    sentinels = (build_sentinel(900.0, 50, "w@x.org"), build_sentinel(950.0, 51, "v@x.org"))
-    result = sweep_for_texts(fake_list, tmp_path, "bob@x.org", sentinels=sentinels)
-    assert (result.latest_sentinel_at, result.lag_s, result.started_at) == (900.0, 50.0, 1000.0)
+    confirmed_creates = (build_confirmed_create(900.0, 50, "w@x.org"), build_confirmed_create(950.0, 51, "v@x.org"))
+    result = sweep_for_texts(fake_list, tmp_path, "bob@x.org", confirmed_creates=confirmed_creates)
+    assert (result.latest_confirmed_create_at, result.lag_s, result.started_at) == (900.0, 50.0, 1000.0)
 
 
-def test_a_sentinel_of_a_later_page_must_be_in_the_previous_sweep(tmp_path: Path) -> None:
+def test_a_confirmed_create_of_a_later_page_must_be_in_the_previous_sweep(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(3000))
     fake_list.add(5000, "w@x.org")
 
     async def sweep_twice(session: Session) -> list[float]:
-        return [(await sweep_session(session, [build_key("bob@x.org")])).latest_sentinel_at for _ in range(2)]
+        return [(await sweep_session(session, [build_key("bob@x.org")])).latest_confirmed_create_at for _ in range(2)]
 
-    sentinels = (build_sentinel(900.0, 5000, "w@x.org"),)
-    assert run_with_fake_list(fake_list, tmp_path, sweep_twice, sentinels=sentinels) == [float("-inf"), 900.0]
+    confirmed_creates = (build_confirmed_create(900.0, 5000, "w@x.org"),)
+    assert run_with_fake_list(fake_list, tmp_path, sweep_twice, confirmed_creates=confirmed_creates) == [
+        float("-inf"),
+        900.0,
+    ]
 
 
-def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path) -> None:
-    """The list begins to show lost@x.org and the sentinel only after the page of lost@x.org was read. At the same time,
-    two subscribers vanish, one of them before lost@x.org. So the ranks of the rows and TotalCount hide the change."""
+def test_a_confirmed_create_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path) -> None:
+    """The list begins to show lost@x.org and the confirmed create only after the page of lost@x.org was read. At the
+    same time, two subscribers vanish, one of them before lost@x.org. So the ranks of the rows and TotalCount hide the
+    change."""
     fake_list = FakeList([person for person in build_other_people(3000) if person["Id"] != 1200])
 
     def change_list_during_sweep(query: ListQuery) -> None:
@@ -91,12 +101,14 @@ def test_a_sentinel_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path
             fake_list.people = sorted(remaining_people, key=lambda person: int(person["Id"]))
 
     fake_list.on_request = change_list_during_sweep
-    result = sweep_for_texts(fake_list, tmp_path, "lost@x.org", sentinels=(build_sentinel(900.0, 5000, "w@x.org"),))
+    result = sweep_for_texts(
+        fake_list, tmp_path, "lost@x.org", confirmed_creates=(build_confirmed_create(900.0, 5000, "w@x.org"),)
+    )
     assert not result.absent_identities  # lost@x.org exists with the Id 1200, and no page showed this Id
 
 
-def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> None:
-    """Two sweeps must agree, and the sentinel vanishes after the first sweep. So there are three sweeps."""
+def test_only_the_last_sweep_of_a_look_up_shows_confirmed_creates(tmp_path: Path) -> None:
+    """Two sweeps must agree, and the confirmed create vanishes after the first sweep. So there are three sweeps."""
     fake_list = FakeList(
         build_other_people(100), sort_people=lambda people: sorted(people, key=lambda person: str(person["Email"]))
     )
@@ -108,9 +120,11 @@ def test_only_the_last_sweep_of_a_look_up_shows_sentinels(tmp_path: Path) -> Non
             fake_list.people.pop()
 
     fake_list.on_request = remove_last_person
-    result = sweep_for_texts(fake_list, tmp_path, "bob@x.org", sentinels=(build_sentinel(900.0, 500, "w@x.org"),))
+    result = sweep_for_texts(
+        fake_list, tmp_path, "bob@x.org", confirmed_creates=(build_confirmed_create(900.0, 500, "w@x.org"),)
+    )
     assert result.absent_identities
-    assert (result.latest_sentinel_at, result.lag_s) == (float("-inf"), 100.0)
+    assert (result.latest_confirmed_create_at, result.lag_s) == (float("-inf"), 100.0)
 
 
 async def sweep_session(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
