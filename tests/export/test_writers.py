@@ -101,7 +101,7 @@ def test_an_export_replaces_the_last_export(destination: Destination) -> None:
 
 
 @pytest.mark.parametrize("destination", FILE_FORMATS, indirect=True)
-def test_a_file_format_writes_files_as_its_traits_declare(destination: Destination) -> None:
+def test_the_traits_of_a_file_format_match_the_files_that_the_format_writes(destination: Destination) -> None:
     traits, file_format = find_format_traits(destination.format), find_format(destination)
     repeated_table = pa.concat_tables([MIXED_TABLE] * 100).combine_chunks()
     file_writer = file_format(export_file := io.BytesIO(), SCHEMA, destination.file_options)

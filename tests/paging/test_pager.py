@@ -185,7 +185,7 @@ def test_the_pages_fetched_ahead_are_the_next_pages_of_an_unchanged_list() -> No
     assert pager.certify(STARTED_AT, FINISHED_AT).reason is CertificateReason.ID_ORDER
 
 
-def test_no_pages_are_fetched_ahead_for_eight_overlaps_after_a_change_of_the_list() -> None:
+def test_after_a_change_pages_are_fetched_ahead_again_only_after_eight_further_pages() -> None:
     cases: list[ListChange] = [
         build_insertion(0, -1),
         build_insertion(2000, 2000),

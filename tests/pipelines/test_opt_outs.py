@@ -93,7 +93,7 @@ def test_many_opt_outs_are_compared_by_one_reading_of_the_list(connector: Connec
         assert count_list_requests(result) < 40
 
 
-def test_a_list_that_hides_a_class_neither_ends_nor_hides_an_opt_out(connector: Connector) -> None:
+def test_opt_outs_are_counted_correctly_if_the_list_hides_inactive_subscribers(connector: Connector) -> None:
     connector.sandbox.seed(20, base_id=7)
     people = [f"p{index}@x.org,Pat,no" for index in range(5)]
     sync_lines(connector, "ann@x.org,Ann,yes", "bob@x.org,Bob,yes", *people)

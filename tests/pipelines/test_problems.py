@@ -92,7 +92,9 @@ def test_an_incremental_run_ends_only_problems_whose_rows_it_reads(connector: Co
 
 
 @pytest.mark.parametrize("has_job", [True, False])
-def test_the_corrected_row_of_a_rejects_file_ends_its_problem(connector: Connector, has_job: bool) -> None:
+def test_importing_a_corrected_row_of_a_rejects_file_ends_the_problem_of_the_row(
+    connector: Connector, has_job: bool
+) -> None:
     result = sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS)
     rejects_text = Path(result.report["rejects_file"]).read_text(encoding="utf-8")
     corrected_path = connector.folder / "corrected.csv"

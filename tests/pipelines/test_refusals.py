@@ -199,7 +199,7 @@ def test_rows_that_lack_a_required_field_are_rejected_without_a_pause(connector:
     path = connector.write_people("email,first_name", *rows)
     first_result = connector.import_file(path).expect(1, read=120, created=59, rejected=61)
     assert count_creates(first_result) == 120
-    # One reading of the whole list looks up all refused rows.
+    # The run reads the whole list once to look up all refused rows.
     assert first_result.report["requests"]["list"]["sent"] <= 12 + 2 * MAX_REQUESTS
     second_result = connector.import_file(path)
     assert (second_result.rows, count_creates(second_result)) == ({"read": 120, "exists": 59, "rejected": 61}, 0)

@@ -7,7 +7,7 @@ from connector.runs.row_files import RowFile
 from pipelines.report.differences import DifferenceFile
 
 
-def test_a_row_file_has_only_the_rows_that_follow_its_restart(tmp_path: Path) -> None:
+def test_a_restarted_row_file_has_no_row_from_before_the_restart(tmp_path: Path) -> None:
     file = RowFile(tmp_path / "rows.csv", ["name"], "rejects file", "rows")
     file.write_line(["Ann"])
     file.restart()
