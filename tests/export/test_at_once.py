@@ -305,24 +305,24 @@ PERSON_COUNT = 400
 def test_a_reader_never_sees_a_part_of_an_export(table: Destination) -> None:
     publish_people(table, [build_person(index) for index in range(PERSON_COUNT)], 1)
     seen_count_pairs: set[tuple[int, int]] = set()
-    is_finished, has_read = threading.Event(), threading.Event()
+    finished_event, read_event = threading.Event(), threading.Event()
 
     def read_until_finished() -> None:
-        while not is_finished.is_set():
+        while not finished_event.is_set():
             ((run_count, row_count),) = run_sql(table, "select count(distinct _run_id), count(*) from {}subscribers")
             seen_count_pairs.add((run_count, row_count))
-            has_read.set()
+            read_event.set()
 
     reader_thread = threading.Thread(target=read_until_finished)
     reader_thread.start()
     try:
         for export_number in range(2, 6):
-            has_read.clear()
+            read_event.clear()
             publish_people(
                 table, [build_person(index, f"v{export_number}") for index in range(PERSON_COUNT)], export_number
             )
-            assert has_read.wait(30)
+            assert read_event.wait(30)
     finally:
-        is_finished.set()
+        finished_event.set()
         reader_thread.join()
     assert seen_count_pairs == {(1, PERSON_COUNT)}

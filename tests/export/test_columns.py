@@ -158,7 +158,7 @@ TEXT_LISTS = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size
 
 @given(st.lists(TEXT_LISTS, max_size=6), st.integers(0, 3))
 def test_a_list_of_texts_is_written_as_json(text_lists: list[list[str] | None], start_index: int) -> None:
-    column = pa.chunked_array([pa.array(part, pa.list_(pa.string())) for part in (text_lists, text_lists)]).slice(
+    column = pa.chunked_array([pa.array(chunk, pa.list_(pa.string())) for chunk in (text_lists, text_lists)]).slice(
         start_index
     )
     json_column = format_lists_as_json(column)

@@ -44,8 +44,8 @@ SLOW_SWITCHES = {"latency_ms": 5, "jitter_ms": 10}
 
 
 def count_list_requests(sandbox: SandboxProcess) -> int:
-    count: int = sandbox.stats()["requests"]["list"]["received"]
-    return count
+    request_count: int = sandbox.stats()["requests"]["list"]["received"]
+    return request_count
 
 
 @pytest.mark.parametrize("order", ["id", "email"])

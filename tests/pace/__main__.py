@@ -124,9 +124,11 @@ def format_table(results: Sequence[CaseResult]) -> str:
             "smallest and largest number of seconds until a doubled limit is used",
         )
     ]
-    for (limiter, pause), group in groupby(results, key=lambda result: (format_limiter(result[0]), result[0].pause_s)):
-        results_of_group = list(group)
-        alone_goodputs = [
+    for (limiter, pause), grouped_results in groupby(
+        results, key=lambda result: (format_limiter(result[0]), result[0].pause_s)
+    ):
+        results_of_group = list(grouped_results)
+        goodputs_with_one_client = [
             measurements.goodput for case, measurements in results_of_group if case.scenario == ONE_CLIENT
         ]
         goodputs_beside_other_client = [
@@ -145,7 +147,8 @@ def format_table(results: Sequence[CaseResult]) -> str:
             if case.scenario == CHANGED_LIMIT
         ]
         lines.append(
-            f"| {limiter} | {format_pause(pause)} | {min(alone_goodputs):.3f} to {max(alone_goodputs):.3f} | "
+            f"| {limiter} | {format_pause(pause)} "
+            f"| {min(goodputs_with_one_client):.3f} to {max(goodputs_with_one_client):.3f} | "
             f"{min(goodputs_beside_other_client):.2f} to {max(goodputs_beside_other_client):.2f} | "
             f"{max(refused_shares):.1%} | "
             f"{min(times_to_use_doubled_limit_s):.0f} to {max(times_to_use_doubled_limit_s):.0f} |"
@@ -165,9 +168,11 @@ def format_summary(results: Sequence[CaseResult]) -> str:
             "share of refused requests: largest, number of cases over 3 %",
         )
     ]
-    alone_results = [(case, measurements) for case, measurements in results if case.scenario == ONE_CLIENT]
+    results_with_one_client = [(case, measurements) for case, measurements in results if case.scenario == ONE_CLIENT]
     for pause in (*PAUSES, "all"):
-        pause_measurements = [measurements for case, measurements in alone_results if pause in (case.pause_s, "all")]
+        pause_measurements = [
+            measurements for case, measurements in results_with_one_client if pause in (case.pause_s, "all")
+        ]
         goodputs, first_minute_goodputs = (
             [measurements.goodput for measurements in pause_measurements],
             [measurements.first_minute_goodput for measurements in pause_measurements],
@@ -226,9 +231,9 @@ def format_broken_bounds(results: Sequence[CaseResult]) -> str:
 def draw_picture(results: Sequence[CaseResult]) -> str:
     """Return an SVG picture with a line for each limiter and a group of squares for each pause. A square is green if
     the limit is used, and red if much of the limit is unused."""
-    alone_results = [result for result in results if result[0].scenario == ONE_CLIENT]
-    limiters = list(dict.fromkeys(format_limiter(case) for case, _ in alone_results))
-    column_count = len({(case.rate, case.round_trip_s) for case, _ in alone_results})
+    results_with_one_client = [result for result in results if result[0].scenario == ONE_CLIENT]
+    limiters = list(dict.fromkeys(format_limiter(case) for case, _ in results_with_one_client))
+    column_count = len({(case.rate, case.round_trip_s) for case, _ in results_with_one_client})
     group_width = column_count * _SQUARE_WIDTH + 10
     svg_elements = []
     for pause_index, pause in enumerate(PAUSES):
@@ -241,13 +246,13 @@ def draw_picture(results: Sequence[CaseResult]) -> str:
         for pause_index, pause in enumerate(PAUSES):
             measurements_of_group = [
                 measurements
-                for case, measurements in alone_results
+                for case, measurements in results_with_one_client
                 if format_limiter(case) == limiter and case.pause_s == pause
             ]
             for column_index, measurements in enumerate(measurements_of_group):
                 x = _LEFT_MARGIN + pause_index * group_width + column_index * _SQUARE_WIDTH
-                share = min(max((measurements.goodput - 0.7) / 0.3, 0.0), 1.0)
-                fill_colour = f"hsl({120 * share:.0f},55%,65%)"
+                green_share = min(max((measurements.goodput - 0.7) / 0.3, 0.0), 1.0)
+                fill_colour = f"hsl({120 * green_share:.0f},55%,65%)"
                 svg_elements.append(
                     f'<rect x="{x}" y="{y}" width="{_SQUARE_WIDTH - 2}" height="{_SQUARE_HEIGHT - 2}" '
                     f'fill="{fill_colour}"/>'

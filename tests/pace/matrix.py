@@ -17,7 +17,7 @@ from connector.sandbox.faults import BucketLimiter, FixedWindowLimiter, NoLimite
 
 TWO_TOKEN_BUCKET_SPAN_S = 0.0  # stands for a bucket with two tokens
 LIMITERS = (
-    *(("bucket", depth_s) for depth_s in (TWO_TOKEN_BUCKET_SPAN_S, 0.2, 1.0, 10.0, 60.0)),
+    *(("bucket", bucket_span_s) for bucket_span_s in (TWO_TOKEN_BUCKET_SPAN_S, 0.2, 1.0, 10.0, 60.0)),
     *(("fixed window", window_s) for window_s in (1.0, 10.0, 60.0)),
     *(("sliding window", window_s) for window_s in (1.0, 10.0, 60.0)),
 )
@@ -44,7 +44,7 @@ RANDOM_REFUSAL_SHARES = (0.001, 0.01, 0.05)
 STATUSES = (429, 503)
 NO_LIMIT = "no limit"
 MAX_CLIENT_RATE = 1000.0  # requests/s that a client can send to a service with random refusals
-_MAX_RATE_FACTOR = 16.0  # the largest ratio of the first refused rate to the limit
+_MIN_RATE_FACTOR = 16.0  # the assumed smallest factor between the two bounds of an unknown limit
 # Seconds until the first refusal of a client that begins with 20 requests/s and doubles the rate.
 _FIRST_REFUSAL_AFTER_S = 0.2
 _OTHER_CLIENT_SHARE = 1 / 3  # the share of the limit that another client uses
@@ -192,7 +192,7 @@ def simulate_run(
     # `served_mark` for a served request, `failed_mark` for a failed request, and -1 for a refusal without a pause.
     pending_answers: list[tuple[float, float, float]] = []
     served_mark, failed_mark = -2.0, -3.0
-    gap_s = 1 / MAX_CLIENT_RATE if case.random_refusal_share else 0.0
+    min_send_interval_s = 1 / MAX_CLIENT_RATE if case.random_refusal_share else 0.0
     clock_offset_s = 100.0 * draw_random()  # so that the windows of the limiter do not begin with the run
     limiter = case.build_limiter(case.rate)
     limit_change_at = float(CHANGE_BEGIN_S) if case.scenario == CHANGED_LIMIT else inf
@@ -254,7 +254,7 @@ def simulate_run(
                     next_departure_at += stall_s * draw_random()
             else:
                 sent_times_of_travelling_requests.append(now)
-                next_departure_at = now + gap_s
+                next_departure_at = now + min_send_interval_s
                 sent_in_pause_count += now < paused_until - 1e-6
         else:
             served_counts_of_other_client[int(now)] += limiter.admit_or_compute_wait(now + clock_offset_s) <= 0
@@ -336,7 +336,7 @@ def compute_best_first_minute_goodput(case: Case) -> float:
     burst_after_pause_s = min(limiter_span_s, case.expected_pause_s)
     # If n requests are served in t s before a refusal with a pause of p s, the limit is between n / (t + p) and n / t.
     # The factor between the two bounds is 1 + p / t.
-    rate_factor = max(_MAX_RATE_FACTOR, 1 + case.expected_pause_s / max(limiter_span_s, _FIRST_REFUSAL_AFTER_S))
+    rate_factor = max(_MIN_RATE_FACTOR, 1 + case.expected_pause_s / max(limiter_span_s, _FIRST_REFUSAL_AFTER_S))
     time_after_one_pause_s, time_after_three_pauses_s = (
         FIRST_MINUTE_S - case.expected_pause_s,
         max(FIRST_MINUTE_S - 3 * case.expected_pause_s, 0.0),

@@ -296,7 +296,7 @@ class PagesInFlight:
     pages: list[PageRequest] = field(default_factory=list)
     reply_by_index: dict[int, Reply] = field(default_factory=dict)  # the index is the index in `pages`
 
-    def update(self, pages: list[PageRequest], *, is_list_unchanging: bool) -> None:
+    def request_pages(self, pages: list[PageRequest], *, is_list_unchanging: bool) -> None:
         """Drop the pages in flight that differ from `pages`, and request the missing pages."""
         equal_page_count = 0
         shorter_length = min(len(self.pages), len(pages))
@@ -332,7 +332,7 @@ def read_list(simulated_list: SimulatedList, limit: int = 1000, *, pages_ahead_c
     )
     while (page := pager.decide_next_page()) is not None:
         assert simulated_list.request_count < 20_000, "reading the list does not end"
-        pages_in_flight.update(
+        pages_in_flight.request_pages(
             [page, *pager.decide_pages_ahead(pages_ahead_count)], is_list_unchanging=pager.is_list_unchanging
         )
         max_in_flight_count = max(max_in_flight_count, len(pages_in_flight.pages))

@@ -70,9 +70,9 @@ COMMANDS_BY_CONDITION_AND_EXIT_CODE: dict[str, dict[int, str]] = {
     "closed pipe": {0: "forget", 3: "import, export, status"},
 }
 CASES = [
-    (condition, command, code)
+    (condition, command, exit_code)
     for condition, commands_by_exit_code in COMMANDS_BY_CONDITION_AND_EXIT_CODE.items()
-    for code, commands in commands_by_exit_code.items()
+    for exit_code, commands in commands_by_exit_code.items()
     for command in commands.split(", ")
 ]
 
@@ -193,9 +193,11 @@ def test_a_command_under_a_bad_condition_leaves_the_state_intact(
 ) -> None:
     identities_before = read_identities(connector_after_kill)
     with fill_disk(connector_after_kill.folder / "state") if condition == "full disk" else nullcontext():
-        code, stdout, stderr = run(connector_after_kill, condition, command)
+        exit_code, stdout, stderr = run(connector_after_kill, condition, command)
     output = stdout + stderr
-    assert code == expected_code, output
+    assert exit_code == expected_code, output
     assert not any(fault in output for fault in ("Traceback", "a fault of the program", "Errno")), output
-    assert code <= 1 or any(expected_text in output for expected_text in EXPECTED_TEXTS_BY_CONDITION[condition]), output
-    assert identities_before <= read_identities(connector_after_kill) or (code == 0 and command == "forget")
+    assert exit_code <= 1 or any(expected_text in output for expected_text in EXPECTED_TEXTS_BY_CONDITION[condition]), (
+        output
+    )
+    assert identities_before <= read_identities(connector_after_kill) or (exit_code == 0 and command == "forget")

@@ -65,11 +65,11 @@ def test_a_fault_of_the_program_ends_the_run_with_a_report(
     connector: Connector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce_three_unknown_creates(connector, connector.write_addresses(3), drop_after=1)
-    read_identities: set[bytes] = set()
+    identities_of_read_entries: set[bytes] = set()
 
     def read_body_of_first_entry(entry: UnfinishedEntry) -> dict[str, object]:
-        read_identities.add(entry.identity)
-        if len(read_identities) > 1:
+        identities_of_read_entries.add(entry.identity)
+        if len(identities_of_read_entries) > 1:
             raise KeyError("person1@example.com")
         return read_body(entry)
 
@@ -91,11 +91,11 @@ def test_an_email_without_an_outcome_counts_as_unknown(connector: Connector, mon
         "job: mails\nsource: {file: {path: people.csv}}\nmail: {campaign: may, from: news@unverified.org, "
         "to: {email: email}, subject: Hello, html: welcome.html}\n"
     )
-    report_email = CampaignSender._report_email
+    original_report_email = CampaignSender._report_email
 
     def report_unless_refused(sender: CampaignSender, email: CampaignEmail, result: SendResult) -> None:
         if result.outcome is not MailOutcome.REJECTED:
-            report_email(sender, email, result)
+            original_report_email(sender, email, result)
 
     monkeypatch.setattr(CampaignSender, "_report_email", report_unless_refused)
     result = connector.run_json("mail", "job.yaml")

@@ -36,7 +36,7 @@ def test_a_restored_backup_replaces_a_missing_ledger(connector: Connector) -> No
 def test_a_restore_from_a_file_that_is_not_a_backup_creates_no_ledger(
     connector: Connector, file_content: bytes | str | None
 ) -> None:
-    copy_path, ledger = connector.folder / "copy.db", connector.folder / "state" / "ledger.db"
+    copy_path, ledger_path = connector.folder / "copy.db", connector.folder / "state" / "ledger.db"
     if isinstance(file_content, bytes):
         copy_path.write_bytes(file_content)
     elif file_content is not None:
@@ -47,7 +47,7 @@ def test_a_restore_from_a_file_that_is_not_a_backup_creates_no_ledger(
     refused_result = connector.run_json("ledger", "restore", copy_path)
     assert refused_result.is_refused
     assert str(copy_path) in refused_result.stderr
-    assert not ledger.exists()
+    assert not ledger_path.exists()
 
 
 def test_a_restore_closes_campaigns_even_if_the_backup_has_no_emails(connector: Connector) -> None:

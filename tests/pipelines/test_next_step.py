@@ -30,8 +30,8 @@ def test_the_last_line_of_an_import_has_the_options_of_the_import(connector: Con
     assert [line for line in lines_of_run if line.startswith("Next: ")] == [advice]
     arguments = shlex.split(command_line)[1:]
     assert connector.run(*arguments).exit_code == 1
-    rejects = Path(arguments[1])
-    rejects.write_text(rejects.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
+    rejects_path = Path(arguments[1])
+    rejects_path.write_text(rejects_path.read_text("utf-8-sig").replace("nobody", "bob@example.com"), "utf-8")
     corrected_result = connector.run_json(*arguments).expect(0, read=1, created=1)
     assert corrected_result.report["receipts"] == {"to": f"{connector.folder}/out.csv", "rows": 1}
     assert shlex.split(corrected_result.report["settings"]["options"]) == arguments[2:]

@@ -83,8 +83,8 @@ def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
     connector: Connector, webhook: WebhookReceiver
 ) -> None:
     notify_line = f"notify: {json.dumps({'webhook': {'url': webhook.url, 'secret': SECRET}})}"
-    fields, load = "email: email, is_active: active", "quiet_period: 30s"
-    connector.write_job(notify_line, source=SOURCE, base="id: 7", fields=fields, load=load)
+    fields_yaml, load_yaml = "email: email, is_active: active", "quiet_period: 30s"
+    connector.write_job(notify_line, source=SOURCE, base="id: 7", fields=fields_yaml, load=load_yaml)
     virtual_time, run_started_at = VirtualTime(FIRST_RUN_AT), FIRST_RUN_AT - timedelta(hours=24)
     opt_out_lines: list[str] = []
     for scheduled_run in SCHEDULED_RUNS:

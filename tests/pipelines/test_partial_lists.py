@@ -183,8 +183,8 @@ def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Conne
     result = connector.import_file(connector.write_addresses(5))
     assert (result.exit_code, connector.sandbox.stats()["subscribers"]) == (1, 36), result.stderr
     second_id = connector.sandbox.truth()["events"][-1]["id"]
-    texts = [f"in the service twice (ids {existing_id} and {second_id})" for existing_id in existing_ids]
-    assert any(text in result.stderr for text in texts), result.stderr
+    expected_texts = [f"in the service twice (ids {existing_id} and {second_id})" for existing_id in existing_ids]
+    assert any(text in result.stderr for text in expected_texts), result.stderr
     assert "does not show the last new subscriber" not in result.stderr
 
 

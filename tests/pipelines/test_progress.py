@@ -48,7 +48,7 @@ def test_a_terminal_shows_the_progress_of_a_run(connector: Connector) -> None:
     connector.crm.insert_rows("people", [(f"p{index}@example.com",) for index in range(200)])
     connector.write_job(source="sql: {url: 'sqlite:///crm.db', table: people}", load="max_rate: 100")
     connector.sandbox.switch(latency_ms=100)
-    code, output = run_on_terminal(connector, "sync", "job.yaml", columns=200, terminal_type="xterm")
-    assert code == 0, output
+    exit_code, output = run_on_terminal(connector, "sync", "job.yaml", columns=200, terminal_type="xterm")
+    assert exit_code == 0, output
     pattern = r"200 read: [1-9]\d* created; \d+% of 200, \d+/s, \d+ s left \(creating\)"
     assert re.search(pattern, output), output[-2000:]

@@ -125,7 +125,7 @@ def test_rejects_that_do_not_fit_into_a_workbook_are_written_to_a_csv_file(conne
         assert len(list(csv.reader(file))) == 2
 
 
-JOB = """\
+JOB_YAML = """\
 job: shop
 source: {file: {path: people.csv, delimiter: ";"}}
 subscriber:
@@ -174,7 +174,7 @@ def write_people(folder: Path) -> None:
     wrong_cells_of_rows = ({}, *(invalid_row[0] for invalid_row in INVALID_ROWS))
     rows = [dict(zip(HEADER, VALID_ROW, strict=True)) | wrong_cells for wrong_cells in wrong_cells_of_rows]
     write_csv(folder / "people.csv", ";".join(HEADER), *(";".join(row.values()) for row in rows))
-    (folder / "job.yaml").write_text(JOB, encoding="utf-8")
+    (folder / "job.yaml").write_text(JOB_YAML, encoding="utf-8")
 
 
 def correct_rows(path: Path, change_row: Callable[[int, dict[str, str]], None]) -> list[dict[str, str]]:

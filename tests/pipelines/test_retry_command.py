@@ -50,7 +50,7 @@ RESEND_OPTIONS = ("--held", "resend")
 
 
 @pytest.mark.parametrize(
-    ("produce_entries", "email_created_with_other_ledger", "options", "code", "rows", "states"),
+    ("produce_entries", "email_created_with_other_ledger", "options", "exit_code", "rows", "states"),
     [
         (produce_creates_with_lost_answers, "", (), 0, {"read": 3, "exists": 3}, []),
         (produce_lost_creates, "", (), 0, {"read": 3, "created": 3}, []),
@@ -66,7 +66,7 @@ def test_a_retry_finishes_entries_without_reading_the_source(
     produce_entries: Callable[[Connector, Path], object],
     email_created_with_other_ledger: str,
     options: tuple[str, ...],
-    code: int,
+    exit_code: int,
     rows: dict[str, int],
     states: list[State],
 ) -> None:
@@ -76,7 +76,7 @@ def test_a_retry_finishes_entries_without_reading_the_source(
     if email_created_with_other_ledger:
         create_with_other_ledger(connector, connector.write_csv("one.csv", "email", email_created_with_other_ledger))
     result = retry(connector, *options)
-    assert (result.exit_code, result.rows, read_states(connector)) == (code, rows, states), result.stderr
+    assert (result.exit_code, result.rows, read_states(connector)) == (exit_code, rows, states), result.stderr
     assert set(connector.count_creates_by_email().values()) == {1}
     unknown_count = rows.get("unknown", 0)
     assert [row["_code"] for row in read_rejects(result)] == ["held"] * unknown_count if unknown_count else True
@@ -94,8 +94,8 @@ def test_a_retry_finishes_the_named_base_or_each_base_of_the_account(connector: 
     assert retry(connector, "--base-id", "1").rows == {"read": 3, "created": 3}
     produce_lost_creates(connector, path, 30, "Shop")
     retry(connector).expect(0, read=6, exists=3, created=3)
-    bases = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
-    assert bases == {"News", "Shop"}
+    base_names = {event["subscriber"]["Base"]["Name"] for event in connector.sandbox.truth()["events"]}
+    assert base_names == {"News", "Shop"}
 
 
 def test_a_retry_of_a_run_finishes_only_the_entries_of_that_run(connector: Connector) -> None:

@@ -107,8 +107,8 @@ def test_the_dockerfile_copies_and_installs_existing_files() -> None:
 
 
 def test_the_docker_commands_of_the_page_on_nightly_runs_match_the_dockerfile() -> None:
-    image_text = (CONFIGS_FOLDER / "Dockerfile").read_text()
-    settings = dict(re.findall(r"(CONNECTOR_\w+)=(\S+)", image_text))
+    dockerfile_text = (CONFIGS_FOLDER / "Dockerfile").read_text()
+    settings = dict(re.findall(r"(CONNECTOR_\w+)=(\S+)", dockerfile_text))
     page_blocks = [block.text for block in read_blocks(ROOT / "docs/how-to/unattended.md")]
     docker_build_text, *run_texts = (text for text in page_blocks if "docker " in text)
     assert "docker build -f configs/Dockerfile -t connector ." in docker_build_text

@@ -95,8 +95,8 @@ def test_each_command_writes_in_the_encoding_of_its_streams(connector: Connector
         (("Łé",), 2),
     )
     for arguments, exit_code in commands:
-        code, stdout, stderr = run_in_ascii_locale(connector, *arguments)
-        assert code == exit_code, (arguments, stdout, stderr)
+        actual_exit_code, stdout, stderr = run_in_ascii_locale(connector, *arguments)
+        assert actual_exit_code == exit_code, (arguments, stdout, stderr)
         assert stderr.isascii(), arguments
         assert stdout.isascii() or arguments[0] == "init", arguments  # the draft is written in UTF-8
     rejects_text = next((connector.folder / "state" / "rejects").glob("*.csv")).read_text(encoding="utf-8")
@@ -108,8 +108,8 @@ def test_json_output_has_all_characters_in_an_ascii_locale(connector: Connector)
     people_path = connector.write_csv("people é.csv", "email,Vorname,Größe Ł", "ann@example.com,a,b", "bob at x,b,c")
     connector.write_job(job="Łódź é", base=f"name: '{BASE_NAME}'", fields=FIELDS)
     options = ("--job", "job.yaml", "--output", "json", "--log-format", "json", "-vv")
-    code, stdout, stderr = run_in_ascii_locale(connector, "import", people_path, *options)
-    assert (code, BASE_NAME in json.loads(stdout)["base"]) == (1, True)
+    exit_code, stdout, stderr = run_in_ascii_locale(connector, "import", people_path, *options)
+    assert (exit_code, BASE_NAME in json.loads(stdout)["base"]) == (1, True)
     assert any("Größe Ł" in json.loads(line)["message"] for line in stderr.decode().splitlines())
 
 

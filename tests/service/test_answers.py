@@ -19,13 +19,13 @@ from connector.service.wire import AmbiguousResult, CreatedAnswer, EmailAccepted
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 
-SAMPLES = Path(__file__).parent / "samples"
+SAMPLES_FOLDER = Path(__file__).parent / "samples"
 
-CREATED_ANSWER = (SAMPLES / "created.json").read_bytes()
+CREATED_ANSWER = (SAMPLES_FOLDER / "created.json").read_bytes()
 
-LIST_ANSWER = (SAMPLES / "listed.json").read_bytes()
+LIST_ANSWER = (SAMPLES_FOLDER / "listed.json").read_bytes()
 
-EMAIL_ANSWER = (SAMPLES / "sent.json").read_bytes()
+EMAIL_ANSWER = (SAMPLES_FOLDER / "sent.json").read_bytes()
 
 PARSERS = (parse_create_answer, parse_list_answer, parse_send_answer)
 
@@ -245,7 +245,7 @@ def test_an_error_in_a_known_format_is_shown_as_its_text() -> None:
         ("refused.html", "403 Forbidden You don't have access."),
     ]
     for sample_name, expected_text in cases:
-        assert extract_message(403, {}, (SAMPLES / sample_name).read_bytes()) == expected_text
+        assert extract_message(403, {}, (SAMPLES_FOLDER / sample_name).read_bytes()) == expected_text
 
 
 def test_an_error_in_any_other_format_is_shown_as_text() -> None:

@@ -240,5 +240,7 @@ def test_the_retries_in_any_ten_seconds_stay_within_the_budget(
             request_times.append(now)
         elif budget.spend_retry(now):
             retry_times.append(now)
-            recent_count = sum(now - 10 < retried_at for retried_at in retry_times)
-            assert recent_count <= max(10, 0.1 * sum(now - 11 <= requested_at for requested_at in request_times) + 1)
+            recent_retry_count = sum(now - 10 < retried_at for retried_at in retry_times)
+            assert recent_retry_count <= max(
+                10, 0.1 * sum(now - 11 <= requested_at for requested_at in request_times) + 1
+            )

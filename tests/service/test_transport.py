@@ -94,11 +94,11 @@ async def test_a_cancelled_connect_closes_its_socket() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening_socket, socket.socket() as client_socket:
         client_socket.setblocking(False)
         await loop.sock_connect(client_socket, listening_socket.getsockname())
-        connecting = asyncio.ensure_future(loop.create_connection(asyncio.Protocol, sock=client_socket))
+        connecting_task = asyncio.ensure_future(loop.create_connection(asyncio.Protocol, sock=client_socket))
         await asyncio.sleep(0)
-        connecting.cancel()
-        await asyncio.wait([connecting])
-        assert (connecting.cancelled(), client_socket.fileno()) == (True, -1)
+        connecting_task.cancel()
+        await asyncio.wait([connecting_task])
+        assert (connecting_task.cancelled(), client_socket.fileno()) == (True, -1)
 
 
 async def test_a_request_without_a_free_connection_is_not_sent() -> None:
@@ -274,18 +274,18 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next_request() -> No
         while await connection.read_request():
             request_count = len(connection.server.requests)
             if request_count == 1:
-                has_arrived.set()
-                await may_answer.wait()
+                request_arrived_event.set()
+                await may_answer_event.wait()
             await connection.write(build_response(f"answer {request_count}".encode()))
 
-    has_arrived, may_answer = asyncio.Event(), asyncio.Event()
+    request_arrived_event, may_answer_event = asyncio.Event(), asyncio.Event()
     async with serve(answer_first_request_late) as server, open_transport(build_service(server.base_url)) as transport:
         first_task = asyncio.create_task(transport.send(CREATE_REQUEST))
-        await has_arrived.wait()
+        await request_arrived_event.wait()
         first_task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first_task
-        may_answer.set()
+        may_answer_event.set()
         answer = await transport.send(CREATE_REQUEST)
         assert isinstance(answer, RawAnswer)
         assert answer.body == b"answer 2"
@@ -306,7 +306,7 @@ def answer_without_end(head: bytes, chunk: bytes) -> Fault:
     return answer
 
 
-ONE_MEBIBYTE = b"x" * 2**20
+ONE_MEBIBYTE_CHUNK = b"x" * 2**20
 TOO_LARGE_ANSWER = AmbiguousResult(200, f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB and was not read")
 
 
@@ -314,20 +314,20 @@ async def test_an_answer_that_is_too_large_is_ambiguous() -> None:
     cases: list[Fault] = [
         answer_without_end(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n", b""),
         answer_without_end(
-            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + ONE_MEBIBYTE + b"\r\n"
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"100000\r\n" + ONE_MEBIBYTE_CHUNK + b"\r\n"
         ),
-        answer_without_end(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", ONE_MEBIBYTE),
-        faults.answer_with(build_response(gzip.compress(ONE_MEBIBYTE * 65, 1), Content_Encoding="gzip")),
+        answer_without_end(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n", ONE_MEBIBYTE_CHUNK),
+        faults.answer_with(build_response(gzip.compress(ONE_MEBIBYTE_CHUNK * 65, 1), Content_Encoding="gzip")),
     ]
     for fault in cases:
         async with serve(fault) as server:
             assert await make_attempt(server.base_url, LIST_REQUEST, timeout_s=20.0) == TOO_LARGE_ANSWER
 
 
-@pytest.mark.parametrize("size", [0, 300_000])
-async def test_a_compressed_or_chunked_answer_is_read_whole(size: int) -> None:
-    body = (b"0123456789" * size)[:size]
-    chunk = b"%x\r\n" % size + body + b"\r\n" if size else b""
+@pytest.mark.parametrize("body_length", [0, 300_000])
+async def test_a_compressed_or_chunked_answer_is_read_whole(body_length: int) -> None:
+    body = (b"0123456789" * body_length)[:body_length]
+    chunk = b"%x\r\n" % body_length + body + b"\r\n" if body_length else b""
     chunked_answer = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk + b"0\r\n\r\n"
     compressed_answer = build_response(gzip.compress(body), Content_Encoding="gzip")
     async with (

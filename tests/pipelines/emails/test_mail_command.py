@@ -21,7 +21,7 @@ from tests.pipelines.leftovers import read_rejects
 
 KILL_COUNT = int(os.environ.get("CONNECTOR_TEST_KILLS", "5"))
 
-MAIL: dict[str, Any] = {
+MAIL_KEYS: dict[str, Any] = {
     "campaign": "welcome",
     "to": {"email": "email", "name": "first"},
     "from": "Shop <hello@example.com>",
@@ -30,11 +30,11 @@ MAIL: dict[str, Any] = {
 }
 
 
-def write_job(folder: Path, mail: dict[str, Any] | None = None, **job_keys: Any) -> Path:
+def write_job(folder: Path, mail_keys: dict[str, Any] | None = None, **job_keys: Any) -> Path:
     job: dict[str, Any] = {
         "job": "welcome-run",
         "source": {"file": {"path": "people.csv"}},
-        "mail": MAIL | (mail or {}),
+        "mail": MAIL_KEYS | (mail_keys or {}),
         "load": {"max_rate": 2000},
     }
     path = folder / "mail.yaml"

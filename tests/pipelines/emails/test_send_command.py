@@ -15,7 +15,16 @@ from tests.pipelines.emails.outbox import interrupt_twice, read_outbox
 from tests.pipelines.virtual_time import skip_waits
 
 PNG_BYTES = bytes.fromhex("89504e470d0a1a0a") + bytes(range(256))
-ARGUMENTS = ("--to", "ann@example.net", "--from", "Shop <hello@example.com>", "--subject", "Hi", "--text", "hi.txt")
+SEND_ARGUMENTS = (
+    "--to",
+    "ann@example.net",
+    "--from",
+    "Shop <hello@example.com>",
+    "--subject",
+    "Hi",
+    "--text",
+    "hi.txt",
+)
 
 
 @pytest.fixture
@@ -26,7 +35,7 @@ def mailer(connector: Connector, tmp_path: Path) -> Connector:
 
 
 def test_the_report_of_send_has_the_ids_of_the_sent_email(mailer: Connector) -> None:
-    result = mailer.run_json("send", *ARGUMENTS)
+    result = mailer.run_json("send", *SEND_ARGUMENTS)
     (sent_email,) = read_outbox(mailer.sandbox)
     result.expect(0, read=1, sent=1)
     ids = {"request_id": sent_email.outbox_entry["request_id"], "message_id": sent_email.message["Message-ID"]}
@@ -76,7 +85,7 @@ def test_send_transmits_every_field_of_the_service_api(mailer: Connector) -> Non
 
 def test_send_with_dry_run_sends_no_email(mailer: Connector) -> None:
     (mailer.folder / "a.bin").write_bytes(PNG_BYTES)
-    result = mailer.run_json("send", *ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
+    result = mailer.run_json("send", *SEND_ARGUMENTS, "--attach", "a.bin", "--dry-run", "--eml", "out.eml")
     assert (result.exit_code, mailer.sandbox.outbox()) == (0, [])
     (attachment,) = result.report["request"]["SendEmail"]["Email"]["Attachments"]
     assert attachment == {"Disposition": "attachment", "Filename": "a.bin", "Type": "application/octet-stream"}
@@ -84,7 +93,7 @@ def test_send_with_dry_run_sends_no_email(mailer: Connector) -> None:
     assert (eml_message["To"], eml_message["Subject"]) == ("ann@example.net", "Hi")
     assert (mailer.folder / "out.eml").stat().st_mode & 0o077 == 0
     assert not (mailer.folder / "state").exists()
-    second_result = mailer.run("send", *ARGUMENTS, "--dry-run", "--eml", "out.eml")
+    second_result = mailer.run("send", *SEND_ARGUMENTS, "--dry-run", "--eml", "out.eml")
     assert (second_result.exit_code, "--eml" in second_result.stderr) == (2, True)
 
 
@@ -115,7 +124,7 @@ def test_a_failed_send_is_not_tried_again(
     mailer: Connector, faults: dict[str, object], state: str, exit_code: int, sent_count: int
 ) -> None:
     mailer.sandbox.switch(**faults)
-    result = mailer.run_json("send", *ARGUMENTS)
+    result = mailer.run_json("send", *SEND_ARGUMENTS)
     assert (result.exit_code, result.report["email"]["state"]) == (exit_code, state)
     assert len(mailer.sandbox.outbox()) == sent_count
     assert mailer.sandbox.stats()["requests"]["send"]["received"] == 1
@@ -124,7 +133,7 @@ def test_a_failed_send_is_not_tried_again(
 def test_an_email_that_cannot_be_recorded_is_not_sent(mailer: Connector) -> None:
     (mailer.folder / "state").mkdir()
     (mailer.folder / "state" / "runs").write_text("a file in the way")
-    result = mailer.run_json("send", *ARGUMENTS)
+    result = mailer.run_json("send", *SEND_ARGUMENTS)
     assert (result.exit_code, mailer.sandbox.outbox(), result.rows) == (3, [], {"read": 1, "unsent": 1})
     assert "cannot be recorded in" in result.report["messages"][0]
     assert result.report["email"]["state"] == "unsent"
@@ -134,7 +143,7 @@ def test_an_email_is_reported_as_unsent_if_the_service_cannot_be_reached(
     mailer: Connector, sandbox: SandboxProcess
 ) -> None:
     result = mailer.run_json(
-        "send", *ARGUMENTS, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, clock=skip_waits()
+        "send", *SEND_ARGUMENTS, environ={"CONNECTOR_BASE_URL": "http://127.0.0.1:1"}, clock=skip_waits()
     )
     assert (result.exit_code, result.report["email"]["state"], result.rows) == (3, "unsent", {"read": 1, "unsent": 1})
     status_line = mailer.run("status").stdout.splitlines()[-1]
@@ -143,7 +152,7 @@ def test_an_email_is_reported_as_unsent_if_the_service_cannot_be_reached(
 
 def test_a_second_signal_leaves_the_email_unknown(mailer: Connector) -> None:
     mailer.sandbox.switch(hang_after=1)
-    with mailer.start("send", *ARGUMENTS, "--output", "json") as process:
+    with mailer.start("send", *SEND_ARGUMENTS, "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] == 1)
         stdout, stderr = interrupt_twice(process)
     assert process.returncode == 130
