@@ -278,7 +278,7 @@ class Export(JobModel):
         "`history`: keep each version of a row. A file allows only `replace`.",
     )
     max_shrink: Share = Field(
-        default=0.5, description="Largest share by which the list may shrink since the last certified export."
+        default=0.5, description="Largest share by which the list may shrink since the last complete export."
     )
     max_rate: Rate = Field(
         default=None,

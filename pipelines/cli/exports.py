@@ -92,7 +92,7 @@ options."""
     type=SHARE,
     metavar="PERCENT",
     default_text="50%",
-    help="Maximum share of subscribers that the list may have lost since the last certified export. If the list has "
+    help="Maximum share of subscribers that the list may have lost since the last complete export. If the list has "
     "lost more, the export is refused.",
 )
 @option(
