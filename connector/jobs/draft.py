@@ -18,7 +18,7 @@ from connector.subscribers.mapping import apply_mapping
 from connector.subscribers.rules import ColumnRule, FieldMapping, ValidationRules, normalise_header
 from connector.subscribers.validation import validate_rows
 
-# The smallest shares of cells that are valid, or match the pattern of a field.
+# A guess for a column needs at least these shares of cells that are valid, or match the pattern of a field.
 # The shares are below 1, because a real file has a few wrong cells.
 _MIN_VALID_SHARE_FOR_SURE = 0.95
 _MIN_MATCHING_SHARE = 0.8
@@ -248,7 +248,7 @@ def _guess_fields_by_contents(
             if measure_validity(frame, "birthday", guess.rule, today).valid_share >= _MIN_MATCHING_SHARE:
                 yield guess
         elif _is_common_pattern(cells, _PHONE_CELL_PATTERN):
-            # A number without a + may be a customer number or a zip code, unless the header means a phone.
+            # If the header does not mean a phone, a number without a + may be a customer number or a zip code.
             if _PHONE_HEADER_PATTERN.search(header) or cells.str.startswith("+").mean() >= _MIN_VALID_SHARE_FOR_LIKELY:
                 yield _limit_confidence(_build_guess(frame, "phone", rule, "its cells", today))
         elif (

@@ -121,7 +121,7 @@ _REDIRECT_STATUSES = range(300, 400)
 
 
 MAX_EMAILS_PER_COMMIT = 64
-"""The maximum number of emails that one commit records as leaving."""
+"""The maximum number of emails that one commit records before these emails are sent."""
 
 _COMMIT_SPAN_S = 0.1  # seconds: a commit records at most as many emails as leave in this time at the current rate
 

@@ -1,5 +1,5 @@
-"""The pace of one run, and its circuit breaker. After ten failures in a row, only single probes leave. If the probes
-fail as well, the run ends (architecture 6). A run has one pace for all its bases.
+"""The pace of one run, and its circuit breaker. After ten failures in a row, the run sends only single
+requests, as probes. If the probes fail as well, the run ends (architecture 6). A run has one pace for all its bases.
 
 The code is pure: each time is an argument, in seconds of a monotonic clock.
 """
@@ -89,8 +89,8 @@ class Breaker:
             self._probe_sent_at = None
 
     def record_rate_limited_request(self, now: float) -> bool:
-        """Record that a request was refused because of the rate (429). Return whether the run must end, because all
-        answers of the last three minutes, at least three, were 429."""
+        """Record that a request was refused because of the rate (429). Return whether the run must end:
+        for more than three minutes, all answers (at least three) were 429."""
         self._first_429_at, self._count_of_429 = min(self._first_429_at, now), self._count_of_429 + 1
         is_limited_for_long = now - self._first_429_at > _MAX_TIME_OF_ONLY_429_S
         return is_limited_for_long and self._count_of_429 >= _MIN_429_COUNT

@@ -29,7 +29,7 @@ from math import exp, inf, log, ulp
 _FIRST_RATE = 20.0  # requests/s at the beginning of a search; most services allow this rate for a short time
 _SEARCH_GROWTH_SHARE = 0.42  # share by which an answer raises the rate in the search: two answers double the rate
 _MAX_BUSY_GAP_FACTOR = 4  # a sender is busy if the gap between two requests is at most this many times 1 / rate
-# The first ramp after a search rises at most to this many times the mean rate of the search. A search begins slowly, so
+# The first ramp after a search ends at most at this many times the mean rate of the search. A search begins slowly, so
 # its mean rate is too low.
 _FIRST_RAMP_END_PER_MEAN_RATE = 2.0
 
@@ -60,8 +60,9 @@ _MIN_REFUSALS = 3
 _TOLERATED_REFUSAL_SHARE, _TOLERATED_RANDOM_REFUSAL_SHARE = 0.01, 0.2
 
 _TRAILING_RATE_FACTOR = 0.9
-"""The next ramp begins at this many times the rate of the served trailing requests, or higher. The factor is below 1,
-because few requests do not measure a rate exactly."""
+"""The next ramp begins at this many times the rate of the served trailing requests, or higher. Trailing requests left
+after the refused request, and before its refusal arrived. The factor is below 1, because few requests do not measure a
+rate exactly."""
 
 # A rate cannot be measured with this many served requests or fewer. After this many refusals in a row, only single
 # requests leave.
@@ -132,12 +133,12 @@ class _Period:
     # Number of requests that were served before the first refusal beyond the tolerated share.
     served_count_before_excess_refusals: int = 0
     refused_request_sent_at: float = inf  # the time at which the refused request left
-    # The rate (requests/s) when the refusal arrived. For a period of a search, this value is at most twice the
+    # The rate (requests/s) when the refusal arrived. If the refusal ended a search, this value is at most twice the
     # mean rate of the served requests.
     rate: float = 1.0
     sending_s: float = 1.0  # the seconds from `began_at` to `refused_request_sent_at`
     sending_and_pause_s: float = 1.0  # the sum of `sending_s` and the longer of the pauses before and after the period
-    # Numbers of trailing requests (see the top of this module) that were served, and that were refused.
+    # Numbers of requests that left after the refused request and before its refusal arrived: served and refused.
     served_trailing_request_count: int = 0
     refused_trailing_request_count: int = 0
 
@@ -178,7 +179,7 @@ class RateController:
         self._proved_rate = 0.0
         self._random_refusal_countdown = 0
         """While this number is above 0, random refusals are expected. A refusal that looks random sets the number to
-        10. Each other refusal in a ramp lowers the number by one."""
+        10. A refusal in a ramp that does not look random lowers the number by one."""
 
         self._largest_period: _Period | None = None
         """The period with the most served requests since the last contradiction (`_detect_contradiction`). Periods that
@@ -413,8 +414,9 @@ class RateController:
         return meets_search_rule and self._random_refusal_countdown > 0
 
     def _recover(self, sent_at: float) -> None:
-        """Begin the new period with the first request that is served after the refusal. This request left at `sent_at`.
-        If the service refused all requests until the end of a window, begin a ramp at the rate of this window."""
+        """Begin the new period at `sent_at`, the time at which the first request left that was served after the
+        refusal. If the service refused all requests until the end of the limiter's time window, begin a ramp at the
+        mean rate of this window."""
         self._has_recovered, self._current_period.began_at = True, sent_at
         ended_period, paused_s = self._ended_period, sent_at - self._ended_period.refused_request_sent_at
         is_pause_too_long = (

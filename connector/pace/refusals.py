@@ -100,8 +100,9 @@ class TemporaryRefusals:
         self._series_kind, self.series_length, self._long_series_began_at = "", 0, inf
 
     def record_refusal(self, kind: str, sent_at: float, now: float, *, is_repeated: bool = False) -> bool:
-        """Record a refusal of a create, and return whether the refusal may be temporary. The refusal may make its kind
-        final (architecture 4.8). With `is_repeated`, the same create got a refusal of this kind before.
+        """Record that the service refused a create with the status and message `kind`. Return whether refusals of this
+        kind may be temporary. After many refusals, the kind becomes final (architecture 4.8). With `is_repeated`, the
+        same create got a refusal of this kind before.
         """
         self._latest_kinds.append(kind)
         if not self._has_accepted_create or kind in self._final_kinds:

@@ -49,7 +49,7 @@ class CertificateReason(StrEnum):
 
 
 PROVING_REASONS = frozenset((CertificateReason.ONE_ANSWER, CertificateReason.ID_ORDER, CertificateReason.TWO_SWEEPS))
-"""The reasons of complete readings."""
+"""The reasons that prove a reading complete."""
 
 
 class TotalCountCheck(StrEnum):

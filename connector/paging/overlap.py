@@ -192,7 +192,7 @@ def decide_overlap(
         appeared_count=appeared_count,
         vanished_count=vanished_count,
     )
-    # Shared rows prove nothing unless they outnumber the changed rows: the service may sort each page separately.
+    # The service may sort each page separately. So the pages match only if more rows are shared than changed.
     is_same_order = bool((np.diff(previous_indexes) > 0).all())
     change_count = overlap.appeared_count_before_overlap + appeared_count + vanished_count
     return overlap if is_same_order and len(shared_indexes) > change_count else PageOverlap(OverlapKind.MOVED)

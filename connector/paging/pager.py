@@ -77,7 +77,8 @@ class Pager:
         """Return at most `max_pages` pages to fetch ahead: the pages that follow the next page if the list does not
         change.
 
-        Add the answers in the order of the pages. Drop an answer if `decide_next_page` does not return its page.
+        The caller passes the answers to `add_page` in the order of the pages. The caller drops an answer if
+        `decide_next_page` does not return its page.
         """
         if self._reason is not None or not self._reads_ahead:
             return []
@@ -187,8 +188,9 @@ class Pager:
         return reason_without_total_count
 
     def _count_changes(self) -> tuple[int, int]:
-        """Return lower bounds of the number of subscribers that appeared, and of the number that vanished. The ranks of
-        the last sweep and a comparison of the sweeps each give bounds. The function returns the larger bounds."""
+        """Return lower bounds of the number of subscribers that appeared, and of the number that vanished. The offsets
+        of rows in the last sweep and a comparison of the sweeps each give bounds. The function returns the larger
+        bounds."""
         sweep, ids = self._sweep, self._sweep.seen_ids.to_array()
         if sweep.sweep_end is not SweepEnd.AT_END:
             return 0, 0
@@ -197,7 +199,7 @@ class Pager:
         vanished_count = sum(
             int(np.count_nonzero(~mark_contained_ids(ids, earlier_ids))) for earlier_ids in earlier_id_arrays
         )
-        if sweep.broken_overlap_count:  # ranks show changes only if the order is stable
+        if sweep.broken_overlap_count:  # offsets of rows show changes only if the order is stable
             return appeared_count, vanished_count
         changes = sweep.changes
         return max(appeared_count, changes.appeared_count), max(vanished_count, changes.vanished_count)

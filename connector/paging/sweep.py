@@ -55,7 +55,7 @@ class SweepEnd(Enum):
 
     AT_END = "at the end"
     MISPAGED = "mispaged"  # pages begin at other offsets than requested, so the next sweep has no overlaps
-    STUCK = "stuck"  # pages repeat even without overlaps, or the list grows as fast as it is read
+    STUCK = "stuck"  # pages that should not overlap repeat rows, or the list grows as fast as it is read
 
 
 class _Phase(Enum):
@@ -86,12 +86,12 @@ class Sweep:
         self._phase = _Phase.READING
         self._latest_page: JoinedPage | None = None
         self._end_page: JoinedPage | None = None
-        self._inserted_ids = IdSet()  # new ids that the second reading of the head shows
+        self._inserted_ids = IdSet()  # ids that only the second reading of the list's first pages shows
         self._inserted_count = 0
-        """The number of rows that were inserted before the position of the sweep. In id order, the second reading of
-        the head shows all these rows."""
+        """The number of rows that were inserted before the position of the sweep. If the list is in id order, the
+        second reading of the first pages shows all these rows."""
 
-        self._is_head_known = True  # whether the sweep has read all rows at the head of the list
+        self._is_head_known = True  # whether the sweep has read all rows at the beginning of the list
         self._missed_end_count = 0  # number of times that the list did not end at the offset that the sweep expected
         self._largest_page_rows = 0  # rows of the largest accepted page
         self._is_latest_page_known = False  # whether earlier pages had all rows of the latest page
@@ -99,14 +99,14 @@ class Sweep:
         # The number of overlaps since the last change of the list. After a change, the number starts at a negative
         # value. While the number is negative, no pages are fetched ahead.
         self._unchanged_overlap_count = 0
-        self._accepted_count = 0  # number of accepted pages, without pages of the second reading of the head
+        self._accepted_count = 0  # number of accepted pages, without first pages that were read again
         self._largest_step = 1  # largest number of rows between the beginnings of two pages
         self._row_count_at_end = 0
 
     @property
     def is_in_id_order(self) -> bool:
         """Whether rule 1 holds: the ids of all pages only rise or only fall, every page is long enough, no overlap is
-        broken, and all rows at the head have been read."""
+        broken, and all rows at the beginning of the list have been read."""
         is_each_page_in_order = bool(self.direction) and self.are_pages_long_enough
         return self.is_whole and self.has_overlaps and is_each_page_in_order and self._is_head_known
 
@@ -243,7 +243,7 @@ class Sweep:
             if self._phase is not _Phase.HEAD:
                 self.changes.record_overlap(overlap, previous_total, total_count)
                 self._inserted_count += max(0, overlap.rank_shift - overlap.appeared_count_before_overlap)
-                # Appeared and vanished subscribers may cancel out in TotalCount, so the head is read again.
+                # Appeared and vanished subscribers may cancel out in TotalCount, so the first pages are read again.
                 self._is_head_known = False
         elif overlap.kind is OverlapKind.MOSTLY_KNOWN:
             self.changes.is_exact = False
@@ -281,12 +281,12 @@ class Sweep:
         self.seen_ids.add(ids[new_row_mask])
 
     def _accept_head_page(self, page: JoinedPage, new_row_mask: Mask) -> None:
-        """Add a page of the second reading of the head. The head is known once a page has rows that the sweep has read
-        before."""
+        """Add one of the first pages of the list, which are read a second time. The second reading ends at the first
+        page with a row that the sweep has read before."""
         known_row_mask = ~new_row_mask & ~self._inserted_ids.mark_contained_ids(page.ids)
         self._inserted_ids.add(page.ids[new_row_mask])
         if known_row_mask.any():
-            # If the head shows fewer new rows than were inserted, rows have moved, so the list is not in id order.
+            # If these pages show fewer new rows than were inserted, rows have moved, so the list is not in id order.
             has_all_insertions = len(self._inserted_ids) >= self._inserted_count
             # In id order, this page has every known row between its smallest and largest id, except vanished rows.
             known_row_count = self.seen_ids.count_between(int(page.ids.min()), int(page.ids.max()))
@@ -367,8 +367,8 @@ class Sweep:
             self._finish_at_end()
 
     def _finish_at_end(self) -> None:
-        """End the sweep at the end of the list. If the ids may prove completeness, read the head again first, because
-        unread rows may have moved there."""
+        """End the sweep at the end of the list. If the ids may prove completeness, first read the beginning of the list
+        again, because unread rows may have moved there."""
         if self._phase is _Phase.HEAD:
             self.sweep_end = SweepEnd.AT_END
             return

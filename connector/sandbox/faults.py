@@ -93,7 +93,7 @@ class CreateBlocker:
         return self
 
     def blocks_next_create(self, now: float) -> bool:
-        """Count a create, and return whether the object refuses the create."""
+        """Count a create, and return whether the sandbox refuses this create."""
         settings = self._settings
         self._received_count += 1
         if not settings.blocked_from or self._received_count < settings.blocked_from:

@@ -213,7 +213,7 @@ class SubscriberStore:
         self.version += 1
 
     def show_due_subscribers(self, now: float) -> None:
-        """Let the list show the hidden subscribers whose time is not after `now`."""
+        """Show the hidden subscribers whose time to appear on the list is `now` or earlier."""
         while self._show_heap and self._show_heap[0][0] <= now:
             subscriber_id = heapq.heappop(self._show_heap)[1]
             if subscriber_id in self._hidden_ids:

@@ -209,7 +209,7 @@ def stop_garbage_collector() -> Iterator[None]:
 
 @ON_SQLITE
 @pytest.mark.usefixtures("stop_garbage_collector")
-def test_a_finished_step_frees_its_memory(ledger: Ledger) -> None:
+def test_the_queue_frees_the_memory_of_a_finished_step(ledger: Ledger) -> None:
     async def execute_steps() -> "weakref.ref[Digests]":
         digests = Digests()
         with open_ledger_queue(ledger) as ledger_queue:

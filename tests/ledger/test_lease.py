@@ -135,7 +135,9 @@ def test_the_lease_of_a_killed_process_of_this_machine_is_free(postgres_url: str
             pass
 
 
-def test_a_process_that_the_system_hides_counts_as_alive(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_the_operating_system_hides_counts_as_alive(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with open_ledger(postgres_url):
         identify_process = postgres._identify_process
         parent_identity = identify_process(os.getppid())

@@ -94,7 +94,7 @@ def test_only_the_run_that_sent_a_create_last_has_the_receipt(ledger: Ledger) ->
         ]
 
 
-def test_receipts_of_a_base_name_are_kept_when_the_base_id_is_recorded(ledger: Ledger) -> None:
+def test_a_base_keeps_its_receipts_when_its_id_is_recorded_for_its_name(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         run_key = start_receipt_run(ledger, "receipts-1")
         base = find_or_add_base(connection, "main", None, "News")

@@ -139,7 +139,7 @@ def create_many(client: SandboxClient, count: int) -> tuple[list[int], float]:
     return statuses, time.monotonic() - started_at
 
 
-def test_simultaneous_requests_wait_for_the_latency_together(client: SandboxClient) -> None:
+def test_the_latency_delays_simultaneous_requests_at_the_same_time(client: SandboxClient) -> None:
     client.sandbox.switch(latency_ms=150)
     statuses, duration_s = create_many(client, 8)
     assert (statuses, duration_s >= 0.15) == ([200] * 8, True)

@@ -51,7 +51,7 @@ def test_the_data_survives_a_kill_and_an_incomplete_last_line(tmp_path: Path) ->
         assert sandbox.truth()["sequence"] == truth_log_before["sequence"] + 2
 
 
-def test_the_sandbox_refuses_a_used_or_damaged_data_folder(tmp_path: Path) -> None:
+def test_the_sandbox_refuses_a_data_folder_that_is_in_use_or_damaged(tmp_path: Path) -> None:
     with SandboxProcess(data_folder=tmp_path) as sandbox:
         SandboxClient(sandbox).create("a@example.com")
         result = run_sandbox("--data", str(tmp_path))

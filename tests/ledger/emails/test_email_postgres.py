@@ -52,7 +52,7 @@ def test_a_campaign_is_also_locked_for_a_process_with_another_search_path(postgr
         pass
 
 
-def test_a_run_whose_session_ended_writes_nothing_more(postgres_url: str) -> None:
+def test_a_run_whose_database_session_ended_writes_nothing_more(postgres_url: str) -> None:
     with open_email_log(postgres_url) as email_log:
         with email_log.hold_campaign("account", "welcome") as campaign:
             bring_to_state(email_log, campaign, EmailState.SENDING)
