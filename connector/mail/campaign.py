@@ -264,8 +264,8 @@ class CampaignSender:
         return inf
 
     async def commit_intents(self, emails: Sequence[CampaignEmail]) -> None:
-        """Record the emails as leaving. If an earlier run recorded an email as rejected, the same transaction deletes
-        the old record first."""
+        """Record that the emails are being sent. If an earlier run recorded an email as rejected, the same transaction
+        deletes the old record first."""
         recipient_digests = [email.recipient_digest for email in emails]
         allowed_digests = [digest for digest in recipient_digests if digest in self._allowed_digests]
         intended_at = self._stop.clock.now().timestamp()

@@ -83,7 +83,7 @@ class _Run:
     rejects: RejectsFile
     mail_check: MailCheck = field(default_factory=MailCheck)
     reported_digests: set[bytes] = field(default_factory=set)  # recipients with a line in the rejects file
-    has_unknown_emails_without_row: bool = False  # whether an unknown email has a recipient who is in no row
+    has_unknown_emails_without_row: bool = False  # whether an email without a certain answer has no row in this run
     is_token_refused: bool = False  # whether the service refused the token at the first email
     unreported_count: int = 0  # number of emails with the recorded state `sending` and no outcome
 
@@ -313,7 +313,7 @@ def _find_addressee(texts: MailTexts, row: Row) -> Addressee:
 
 
 def _report_unknown_emails_without_row(run: _Run, email_log: EmailLog, campaign: Campaign) -> None:
-    """Report each unknown email of the campaign whose recipient is in no row that this run has read."""
+    """Report each email of the campaign that got no certain answer, and whose recipient is in no row of this run."""
     with email_log.transaction():
         entries_without_row = [
             entry for entry in email_log.read_unsettled_emails(campaign) if entry.recipient not in run.reported_digests

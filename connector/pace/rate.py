@@ -182,8 +182,8 @@ class RateController:
         10. A refusal in a ramp that does not look random lowers the number by one."""
 
         self._largest_period: _Period | None = None
-        """The period with the most served requests since the last contradiction (`_detect_contradiction`). Periods that
-        did not begin after a short pause are left out."""
+        """The period with the most served requests since the last contradiction (`_detect_contradiction`). Only periods
+        that began after a short pause count."""
 
         self._is_after_short_pause = False  # whether the present period began after a short pause
         self._agreement_count = 0

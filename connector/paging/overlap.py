@@ -89,8 +89,8 @@ def mark_first_occurrences(ids: IdArray) -> Mask:
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """A page to ask for. `sweep_number` is the number of the sweep (1 = first). Each sweep begins at the head of the
-    list.
+    """A page to ask for. `sweep_number` is the number of the sweep (1 = first). Each sweep begins at the first row
+    of the list.
 
     `expected_end` is TotalCount if the page begins at the offset TotalCount, and the sweep has read TotalCount rows.
     Then a refusal of the page means the end of the list, like an empty page.

@@ -82,7 +82,7 @@ class Sweep:
         self.has_repeated_ids = False  # whether an id came twice on one page, or on pages that do not overlap
         self.direction: int | None = None
         self.are_pages_long_enough = True  # whether every page is long enough to be evidence of the order
-        self.page_size = 0  # rows of a full page: the echoed limit or, without an echo, the rows of the largest page
+        self.page_size = 0  # rows of a full page: Limit of the answers or, without Limit, the rows of the largest page
         self._phase = _Phase.READING
         self._latest_page: JoinedPage | None = None
         self._end_page: JoinedPage | None = None

@@ -43,7 +43,7 @@ def test_the_message_about_a_fault_of_the_yaml_has_the_line(text: str, line: int
     faults = parse_document(text).faults
     if expected_text:
         assert [(fault.line, expected_text in fault.message) for fault in faults] == [(line, True)]
-    else:  # tags of PyYAML have no effect
+    else:  # a tag that only PyYAML knows has no effect, and is not a fault
         assert parse_document(text).values == {"job": "x"}
 
 

@@ -135,7 +135,7 @@ def test_a_plan_sees_the_commits_of_a_running_load(ledger_url: str) -> None:
 
 
 @ON_SQLITE
-def test_a_list_may_lack_entries_of_an_unfinished_run(ledger_url: str) -> None:
+def test_a_plan_assumes_that_a_list_may_lack_entries_of_an_unfinished_run(ledger_url: str) -> None:
     fill_ledger(ledger_url)
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
         ledger.mark_answered(list_bases(connection, ACCOUNT)[0], [(BOB, 2)])
