@@ -44,9 +44,10 @@ _RUN_COUNT_BY_RATE = {5.0: 12, 50.0: 12, 500.0: 4}
 _RANDOM_REFUSAL_RUN_COUNT = 24
 _PAGE_HEAD = """# The pace, case by case
 
-This page is for you if you want every measurement of [the pace](pace.md). `python -m tests.pace` wrote the page.
-[How the pace is found](explanation/pace.md) explains the cases, bounds and ramps. Goodput is the number of served
-requests, divided by the number of allowed requests.
+This page is for you if you want every measurement of [the pace](pace.md). `python -m tests.pace` wrote the page. [How
+the pace is found](explanation/pace.md) explains the cases, bounds and ramps. The used share of a limit is the number of
+served requests, divided by the number of allowed requests. Beside another client, the allowed requests are the requests
+that the other client leaves.
 
 Simulated runs of each case: {run_counts}, and
 {random_refusal_run_count} with random refusals. The tables use the means of these runs.
@@ -60,10 +61,10 @@ _RULES_INTRODUCTION = """\
 The next table shows the effect of each rule of the rate controller. Each line has the results of a controller with one
 changed rule:
 
-- The goodput and the refused requests come from one simulated run of each of these cases: all cases at 5 and
+- The used share and the refused requests come from one simulated run of each of these cases: all cases at 5 and
   50 requests/s with a round trip of 20 ms, six cases at 500 requests/s, and 11 cases at 50 requests/s with a round
   trip of 300 ms.
-- The goodput beside another client comes from the cases at 50 requests/s with a round trip of 300 ms and pauses of
+- The used share beside another client comes from the cases at 50 requests/s with a round trip of 300 ms and pauses of
   5 and 30 s.
 - The column about random refusals compares the controller with a client that knows the limit. Each case with random
   refusals (429) has eight simulated runs."""
@@ -118,8 +119,8 @@ def format_table(results: Sequence[CaseResult]) -> str:
         _format_head(
             "limiter",
             "Retry-After",
-            "smallest and largest goodput of a single client",
-            "smallest and largest goodput beside another client",
+            "used share of the limit: smallest and largest",
+            "used share of the limit beside another client: smallest and largest",
             "largest share of refused requests after the limit was halved",
             "smallest and largest number of seconds until a doubled limit is used",
         )
@@ -163,8 +164,8 @@ def format_summary(results: Sequence[CaseResult]) -> str:
         _format_head(
             "Retry-After",
             "number of cases",
-            "goodput: mean, smallest",
-            "goodput of the first minute: mean, smallest, number of cases under 70 %",
+            "used share of the limit: mean, smallest",
+            "first minute, relative to the best possible result: mean, smallest, number of cases under 70 %",
             "share of refused requests: largest, number of cases over 3 %",
         )
     ]

@@ -153,9 +153,9 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
 _RANDOM_REFUSAL_RUN_COUNT = 8
 
 RULES_TABLE_HEAD = """\
-| changed rule | goodput: mean, smallest, number of cases under 85 % \
-| goodput of the first minute: mean, number of cases under 70 % \
-| number of cases with more than 3 % refused requests | smallest goodput beside another client \
+| changed rule | used share of the limit: mean, smallest, number of cases under 85 % \
+| first minute, relative to the best possible result: mean, number of cases under 70 % \
+| number of cases with more than 3 % refused requests | smallest used share of the limit beside another client \
 | served requests despite random refusals, relative to a client that knows the limit: mean, smallest, \
 number of runs under 50 % |
 |---|---|---|---|---|---|
