@@ -291,7 +291,7 @@ class LookupState:
     list_stats: ListStats | None = None
     unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters by these fields
     usable_fields: set[str] = field(default_factory=set)  # the filters by these fields list nobody for a made-up value
-    control_results: dict[SpellingKind, bool] = field(default_factory=dict)
+    trial_results: dict[SpellingKind, bool] = field(default_factory=dict)
     """For each kind of spelling that was tried: whether the filter found a known subscriber with this kind of
     spelling."""
     is_case_insensitive: bool | None = None  # whether the filter by email is case-insensitive; None: not tried

@@ -9,9 +9,9 @@ from typing import Generic
 
 import numpy as np
 
-from connector.listing.controls import RowMatcher, build_row_matcher
 from connector.listing.findings import CLASS_FIELDS
 from connector.listing.pages import PageSink, ReceivedPage, RowForm
+from connector.listing.trials import RowMatcher, build_row_matcher
 from connector.paging.overlap import IdSet, Mask
 from connector.service.wire import Rows
 

@@ -18,14 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from connector.listing.controls import (
-    PARTITIONS,
-    SAMPLE_ROW_COUNT,
-    DrawBytes,
-    RequestPage,
-    have_requested_values,
-    make_up_value,
-)
 from connector.listing.findings import (
     CLASS_FIELDS,
     ID_COUNT_AFTER_LAST_ROW,
@@ -45,6 +37,14 @@ from connector.listing.findings import (
     read_rounds,
     read_totals,
     select_answers,
+)
+from connector.listing.trials import (
+    PARTITIONS,
+    SAMPLE_ROW_COUNT,
+    DrawBytes,
+    RequestPage,
+    have_requested_values,
+    make_up_value,
 )
 from connector.paging.certificate import HiddenClass, Order
 from connector.paging.overlap import IdArray

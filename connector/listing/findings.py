@@ -11,7 +11,7 @@ from enum import Enum
 
 import numpy as np
 
-from connector.listing.controls import PARTITIONS, have_requested_values
+from connector.listing.trials import PARTITIONS, have_requested_values
 from connector.paging.certificate import (
     Certificate,
     EvidenceResult,
@@ -40,7 +40,7 @@ class RequestTarget(Enum):
     QUERY_FILTER_WITH_PART_FILTER = "query_filter_with_part_filter"
     PART = "part"  # TotalCount of one class or base
     COMBINATION = "combination"  # subscribers of several classes at once, such as inactive subscribers without a gender
-    KNOWN_SUBSCRIBER = "known_subscriber"  # a listed subscriber, looked up by Id as a control of this filter
+    KNOWN_SUBSCRIBER = "known_subscriber"  # a listed subscriber, looked up by Id to try this filter
     MISSING_ID = "missing_id"  # an id that is missing between two listed ids
     BEYOND_ID = "beyond_id"  # an id that is smaller or larger than all listed ids; newcomers may have such ids
     UNLISTED_ENTRY = "unlisted_entry"  # a subscriber that the ledger has confirmed and no page showed
@@ -592,8 +592,8 @@ def _is_id_filter_working(reading: ListReading, answers: Sequence[Answer]) -> bo
     """Return whether the answers show that the filter by Id works. The filter works if a look-up of a listed subscriber
     finds the subscriber. If no listed subscriber was looked up, the filter works if a look-up of an unlisted subscriber
     lists nobody. (An ignored filter would list other subscribers.)"""
-    if control_answers := select_answers(answers, RequestTarget.KNOWN_SUBSCRIBER):
-        return any(_is_present(reading, answer) for answer in control_answers)
+    if known_subscriber_answers := select_answers(answers, RequestTarget.KNOWN_SUBSCRIBER):
+        return any(_is_present(reading, answer) for answer in known_subscriber_answers)
     lookup_answers = select_answers(answers, RequestTarget.UNLISTED_ENTRY)
     return any(answer.page is not None and not read_ids(answer) for answer in lookup_answers)
 
@@ -634,10 +634,10 @@ def _evaluate_id_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Fi
     message = f"look-ups by Id find {found_count or 'none'} of {requested_count} ids that the list lacks"
     if unlisted_ids:
         return Finding("ids", EvidenceResult.CONTRADICTS, message, unlisted_ids=tuple(sorted(unlisted_ids)))
-    control_answers = select_answers(answers, RequestTarget.KNOWN_SUBSCRIBER)
-    has_control = any(_is_present(reading, answer) for answer in control_answers)
+    known_subscriber_answers = select_answers(answers, RequestTarget.KNOWN_SUBSCRIBER)
+    has_found_known_subscriber = any(_is_present(reading, answer) for answer in known_subscriber_answers)
     is_proof = (
-        has_control
+        has_found_known_subscriber
         and not found_ids_in_gaps
         and not found_ids_beyond_ends
         and _compute_coincidence_probability(reading) <= _MAX_COINCIDENCE_PROBABILITY

@@ -15,11 +15,11 @@ from typing import Any
 from connector.fields import FIELD_BY_NAME
 from connector.listing.access import ListAccess, LookupState
 from connector.listing.base_reader import BaseReader, build_reader
-from connector.listing.controls import PARTITIONS, SAMPLE_ROW_COUNT, RequestPage, have_requested_values
 from connector.listing.evidence import combine_classes, request_combinations, send_requests_together
 from connector.listing.findings import EvidenceRequest, RequestTarget
 from connector.listing.pages import ListFailed, try_fetch_page
 from connector.listing.requests import look_up, read_list_stats, request_rows, try_filters_with_unlisted_ids
+from connector.listing.trials import PARTITIONS, SAMPLE_ROW_COUNT, RequestPage, have_requested_values
 from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, compare_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 

@@ -1,13 +1,13 @@
-"""Looks subscribers up by the filters of the list, one request for each spelling. Controls of the filters come before
-and after the look-ups (architecture 2).
+"""Looks subscribers up by the filters of the list, one request for each spelling. The filters are tried before and
+after the look-ups (architecture 2).
 
 - A subscriber that a filter shows is present.
 - A subscriber that a filter does not show is absent only if every answer had all matches of its request. In addition,
-  the control for each kind of spelling must have passed before and after the look-up.
+  the trial of each kind of spelling must have passed before and after the look-up.
 - If a filter lists subscribers for a made-up value, the service ignores the filter, and the run no longer uses it.
-- A kind of spelling is, for example, emails with a plus. The control for a kind passes if the filter finds a known
-  subscriber whose text has this kind of spelling. The best control is a confirmed create of this run, because this run
-  has sent its text. Without such a confirmed create, another listed subscriber is the control.
+- A kind of spelling is, for example, emails with a plus. A trial looks up a known subscriber whose text has this kind
+  of spelling, and passes if the filter finds this subscriber. The best subscriber for a trial is a confirmed create of
+  this run, because this run has sent the text. Without such a confirmed create, another listed subscriber is used.
 - If the list shows a confirmed create by its id and not by its text, the filter fails. If the list does not show the
   confirmed create by its id either, the list may lag.
 - A confirmed create proves that later look-ups see a fresh list. So the confirmed creates are looked up first.
@@ -31,15 +31,6 @@ from connector.listing.access import (
     store_shown_subscribers,
 )
 from connector.listing.base_reader import BaseReader
-from connector.listing.controls import (
-    SAMPLE_ROW_COUNT,
-    ControlResult,
-    change_case,
-    have_requested_values,
-    try_made_up_value,
-    try_sample,
-    try_samples,
-)
 from connector.listing.pages import ListFailed
 from connector.listing.requests import (
     AnswerRows,
@@ -48,6 +39,15 @@ from connector.listing.requests import (
     read_list_stats,
     request_first_page,
     request_rows,
+)
+from connector.listing.trials import (
+    SAMPLE_ROW_COUNT,
+    TrialResult,
+    change_case,
+    have_requested_values,
+    try_made_up_value,
+    try_sample,
+    try_samples,
 )
 from connector.service.wire import ListQuery
 from connector.subscribers.spellings import (
@@ -75,8 +75,8 @@ _PLAIN_EMAIL_KIND = SpellingKind("email", frozenset())
 
 @dataclass(frozen=True, slots=True)
 class FilterCheck:
-    """The results of the controls for some kinds of spelling. If a kind has no result, no control was known or no trial
-    was conclusive."""
+    """The results of the trials for some kinds of spelling. If a kind has no result, no subscriber was known for a
+    trial, or no trial was conclusive."""
 
     kinds_that_passed: frozenset[SpellingKind] = frozenset()
     # If the filter of a field is not usable, all kinds of spelling of this field have failed.
@@ -92,8 +92,8 @@ async def check_filters(
     checks_case: bool = False,
     is_repeated: bool = False,
 ) -> FilterCheck:
-    """Return the results of the controls for these kinds of spelling. With `checks_case`, also try whether the filter
-    by email is case-insensitive.
+    """Return the results of the trials for these kinds of spelling. With `checks_case`, also try whether the filter by
+    email is case-insensitive.
 
     In a run, a filter is tried once for each kind, and once with a made-up value. With `is_repeated`, kinds that have
     passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
@@ -104,7 +104,7 @@ async def check_filters(
         spelling_kind
         for spelling_kind in spelling_kinds
         if spelling_kind.field in state.usable_fields
-        and (spelling_kind not in state.control_results or (state.control_results[spelling_kind] and is_repeated))
+        and (spelling_kind not in state.trial_results or (state.trial_results[spelling_kind] and is_repeated))
     ]
     kinds_to_try.sort(key=lambda spelling_kind: sorted(spelling_kind.traits))
     results = await look_up_together(
@@ -112,7 +112,7 @@ async def check_filters(
     )
     for spelling_kind, (has_passed, _) in zip(kinds_to_try, results, strict=True):
         if has_passed is not None:
-            state.control_results[spelling_kind] = has_passed
+            state.trial_results[spelling_kind] = has_passed
     is_letter_case_trial_due = state.is_case_insensitive is None or (state.is_case_insensitive and is_repeated)
     if checks_case and "email" in state.usable_fields and is_letter_case_trial_due:
         state.is_case_insensitive = await _is_email_filter_case_insensitive(access)
@@ -120,23 +120,23 @@ async def check_filters(
         frozenset(
             spelling_kind
             for spelling_kind in spelling_kinds
-            if spelling_kind.field in state.usable_fields and state.control_results.get(spelling_kind)
+            if spelling_kind.field in state.usable_fields and state.trial_results.get(spelling_kind)
         ),
         frozenset(
             spelling_kind
             for spelling_kind in spelling_kinds
-            if spelling_kind.field not in state.usable_fields or state.control_results.get(spelling_kind) is False
+            if spelling_kind.field not in state.usable_fields or state.trial_results.get(spelling_kind) is False
         ),
         tuple(create for _, create in results if create is not None),
         is_case_insensitive=checks_case and state.is_case_insensitive is True,
     )
 
 
-def has_control(access: ListAccess, spelling_kind: SpellingKind) -> bool:
+def can_try_filter(access: ListAccess, spelling_kind: SpellingKind) -> bool:
     """Return whether the filter can be tried with a known subscriber whose text has this kind of spelling. The caller
     must read the stats of the list first."""
     state = access.state
-    if spelling_kind.field in state.unusable_fields or state.control_results.get(spelling_kind) is False:
+    if spelling_kind.field in state.unusable_fields or state.trial_results.get(spelling_kind) is False:
         return False
     if state.list_stats is not None and spelling_kind in state.list_stats.samples_by_kind:
         return True
@@ -151,10 +151,10 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
         partial(try_made_up_value, partial(request_first_page, access), name, access.draw_bytes)
         for name in fields_to_try
     ]
-    for name, control_result in zip(fields_to_try, await look_up_together(access, trial_functions), strict=True):
-        if control_result is ControlResult.IGNORED:
+    for name, trial_result in zip(fields_to_try, await look_up_together(access, trial_functions), strict=True):
+        if trial_result is TrialResult.IGNORED:
             state.unusable_fields.add(name)
-        elif control_result is ControlResult.EXACT:
+        elif trial_result is TrialResult.EXACT:
             state.usable_fields.add(name)
 
 
@@ -248,7 +248,7 @@ async def _find_confirmed_creates_by_filter(
     """Look up the latest confirmed create, and the latest confirmed create of each class of the base. If the filter
     does not show the latest confirmed create, look a few earlier confirmed creates up.
 
-    A confirmed create that the filter does not show is a sign of lag only if the control for its kind of spelling has
+    A confirmed create that the filter does not show proves a lag only if the trial of the create's kind of spelling has
     passed.
     """
     confirmed_creates = [
@@ -335,7 +335,8 @@ async def _is_confirmed_create_shown(access: ListAccess, confirmed_create: Confi
     return False if have_all_matches else None
 
 
-# Number of identities between two controls; if a filter stops working, only these identities are inconclusive.
+# Number of identities between two trials of a filter; if the filter stops working, only these identities are
+# inconclusive.
 BATCH_SIZE = 300
 
 
@@ -363,29 +364,29 @@ async def look_up_by_filters(
 
 
 def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
-    """Return whether filters may be able to prove this identity absent. A control must be known for each kind of
-    spelling of the identity. The caller must read the stats of the list first.
+    """Return whether filters may be able to prove this identity absent. A subscriber for a trial must be known for each
+    kind of spelling of the identity. The caller must read the stats of the list first.
     """
     key_look_up = _build_key_look_up(key)
     if key_look_up.needs_case_insensitive_filter and access.state.is_case_insensitive is False:
         return False
     return not key_look_up.may_have_unrequested_spellings and all(
-        has_control(access, spelling_kind) for spelling_kind in key_look_up.spelling_kinds
+        can_try_filter(access, spelling_kind) for spelling_kind in key_look_up.spelling_kinds
     )
 
 
 def count_requests(keys: Sequence[LookupKey]) -> int:
-    """Return the number of requests of `look_up_by_filters`, including controls. Assume that each control passes at the
-    first trial, and that the stats of the list are known."""
+    """Return the number of requests of `look_up_by_filters`, including the trials. Assume that each first trial passes,
+    and that the stats of the list are known."""
     key_look_ups = [_build_key_look_up(key) for key in keys]
     spelling_kinds = frozenset[SpellingKind]().union(*(key_look_up.spelling_kinds for key_look_up in key_look_ups))
-    control_count = len(spelling_kinds) + 2 * any(
+    trial_count = len(spelling_kinds) + 2 * any(
         key_look_up.needs_case_insensitive_filter for key_look_up in key_look_ups
     )
     round_count = 1 + -(-len(key_look_ups) // BATCH_SIZE)
     made_up_value_count, confirmed_create_count = len({spelling_kind.field for spelling_kind in spelling_kinds}), 1
     text_count = sum(len(key_look_up.requested_texts) for key_look_up in key_look_ups)
-    return text_count + round_count * control_count + made_up_value_count + confirmed_create_count
+    return text_count + round_count * trial_count + made_up_value_count + confirmed_create_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,7 +405,7 @@ class _KeyLookUp:
     may_have_unrequested_spellings: bool
 
     def proves_absence(self, filter_check: FilterCheck) -> bool:
-        """Return whether an empty answer proves absence, according to the results of the controls."""
+        """Return whether an empty answer proves absence, according to the results of the trials."""
         is_case_covered = filter_check.is_case_insensitive or not self.needs_case_insensitive_filter
         return (
             is_case_covered
@@ -441,7 +442,7 @@ class _FilterLookup:
     async def execute(self) -> LookupResult:
         list_access = self.list_access
         started_at = list_access.clock.monotonic()
-        visibility, filter_check = ConfirmedCreateVisibility(), await self._run_controls()
+        visibility, filter_check = ConfirmedCreateVisibility(), await self._run_trials()
         if self._can_be_conclusive(filter_check):
             fields = sorted({key_look_up.key.field for key_look_up in self.key_look_ups})
             # Confirmed creates are looked up before the keys, so that the answers about the keys are at least as
@@ -454,7 +455,7 @@ class _FilterLookup:
             answers_by_identity = await self._look_up_batch(
                 [key_look_up for key_look_up in batch if key_look_up.may_find_subscriber(filter_check)]
             )
-            previous_check, filter_check = filter_check, await self._run_controls(is_repeated=True)
+            previous_check, filter_check = filter_check, await self._run_trials(is_repeated=True)
             for key_look_up in batch:
                 answers = answers_by_identity.get(key_look_up.key.identity, ())
                 # An answer with one subscriber may contain only the first match, unless the filter has listed several
@@ -484,7 +485,7 @@ class _FilterLookup:
             found_ids, absent_identities, seen_confirmed_creates, lag_s, started_at, is_filter_result=True
         )
 
-    async def _run_controls(self, *, is_repeated: bool = False) -> FilterCheck:
+    async def _run_trials(self, *, is_repeated: bool = False) -> FilterCheck:
         checks_case = any(key_look_up.needs_case_insensitive_filter for key_look_up in self.key_look_ups)
         spelling_kinds = frozenset[SpellingKind]().union(
             *(key_look_up.spelling_kinds for key_look_up in self.key_look_ups)

@@ -13,14 +13,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic
 
-from connector.listing.controls import (
-    FilterTrials,
-    RequestPage,
-    RowMatcher,
-    build_row_matcher,
-    find_still_listed_ids,
-    try_filters,
-)
 from connector.listing.dispatching import ListProgress, PageDispatcher, PartDispatcher
 from connector.listing.evidence import (
     FindUnlistedEntries,
@@ -47,6 +39,14 @@ from connector.listing.pages import (
     RowForm,
     read_pages,
     try_fetch_page,
+)
+from connector.listing.trials import (
+    FilterTrials,
+    RequestPage,
+    RowMatcher,
+    build_row_matcher,
+    find_still_listed_ids,
+    try_filters,
 )
 from connector.pace.concurrency import ConcurrencyLimit
 from connector.paging.certificate import (
@@ -347,7 +347,7 @@ async def _record_filters(
         "asked": filters,
         "dropped": dispatcher.dropped_row_count,
         "sent": filter_trials.sent_filter_name,
-        "controls": filter_trials.control_result_by_field,
+        "controls": filter_trials.trial_result_by_field,
     }
     # A missing subscriber may have left the list. So only a subscriber that the list still shows counts as missed.
     if filter_trials.sent_filter_name is not None and (

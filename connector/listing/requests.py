@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from connector.listing.access import IDENTITY_FIELDS_AND_KEYS, ListAccess, ListStats, read_is_active_values
-from connector.listing.controls import has_all_matches, try_sample
 from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page
+from connector.listing.trials import has_all_matches, try_sample
 from connector.service.wire import TOO_MANY_REQUESTS, ListPage, ListQuery
 
 # Share of new rows in a page, because a page repeats 1/20 of the previous page (connector.paging).
@@ -77,7 +77,7 @@ async def look_up(access: ListAccess, field_name: str, text: str) -> AnswerRows:
 
 async def find_rows_by_filters(access: ListAccess, identities: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     """Look up these identities by filters, and return the listed rows. An identity is a pair of a field and a text. The
-    rows may include other subscribers. No control is needed, because a listed row proves that its subscriber exists.
+    rows may include other subscribers. No trial is needed, because a listed row proves that its subscriber exists.
 
     The first identity is looked up before the others. If its answer has 20 rows, the service ignores the filter. Then
     return no rows. Raises ListFailed.

@@ -21,10 +21,10 @@ from connector.listing.access import ConfirmedCreate, shows_identity
 from connector.listing.answered import find_ids_of_confirmed_create
 from connector.listing.base_list import read_account_list, wait_until_listed
 from connector.listing.base_reader import may_be_in_base
-from connector.listing.controls import ControlResult, try_sample
 from connector.listing.hidden import find_hidden_base
 from connector.listing.pages import ListFailed, fetch_page
 from connector.listing.requests import build_query
+from connector.listing.trials import TrialResult, try_sample
 from connector.load.candidates import describe_base
 from connector.load.session import Session
 from connector.service.wire import ListPage, ListQuery
@@ -210,7 +210,7 @@ async def _is_id_filter_working(session: Session) -> bool:
     if type(subscriber_id) is not int:
         return False
     trial = await try_sample(partial(_fetch_page, session), "id", (subscriber_id, subscriber_id))
-    return trial.control_result is ControlResult.EXACT
+    return trial.result is TrialResult.EXACT
 
 
 async def _fetch_page(session: Session, query: ListQuery) -> ListPage:

@@ -49,7 +49,7 @@ class SweepCost:
 class FilterCost:
     """The cost of look-ups by filter for some keys."""
 
-    request_count: int  # number of requests, including controls
+    request_count: int  # number of requests, including the trials of filters
     unprovable_count: int = 0  # number of keys whose absence the filters cannot prove
     has_other_spellings: bool = False  # whether some keys must also be looked up in upper or lower case
 

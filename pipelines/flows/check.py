@@ -21,9 +21,9 @@ from connector.jobs.mail_planner import plan_mail
 from connector.jobs.models import Job
 from connector.jobs.reader import load_job, read_settings
 from connector.ledger.opening import check_ledger_rights, count_open_entries, read_lag
-from connector.listing.controls import ControlResult, RequestPage, try_made_up_value, try_sample
 from connector.listing.hidden import count_classes
 from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page, try_fetch_page
+from connector.listing.trials import RequestPage, TrialResult, try_made_up_value, try_sample
 from connector.paging.certificate import EvidenceResult, is_window_size
 from connector.service.client import Client, open_client
 from connector.service.retry import Retrier
@@ -239,17 +239,17 @@ async def _try_filter(request_page: RequestPage, name: str, page: ListPage) -> s
     else:
         return "not tried: no listed subscriber has a suitable value"
     made_up_value_result = await try_made_up_value(request_page, name, os.urandom)
-    if made_up_value_result is ControlResult.INCONCLUSIVE:
+    if made_up_value_result is TrialResult.INCONCLUSIVE:
         return "refused by the service"
-    if made_up_value_result is ControlResult.IGNORED:
+    if made_up_value_result is TrialResult.IGNORED:
         return "ignored: the service returned subscribers for a made-up value"
     filter_trial = await try_sample(request_page, name, (subscriber_id, value))
-    if filter_trial.control_result not in (ControlResult.EXACT, ControlResult.PARTIAL):
+    if filter_trial.result not in (TrialResult.EXACT, TrialResult.PARTIAL):
         return "broken: the filter did not find a subscriber by its listed value"
-    if filter_trial.control_result is ControlResult.PARTIAL:
+    if filter_trial.result is TrialResult.PARTIAL:
         return "partial: a value found other subscribers, too"
     partial_value_trial = await try_sample(request_page, name, (subscriber_id, value[1:-1]))
-    if partial_value_trial.control_result is ControlResult.PARTIAL:
+    if partial_value_trial.result is TrialResult.PARTIAL:
         return "partial: a part of a value found the subscriber"
     return "exact"
 

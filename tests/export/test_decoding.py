@@ -13,8 +13,8 @@ from hypothesis import example, given, strategies as st
 
 from connector.fields import FIELDS, Field, FieldKind
 from connector.listing.columns import Columns, build_columns, decode_page, open_columns, parse_columns
-from connector.listing.controls import build_row_matcher
 from connector.listing.pages import WIRE_FORM
+from connector.listing.trials import build_row_matcher
 from connector.service.answers import parse_list_answer
 from connector.service.wire import ListPage
 from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER

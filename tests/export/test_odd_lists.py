@@ -183,7 +183,7 @@ LISTED_PEOPLE = (
 
 
 @pytest.mark.parametrize(
-    ("requested_filters", "filter_mode", "expected_control_result"),
+    ("requested_filters", "filter_mode", "expected_trial_result"),
     [
         ({"first_name": "Ann"}, "exact", "exact"),
         ({"first_name": "Ann"}, "partial", "partial"),
@@ -205,16 +205,16 @@ LISTED_PEOPLE = (
     ],
 )
 def test_the_certificate_records_the_behaviour_of_the_filters(
-    sandbox: SandboxProcess, requested_filters: dict[str, Any], filter_mode: str, expected_control_result: str
+    sandbox: SandboxProcess, requested_filters: dict[str, Any], filter_mode: str, expected_trial_result: str
 ) -> None:
     create_people(sandbox, *LISTED_PEOPLE)
     sandbox.switch(filters=filter_mode)
     request_count_before = sandbox.stats()["requests"].get("list", {"received": 0})["received"]
     certificate, _ = read_certified_list(sandbox, ListQuery(**requested_filters))
     assert certificate.is_complete
-    assert certificate.filters["controls"] == dict.fromkeys(requested_filters, expected_control_result)
+    assert certificate.filters["controls"] == dict.fromkeys(requested_filters, expected_trial_result)
     assert certificate.filters["sent"] == (
-        next(iter(requested_filters)) if expected_control_result in ("exact", "partial") else None
+        next(iter(requested_filters)) if expected_trial_result in ("exact", "partial") else None
     )
     assert (
         sandbox.stats()["requests"]["list"]["received"] - request_count_before - certificate.pages

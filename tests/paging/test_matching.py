@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from connector.listing.controls import build_row_matcher
+from connector.listing.trials import build_row_matcher
 from connector.service.wire import read_field
 
 

@@ -60,7 +60,7 @@ def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
     assert read_result(look_up(fake_list, tmp_path / "again", "ann@x.org")) == ({}, compute_identities("ann@x.org"))
 
 
-def test_a_control_that_is_found_only_after_the_look_ups_proves_no_absence(tmp_path: Path) -> None:
+def test_a_trial_that_passes_only_after_the_look_ups_proves_no_absence(tmp_path: Path) -> None:
     # The list shows no email with a plus until the look-up of ann+b@x.org.
     fake_list = FakeList(build_other_people(5))
 
@@ -74,14 +74,14 @@ def test_a_control_that_is_found_only_after_the_look_ups_proves_no_absence(tmp_p
     assert result.absent_identities == compute_identities("bob@x.org")
 
 
-def test_a_key_without_a_control_can_be_found_and_cannot_be_proved_absent(tmp_path: Path) -> None:
+def test_a_key_without_a_trial_can_be_found_and_cannot_be_proved_absent(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(1000))
     fake_list.add(2000, "ann+b@x.org")  # no subscriber on the first page has a plus
     result = look_up(fake_list, tmp_path, "ann+b@x.org", "cem+d@x.org")
     assert read_result(result) == ({compute_identity("ann+b@x.org"): (2000,)}, set())
 
 
-def test_a_key_is_looked_up_in_all_spellings_and_each_spelling_needs_a_control(tmp_path: Path) -> None:
+def test_a_key_is_looked_up_in_all_spellings_and_each_spelling_needs_a_trial(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, "bob@x.org")  # the service stores Bob@X.org in lower case
     result = look_up(fake_list, tmp_path, "Bob@X.org", "Ann@X.org")
@@ -116,7 +116,7 @@ def test_a_filter_that_fails_within_a_batch_proves_no_absence_in_the_batch(tmp_p
     assert len(fake_list.queries) < 650  # no more keys are looked up
 
 
-def test_each_look_up_checks_the_controls_again(tmp_path: Path) -> None:
+def test_each_look_up_repeats_the_trials(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
 
     async def look_up_twice(session: Session) -> None:
@@ -173,7 +173,7 @@ def test_a_confirmed_create_that_vanishes_during_the_look_ups_does_not_count(tmp
     assert (result.latest_confirmed_create_at, result.lag_s) == (NO_CONFIRMED_CREATE_TIME, 10.0)
 
 
-def test_absence_can_be_proved_only_for_keys_with_a_known_control(tmp_path: Path) -> None:
+def test_absence_can_be_proved_only_for_keys_that_a_known_subscriber_resembles(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "p+{}@bücher.de"))
 
     async def check_proofs(session: Session) -> None:

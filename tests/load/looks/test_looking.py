@@ -63,7 +63,7 @@ def test_a_sweep_is_used_for_many_keys_or_for_a_short_list(key_count: int, perso
     assert fake_list.page_count == len(fake_list.queries)
 
 
-def test_a_key_without_a_control_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
+def test_a_key_without_a_trial_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     assert look_up_texts(fake_list, tmp_path, "a+b@x.org").absent_identities == {compute_identity("a+b@x.org")}
     assert fake_list.page_count == len(fake_list.queries)

@@ -133,7 +133,7 @@ VISIBILITY_CASES: dict[str, VisibilityCase] = {
     "one request is enough if the list shows the latest confirmed create": (
         999.0, build_series(500), PASSED_CHECK, (999.0, 0.0), 1,
     ),
-    "a confirmed create that was a control is not looked up again": (
+    "a confirmed create that a trial has found is not looked up again": (
         999.0,
         build_series(1),
         FilterCheck(PLAIN_SPELLING_KINDS, seen_confirmed_creates=build_series(1)),

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from connector.listing.access import ConfirmedCreate, ListedSubscriber, ListStats
-from connector.listing.lookup import FilterCheck, check_filters, has_control
+from connector.listing.lookup import FilterCheck, can_try_filter, check_filters
 from connector.listing.requests import read_list_stats
 from connector.load.session import Session
 from connector.service.wire import ListPage, Refused
@@ -38,8 +38,8 @@ def check_list_filters(
 
 def build_list_with_plus() -> FakeList:
     fake_list = FakeList(build_other_people(5))
-    for confirmed_create_number in (11, 12, 13):
-        fake_list.add(confirmed_create_number, f"p+{confirmed_create_number}@x.org")
+    for subscriber_id in (11, 12, 13):
+        fake_list.add(subscriber_id, f"p+{subscriber_id}@x.org")
     return fake_list
 
 
@@ -47,7 +47,7 @@ def matches_plus_as_blank(filter_text: str, stored_text: str) -> bool:
     return filter_text.replace("+", " ") == stored_text
 
 
-def test_a_control_tests_the_filter_only_for_its_own_kind_of_spelling(tmp_path: Path) -> None:
+def test_a_trial_proves_the_filter_only_for_one_kind_of_spelling(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.text_match = matches_plus_as_blank
     result = check_list_filters(fake_list, tmp_path, PLAIN_KIND, PLUS_KIND, CAPITALS_KIND, CLIENT_USER_ID_KIND)
@@ -58,19 +58,13 @@ def test_a_control_tests_the_filter_only_for_its_own_kind_of_spelling(tmp_path: 
     )
 
 
-def test_a_kind_of_spelling_fails_if_the_filter_does_not_find_three_controls(tmp_path: Path) -> None:
+def test_a_kind_of_spelling_fails_if_the_filter_finds_none_of_three_samples(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(14, "p+14@x.org")
     fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
     assert check_list_filters(fake_list, tmp_path, PLUS_KIND).kinds_that_failed == {PLUS_KIND}
-    assert [
-        fake_list.count_requests(f"p+{confirmed_create_number}@x.org") for confirmed_create_number in (11, 12, 13, 14)
-    ] == [
-        1,
-        1,
-        1,
-        0,
-    ]
+    request_counts = [fake_list.count_requests(f"p+{subscriber_id}@x.org") for subscriber_id in (11, 12, 13, 14)]
+    assert request_counts == [1, 1, 1, 0]
 
 
 def test_a_filter_that_lists_subscribers_for_a_made_up_value_is_not_used(tmp_path: Path) -> None:
@@ -85,7 +79,7 @@ def test_a_filter_that_lists_subscribers_for_a_made_up_value_is_not_used(tmp_pat
         query_count = len(fake_list.queries)
         fake_list.text_match = matches_exactly
         assert (await check_filters(session.list_access, [PLAIN_KIND])).kinds_that_passed == set()
-        assert not has_control(session.list_access, PLAIN_KIND)
+        assert not can_try_filter(session.list_access, PLAIN_KIND)
         assert len(fake_list.queries) == query_count
         # The filter by client_user_id is tried separately.
         assert (await check_filters(session.list_access, [CLIENT_USER_ID_KIND])).kinds_that_passed == {
@@ -111,7 +105,7 @@ def build_confirmed_creates(*texts: str) -> tuple[ConfirmedCreate, ...]:
     return tuple(build_confirmed_create(900.0 + index, 100 + index, text) for index, text in enumerate(texts))
 
 
-def test_a_confirmed_create_is_used_as_a_control_before_other_subscribers(tmp_path: Path) -> None:
+def test_a_filter_is_tried_with_a_confirmed_create_before_other_subscribers(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(100, "wit+ness@x.org")
     (confirmed_create,) = build_confirmed_creates("wit+ness@x.org")
@@ -120,7 +114,7 @@ def test_a_confirmed_create_is_used_as_a_control_before_other_subscribers(tmp_pa
     assert fake_list.count_requests("p+11@x.org") == 0
 
 
-def test_a_confirmed_create_is_a_control_only_if_the_list_shows_its_id(tmp_path: Path) -> None:
+def test_a_trial_with_a_confirmed_create_is_conclusive_only_if_the_list_shows_its_id(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     result = check_list_filters(
         fake_list,
@@ -129,9 +123,7 @@ def test_a_confirmed_create_is_a_control_only_if_the_list_shows_its_id(tmp_path:
         confirmed_creates=build_confirmed_creates("late+1@x.org", "late+2@x.org", "late+3@x.org"),
     )
     assert (set(result.kinds_that_passed), result.seen_confirmed_creates) == ({PLUS_KIND}, ())
-    assert [
-        fake_list.count_requests(f"late+{confirmed_create_number}@x.org") for confirmed_create_number in (1, 2, 3)
-    ] == [1, 1, 0]
+    assert [fake_list.count_requests(f"late+{create_number}@x.org") for create_number in (1, 2, 3)] == [1, 1, 0]
 
 
 def test_a_kind_of_spelling_fails_if_no_email_filter_finds_the_confirmed_create(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ _FIRST_ROW_COUNT = 200  # number of first rows of the list, from which the trial
 _SELECTIVITY_ORDER = ("id", "client_user_id", "email", "last_name", "first_name", "base_id", "gender", "is_active")
 
 
-class ControlResult(StrEnum):
+class TrialResult(StrEnum):
     """The result of the trial of one filter."""
 
     EXACT = "exact"  # the filter lists the subscriber of the trial, and only subscribers with the requested value
@@ -61,65 +61,63 @@ class ControlResult(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FilterTrialResult:
+class SampleTrial:
     """The result of a trial with listed subscribers. With `is_proof`, the answer had the subscriber of the trial, and
     was whole. So a later answer of this filter that lacks a subscriber can prove the subscriber absent."""
 
-    control_result: ControlResult = ControlResult.INCONCLUSIVE
+    result: TrialResult = TrialResult.INCONCLUSIVE
     is_proof: bool = False
 
 
-async def try_made_up_value(request_page: RequestPage, field_name: str, draw_bytes: DrawBytes) -> ControlResult:
+async def try_made_up_value(request_page: RequestPage, field_name: str, draw_bytes: DrawBytes) -> TrialResult:
     """Send the filter with a value that no subscriber has. Return EXACT if the answer is empty, or if every possible
     value of the field is in use."""
     made_up_value = make_up_value(field_name, draw_bytes)
     if made_up_value is None:
-        return ControlResult.EXACT
+        return TrialResult.EXACT
     page = await request_page(ListQuery(limit=1, **{field_name: made_up_value}))
     if page is None:
-        return ControlResult.INCONCLUSIVE
-    return ControlResult.IGNORED if page.subscribers else ControlResult.EXACT
+        return TrialResult.INCONCLUSIVE
+    return TrialResult.IGNORED if page.subscribers else TrialResult.EXACT
 
 
-async def try_samples(request_page: RequestPage, field_name: str, samples: Iterable[IdAndValue]) -> FilterTrialResult:
+async def try_samples(request_page: RequestPage, field_name: str, samples: Iterable[IdAndValue]) -> SampleTrial:
     """Send the filter with the value of each of these listed subscribers, until the filter finds a subscriber. One
     subscriber is not enough, because this subscriber may have vanished."""
-    trial = FilterTrialResult()
+    trial = SampleTrial()
     for sample in samples:
         trial = await try_sample(request_page, field_name, sample)
-        if trial.control_result is not ControlResult.BROKEN:
+        if trial.result is not TrialResult.BROKEN:
             return trial
     return trial
 
 
-async def try_sample(request_page: RequestPage, field_name: str, sample: IdAndValue) -> FilterTrialResult:
+async def try_sample(request_page: RequestPage, field_name: str, sample: IdAndValue) -> SampleTrial:
     """Send the filter with the value of this listed subscriber, and return the result of the trial."""
     subscriber_id, value = sample
     try:
         query = ListQuery(**{field_name: value})  # type: ignore[arg-type] # a listed value may have any type
     except ConfigurationError:  # the value has a lone surrogate, which no request can contain
-        return FilterTrialResult()
+        return SampleTrial()
     page = await request_page(query)
     if page is None:
-        return FilterTrialResult()
+        return SampleTrial()
     is_found = any(row.get("Id") == subscriber_id for row in page.subscribers)
-    return FilterTrialResult(
-        _classify_answer(field_name, value, page, is_found=is_found), is_found and has_all_matches(page)
-    )
+    return SampleTrial(_classify_answer(field_name, value, page, is_found=is_found), is_found and has_all_matches(page))
 
 
-def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found: bool) -> ControlResult:
+def _classify_answer(field_name: str, value: object, page: ListPage, *, is_found: bool) -> TrialResult:
     """Return the result of a trial with the value of a listed subscriber. With `is_found`, the answer has the
     subscriber."""
     has_only_matches = page.total_count is not None and page.total_count <= len(page.subscribers)
     if not is_found and (has_only_matches or not page.subscribers):
-        return ControlResult.BROKEN
+        return TrialResult.BROKEN
     # An answer that shows only some of the matches may lack the subscriber of the trial.
     if have_requested_values({field_name: value}, page.subscribers):
-        return ControlResult.EXACT
+        return TrialResult.EXACT
     # A field of PARTITIONS has only two or three values. If its filter also lists another value, the service ignores
     # the filter.
-    return ControlResult.PARTIAL if is_found and field_name not in PARTITIONS else ControlResult.IGNORED
+    return TrialResult.PARTIAL if is_found and field_name not in PARTITIONS else TrialResult.IGNORED
 
 
 def has_all_matches(page: ListPage) -> bool:
@@ -141,7 +139,7 @@ def change_case(text: str) -> str:
 class FilterTrials:
     """The results of the trials of a reading's filters."""
 
-    control_result_by_field: dict[str, ControlResult]
+    trial_result_by_field: dict[str, TrialResult]
     sent_filter_name: str | None  # the filter to send; None: no filter
     expected_ids: frozenset[int]
     """Subscribers in the first rows of the list that match all filters. The filtered list must show each of these
@@ -154,17 +152,17 @@ async def try_filters(request_page: RequestPage, filters: Mapping[str, object], 
     first_rows = await _request_first_rows(request_page)
     if not first_rows and "base_id" in filters:  # the list may show the base only to a request with its Id
         first_rows = await _request_first_rows(request_page, filters["base_id"])
-    control_result_by_field = {
+    trial_result_by_field = {
         field_name: await _try_filter(request_page, field_name, value, first_rows, draw_bytes)
         for field_name, value in filters.items()
     }
     working_filters = [
         field_name
-        for field_name, result in control_result_by_field.items()
-        if result in (ControlResult.EXACT, ControlResult.PARTIAL)
+        for field_name, result in trial_result_by_field.items()
+        if result in (TrialResult.EXACT, TrialResult.PARTIAL)
     ]
     sent_filter_name = min(working_filters, key=_SELECTIVITY_ORDER.index, default=None)
-    return FilterTrials(control_result_by_field, sent_filter_name, _find_matching_ids(filters, first_rows))
+    return FilterTrials(trial_result_by_field, sent_filter_name, _find_matching_ids(filters, first_rows))
 
 
 async def find_still_listed_ids(
@@ -195,25 +193,23 @@ async def _try_filter(
     requested_value: object,
     rows: Sequence[dict[str, Any]],
     draw_bytes: DrawBytes,
-) -> ControlResult:
-    negative_control = await try_made_up_value(request_page, field_name, draw_bytes)
-    if negative_control is not ControlResult.EXACT:
-        return negative_control
-    control_result = ControlResult.INCONCLUSIVE
+) -> TrialResult:
+    made_up_value_result = await try_made_up_value(request_page, field_name, draw_bytes)
+    if made_up_value_result is not TrialResult.EXACT:
+        return made_up_value_result
+    trial_result = TrialResult.INCONCLUSIVE
     for subscriber_id, value in _choose_samples(field_name, requested_value, rows):
         if field_name == "email":  # addresses are compared without case (docs/glossary.md)
             value_in_other_case = change_case(str(value))
-            control_result = (
-                await try_sample(request_page, field_name, (subscriber_id, value_in_other_case))
-            ).control_result
-            if control_result is not ControlResult.BROKEN:
-                return control_result
-        control_result = (await try_sample(request_page, field_name, (subscriber_id, value))).control_result
-        if field_name == "email" and control_result in (ControlResult.EXACT, ControlResult.PARTIAL):
-            return ControlResult.CASE_SENSITIVE
-        if control_result is not ControlResult.BROKEN:
-            return control_result
-    return control_result
+            trial_result = (await try_sample(request_page, field_name, (subscriber_id, value_in_other_case))).result
+            if trial_result is not TrialResult.BROKEN:
+                return trial_result
+        trial_result = (await try_sample(request_page, field_name, (subscriber_id, value))).result
+        if field_name == "email" and trial_result in (TrialResult.EXACT, TrialResult.PARTIAL):
+            return TrialResult.CASE_SENSITIVE
+        if trial_result is not TrialResult.BROKEN:
+            return trial_result
+    return trial_result
 
 
 def have_requested_values(requested_values: Mapping[str, object], rows: Sequence[dict[str, Any]]) -> bool:
@@ -222,7 +218,7 @@ def have_requested_values(requested_values: Mapping[str, object], rows: Sequence
 
 
 def make_up_value(field_name: str, draw_bytes: DrawBytes) -> Any:
-    """Return a value that no subscriber has, as a negative control, or None if every value of the field is in use."""
+    """Return a value that no subscriber has, or None if every value of the field is in use."""
     if field_name in PARTITIONS:
         return None
     random_hex = draw_bytes(16).hex()
