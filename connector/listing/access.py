@@ -26,7 +26,7 @@ from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.spool import SpooledValues
 from connector.subscribers.identity import InactiveIdentities
-from connector.subscribers.spellings import CAPITAL_TRAITS, SpellingKind, classify_spelling, is_plain_spelling
+from connector.subscribers.spellings import CAPITAL_TRAITS, TextTraits, find_text_traits, is_plain_spelling
 
 _MAX_RECENT_ID_COUNT = 20_000  # maximum number of ids whose times are in memory
 
@@ -112,11 +112,11 @@ _MASK_CHARACTERS = "*•…"  # characters with which a service masks a part of 
 
 _MAX_CONFIRMED_CREATES = 1000  # number of latest confirmed creates that a run keeps (architecture 4.5 c)
 
-_MAX_SAMPLES_OF_KIND = 3
-"""The largest number of sample subscribers for each kind of spelling. A filter fails only if it finds none of the
-samples, because one sample may have vanished."""
+_MAX_SAMPLES_WITH_SAME_TRAITS = 3
+"""The largest number of sample subscribers whose texts have the same traits, such as a plus. A filter fails only if it
+finds none of the samples, because one sample may have vanished."""
 
-_MAX_SAMPLED_KINDS = 500  # number of kinds of spelling with samples; texts of other kinds need a sweep
+_MAX_SAMPLED_TRAITS = 500  # number of different traits of samples; texts with other traits need a sweep
 _REASONS_THAT_PROVE_A_SNAPSHOT = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
 """If a certificate has one of these reasons, all rows of its reading were on the list at the same moment."""
 
@@ -205,22 +205,22 @@ def shows_identity(wire_object: Mapping[str, Any], field_name: str) -> bool:
 @dataclass(slots=True)
 class ListStats:
     """Facts about the list at `read_at` (monotonic). `total_count` is TotalCount, and `sweep_request_count` the number
-    of requests of a sweep (None: not known). `bases` has the Ids and names of the bases. `samples_by_kind` has a few
-    listed subscribers for each kind of spelling."""
+    of requests of a sweep (None: not known). `bases` has the Ids and names of the bases. `samples_by_traits` has a few
+    listed subscribers for texts with the same traits, such as a plus."""
 
     read_at: float
     total_count: int | None = None
     sweep_request_count: int | None = None
     bases: set[tuple[object, object]] = field(default_factory=set)
-    samples_by_kind: dict[SpellingKind, list[ListedSubscriber]] = field(default_factory=dict)
+    samples_by_traits: dict[TextTraits, list[ListedSubscriber]] = field(default_factory=dict)
     shown_fields: set[str] = field(default_factory=set)
     """Identity fields in which at least one row has a value."""
     _fields_with_plain_samples: set[str] = field(default_factory=set)
     """Identity fields for which enough samples with plain texts are stored."""
 
     def add(self, wire_objects: Sequence[dict[str, Any]]) -> None:
-        """Add the bases of these subscribers. Store a few subscribers as samples for each kind of spelling, such as
-        emails with a plus."""
+        """Add the bases of these subscribers. Store a few subscribers as samples for texts with the same unusual
+        characters, such as emails with a plus."""
         for wire_object in wire_objects:
             base = wire_object.get("Base")
             if isinstance(base, dict):
@@ -237,21 +237,21 @@ class ListStats:
                     continue
                 if type(wire_object.get("Id")) is not int or not _fits_url(text):
                     continue
-                spelling_kind = classify_spelling(field_name, text)
-                sample, samples = ListedSubscriber(wire_object["Id"], text), self.samples_by_kind.get(spelling_kind)
-                if samples is None and len(self.samples_by_kind) < _MAX_SAMPLED_KINDS:
-                    self.samples_by_kind[spelling_kind] = [sample]
-                elif samples is not None and len(samples) < _MAX_SAMPLES_OF_KIND:
+                text_traits = find_text_traits(field_name, text)
+                sample, samples = ListedSubscriber(wire_object["Id"], text), self.samples_by_traits.get(text_traits)
+                if samples is None and len(self.samples_by_traits) < _MAX_SAMPLED_TRAITS:
+                    self.samples_by_traits[text_traits] = [sample]
+                elif samples is not None and len(samples) < _MAX_SAMPLES_WITH_SAME_TRAITS:
                     samples.append(sample)
-                elif not spelling_kind.traits:
+                elif not text_traits.traits:
                     self._fields_with_plain_samples.add(field_name)
 
     def find_samples_with_capitals(self) -> list[ListedSubscriber]:
         """Return the samples whose email has capitals and no other special characters."""
         return [
             sample
-            for spelling_kind, samples in self.samples_by_kind.items()
-            if spelling_kind.field == "email" and spelling_kind.traits and spelling_kind.traits <= CAPITAL_TRAITS
+            for text_traits, samples in self.samples_by_traits.items()
+            if text_traits.field == "email" and text_traits.traits and text_traits.traits <= CAPITAL_TRAITS
             for sample in samples
         ]
 
@@ -291,9 +291,8 @@ class LookupState:
     list_stats: ListStats | None = None
     unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters by these fields
     usable_fields: set[str] = field(default_factory=set)  # the filters by these fields list nobody for a made-up value
-    trial_results: dict[SpellingKind, bool] = field(default_factory=dict)
-    """For each kind of spelling that was tried: whether the filter found a known subscriber with this kind of
-    spelling."""
+    trial_results: dict[TextTraits, bool] = field(default_factory=dict)
+    """For all tried traits of texts, such as a plus: whether the filter found a known subscriber with these traits."""
     is_case_insensitive: bool | None = None  # whether the filter by email is case-insensitive; None: not tried
     multiple_match_fields: set[str] = field(default_factory=set)
     """Fields whose filters have listed several subscribers in one answer. So these filters can return more than the

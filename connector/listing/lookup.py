@@ -2,12 +2,13 @@
 after the look-ups (architecture 2).
 
 - A subscriber that a filter shows is present.
-- A subscriber that a filter does not show is absent only if every answer had all matches of its request. In addition,
-  the trial of each kind of spelling must have passed before and after the look-up.
+- A subscriber that a filter does not show is absent only if every answer had all matches of its request. In addition, a
+  trial with similar texts must have passed before and after the look-up.
 - If a filter lists subscribers for a made-up value, the service ignores the filter, and the run no longer uses it.
-- A kind of spelling is, for example, emails with a plus. A trial looks up a known subscriber whose text has this kind
-  of spelling, and passes if the filter finds this subscriber. The best subscriber for a trial is a confirmed create of
-  this run, because this run has sent the text. Without such a confirmed create, another listed subscriber is used.
+- Texts are similar if they have the same traits: the same unusual characters, such as a plus. A trial looks up a known
+  subscriber with a similar text, and passes if the filter finds this subscriber. The best subscriber for a trial is a
+  confirmed create of this run, because this run has sent the text. Without such a confirmed create, another listed
+  subscriber is used.
 - If the list shows a confirmed create by its id and not by its text, the filter fails. If the list does not show the
   confirmed create by its id either, the list may lag.
 - A confirmed create proves that later look-ups see a fresh list. So the confirmed creates are looked up first.
@@ -51,9 +52,9 @@ from connector.listing.trials import (
 )
 from connector.service.wire import ListQuery
 from connector.subscribers.spellings import (
-    SpellingKind,
+    TextTraits,
     build_spellings,
-    classify_spelling,
+    find_text_traits,
     spellings_differ_only_in_case,
 )
 from connector.texts import count
@@ -70,77 +71,78 @@ confirmed create, but this confirmed create may have been erased."""
 
 # The identity filter is tried with this many subscribers of a class, because the first may have vanished.
 _SAMPLE_COUNT = 3
-_PLAIN_EMAIL_KIND = SpellingKind("email", frozenset())
+_PLAIN_EMAIL_TRAITS = TextTraits("email", frozenset())
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCheck:
-    """The results of the trials for some kinds of spelling. If a kind has no result, no subscriber was known for a
-    trial, or no trial was conclusive."""
+    """The results of the trials for texts with certain traits, such as a plus. If traits have no result, no subscriber
+    was known for a trial, or no trial was conclusive."""
 
-    kinds_that_passed: frozenset[SpellingKind] = frozenset()
-    # If the filter of a field is not usable, all kinds of spelling of this field have failed.
-    kinds_that_failed: frozenset[SpellingKind] = frozenset()
+    traits_that_passed: frozenset[TextTraits] = frozenset()
+    # If the filter of a field is not usable, the trials of this field have failed for all traits.
+    traits_that_failed: frozenset[TextTraits] = frozenset()
     seen_confirmed_creates: tuple[ConfirmedCreate, ...] = ()
     is_case_insensitive: bool = False  # whether the filter by email is case-insensitive
 
 
 async def check_filters(
     access: ListAccess,
-    spelling_kinds: Collection[SpellingKind],
+    traits_of_texts: Collection[TextTraits],
     *,
     checks_case: bool = False,
     is_repeated: bool = False,
 ) -> FilterCheck:
-    """Return the results of the trials for these kinds of spelling. With `checks_case`, also try whether the filter by
+    """Return the results of the trials for texts with these traits. With `checks_case`, also try whether the filter by
     email is case-insensitive.
 
-    In a run, a filter is tried once for each kind, and once with a made-up value. With `is_repeated`, kinds that have
-    passed are tried again, because a filter may stop working in the middle of a run. Raises ListFailed.
+    In a run, a filter is tried once for texts with the same traits, and once with a made-up value. With `is_repeated`,
+    the trials that have passed are repeated, because a filter may stop working in the middle of a run. Raises
+    ListFailed.
     """
     state = access.state
-    await _try_fields(access, sorted({spelling_kind.field for spelling_kind in spelling_kinds}))
-    kinds_to_try = [
-        spelling_kind
-        for spelling_kind in spelling_kinds
-        if spelling_kind.field in state.usable_fields
-        and (spelling_kind not in state.trial_results or (state.trial_results[spelling_kind] and is_repeated))
+    await _try_fields(access, sorted({text_traits.field for text_traits in traits_of_texts}))
+    traits_to_try = [
+        text_traits
+        for text_traits in traits_of_texts
+        if text_traits.field in state.usable_fields
+        and (text_traits not in state.trial_results or (state.trial_results[text_traits] and is_repeated))
     ]
-    kinds_to_try.sort(key=lambda spelling_kind: sorted(spelling_kind.traits))
+    traits_to_try.sort(key=lambda text_traits: sorted(text_traits.traits))
     results = await look_up_together(
-        access, [partial(_try_spelling_kind, access, spelling_kind) for spelling_kind in kinds_to_try]
+        access, [partial(_try_text_traits, access, text_traits) for text_traits in traits_to_try]
     )
-    for spelling_kind, (has_passed, _) in zip(kinds_to_try, results, strict=True):
+    for text_traits, (has_passed, _) in zip(traits_to_try, results, strict=True):
         if has_passed is not None:
-            state.trial_results[spelling_kind] = has_passed
+            state.trial_results[text_traits] = has_passed
     is_letter_case_trial_due = state.is_case_insensitive is None or (state.is_case_insensitive and is_repeated)
     if checks_case and "email" in state.usable_fields and is_letter_case_trial_due:
         state.is_case_insensitive = await _is_email_filter_case_insensitive(access)
     return FilterCheck(
         frozenset(
-            spelling_kind
-            for spelling_kind in spelling_kinds
-            if spelling_kind.field in state.usable_fields and state.trial_results.get(spelling_kind)
+            text_traits
+            for text_traits in traits_of_texts
+            if text_traits.field in state.usable_fields and state.trial_results.get(text_traits)
         ),
         frozenset(
-            spelling_kind
-            for spelling_kind in spelling_kinds
-            if spelling_kind.field not in state.usable_fields or state.trial_results.get(spelling_kind) is False
+            text_traits
+            for text_traits in traits_of_texts
+            if text_traits.field not in state.usable_fields or state.trial_results.get(text_traits) is False
         ),
         tuple(create for _, create in results if create is not None),
         is_case_insensitive=checks_case and state.is_case_insensitive is True,
     )
 
 
-def can_try_filter(access: ListAccess, spelling_kind: SpellingKind) -> bool:
-    """Return whether the filter can be tried with a known subscriber whose text has this kind of spelling. The caller
-    must read the stats of the list first."""
+def can_try_filter(access: ListAccess, text_traits: TextTraits) -> bool:
+    """Return whether the filter can be tried with a known subscriber whose text has these traits. The caller must read
+    the stats of the list first."""
     state = access.state
-    if spelling_kind.field in state.unusable_fields or state.trial_results.get(spelling_kind) is False:
+    if text_traits.field in state.unusable_fields or state.trial_results.get(text_traits) is False:
         return False
-    if state.list_stats is not None and spelling_kind in state.list_stats.samples_by_kind:
+    if state.list_stats is not None and text_traits in state.list_stats.samples_by_traits:
         return True
-    return next(_find_confirmed_creates(access, spelling_kind), None) is not None
+    return next(_find_confirmed_creates(access, text_traits), None) is not None
 
 
 async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
@@ -158,23 +160,21 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
             state.usable_fields.add(name)
 
 
-async def _try_spelling_kind(
-    access: ListAccess, spelling_kind: SpellingKind
-) -> tuple[bool | None, ConfirmedCreate | None]:
-    """Try the filter for this kind of spelling with confirmed creates first, then with listed subscribers. The first
+async def _try_text_traits(access: ListAccess, text_traits: TextTraits) -> tuple[bool | None, ConfirmedCreate | None]:
+    """Try the filter for texts with these traits with confirmed creates first, then with listed subscribers. The first
     conclusive trial counts.
 
     Return whether the filter passed (None: no trial was conclusive), and the confirmed create that the filter found.
     """
     request_page = partial(request_first_page, access)
-    for confirmed_create in islice(_find_confirmed_creates(access, spelling_kind), _OLDEST_CONFIRMED_CREATE_COUNT):
+    for confirmed_create in islice(_find_confirmed_creates(access, text_traits), _OLDEST_CONFIRMED_CREATE_COUNT):
         has_passed = await _try_confirmed_create(access, confirmed_create)
         if has_passed is not None:
             return has_passed, confirmed_create if has_passed else None
     list_stats = access.state.list_stats
-    samples = list_stats.samples_by_kind.get(spelling_kind, []) if list_stats is not None else []
+    samples = list_stats.samples_by_traits.get(text_traits, []) if list_stats is not None else []
     trial = await try_samples(
-        request_page, spelling_kind.field, [(sample.subscriber_id, sample.identity_text) for sample in samples]
+        request_page, text_traits.field, [(sample.subscriber_id, sample.identity_text) for sample in samples]
     )
     return trial.is_proof if samples else None, None
 
@@ -193,12 +193,12 @@ async def _try_confirmed_create(access: ListAccess, confirmed_create: ConfirmedC
     return (await try_sample(request_page, confirmed_create.field, sample)).is_proof
 
 
-def _find_confirmed_creates(access: ListAccess, spelling_kind: SpellingKind) -> Iterator[ConfirmedCreate]:
-    """Yield the confirmed creates whose sent text has this kind of spelling, in the order of their confirmation."""
+def _find_confirmed_creates(access: ListAccess, text_traits: TextTraits) -> Iterator[ConfirmedCreate]:
+    """Yield the confirmed creates whose sent text has these traits, in the order of their confirmation."""
     for confirmed_create in tuple(access.confirmed_creates):
         if (
-            confirmed_create.field == spelling_kind.field
-            and classify_spelling(confirmed_create.field, confirmed_create.value) == spelling_kind
+            confirmed_create.field == text_traits.field
+            and find_text_traits(confirmed_create.field, confirmed_create.value) == text_traits
         ):
             yield confirmed_create
 
@@ -212,7 +212,10 @@ async def _is_email_filter_case_insensitive(access: ListAccess) -> bool | None:
         return None
     sample_groups = [
         samples
-        for samples in (list_stats.find_samples_with_capitals(), list_stats.samples_by_kind.get(_PLAIN_EMAIL_KIND, []))
+        for samples in (
+            list_stats.find_samples_with_capitals(),
+            list_stats.samples_by_traits.get(_PLAIN_EMAIL_TRAITS, []),
+        )
         if samples
     ]
     request_page = partial(request_first_page, access)
@@ -248,8 +251,7 @@ async def _find_confirmed_creates_by_filter(
     """Look up the latest confirmed create, and the latest confirmed create of each class of the base. If the filter
     does not show the latest confirmed create, look a few earlier confirmed creates up.
 
-    A confirmed create that the filter does not show proves a lag only if the trial of the create's kind of spelling has
-    passed.
+    A confirmed create that the filter does not show proves a lag only if a trial with a similar text has passed.
     """
     confirmed_creates = [
         create for create in access.confirmed_creates if create.confirmed_at < started_at and create.field == field
@@ -271,7 +273,7 @@ async def _find_confirmed_creates_by_filter(
     findable_confirmed_creates = [
         create
         for create in confirmed_creates
-        if classify_spelling(create.field, create.value) in filter_check.kinds_that_passed
+        if find_text_traits(create.field, create.value) in filter_check.traits_that_passed
     ]
     visibility = await _look_up_confirmed_creates(
         access, findable_confirmed_creates[-_LATEST_CONFIRMED_CREATE_COUNT:], started_at
@@ -364,14 +366,14 @@ async def look_up_by_filters(
 
 
 def can_prove_absence(access: ListAccess, key: LookupKey) -> bool:
-    """Return whether filters may be able to prove this identity absent. A subscriber for a trial must be known for each
-    kind of spelling of the identity. The caller must read the stats of the list first.
+    """Return whether filters may be able to prove this identity absent. For each spelling of the identity, a listed
+    subscriber with the same traits must be known. The caller must read the stats of the list first.
     """
     key_look_up = _build_key_look_up(key)
     if key_look_up.needs_case_insensitive_filter and access.state.is_case_insensitive is False:
         return False
     return not key_look_up.may_have_unrequested_spellings and all(
-        can_try_filter(access, spelling_kind) for spelling_kind in key_look_up.spelling_kinds
+        can_try_filter(access, text_traits) for text_traits in key_look_up.traits_of_texts
     )
 
 
@@ -379,19 +381,19 @@ def count_requests(keys: Sequence[LookupKey]) -> int:
     """Return the number of requests of `look_up_by_filters`, including the trials. Assume that each first trial passes,
     and that the stats of the list are known."""
     key_look_ups = [_build_key_look_up(key) for key in keys]
-    spelling_kinds = frozenset[SpellingKind]().union(*(key_look_up.spelling_kinds for key_look_up in key_look_ups))
-    trial_count = len(spelling_kinds) + 2 * any(
+    traits_of_texts = frozenset[TextTraits]().union(*(key_look_up.traits_of_texts for key_look_up in key_look_ups))
+    trial_count = len(traits_of_texts) + 2 * any(
         key_look_up.needs_case_insensitive_filter for key_look_up in key_look_ups
     )
     round_count = 1 + -(-len(key_look_ups) // BATCH_SIZE)
-    made_up_value_count, confirmed_create_count = len({spelling_kind.field for spelling_kind in spelling_kinds}), 1
+    made_up_value_count, confirmed_create_count = len({text_traits.field for text_traits in traits_of_texts}), 1
     text_count = sum(len(key_look_up.requested_texts) for key_look_up in key_look_ups)
     return text_count + round_count * trial_count + made_up_value_count + confirmed_create_count
 
 
 @dataclass(frozen=True, slots=True)
 class _KeyLookUp:
-    """The look-up of a key: the texts that its requests ask for, and the kinds of spelling of these texts.
+    """The look-up of a key: the texts that its requests ask for, and the traits of these texts.
 
     With `needs_case_insensitive_filter`, the email counts in any upper or lower case, so only a case-insensitive filter
     can prove absence. With `may_have_unrequested_spellings`, the service may store a spelling that differs from
@@ -400,7 +402,7 @@ class _KeyLookUp:
 
     key: LookupKey
     requested_texts: tuple[str, ...] = field(repr=False)
-    spelling_kinds: frozenset[SpellingKind]
+    traits_of_texts: frozenset[TextTraits]
     needs_case_insensitive_filter: bool
     may_have_unrequested_spellings: bool
 
@@ -410,12 +412,12 @@ class _KeyLookUp:
         return (
             is_case_covered
             and not self.may_have_unrequested_spellings
-            and self.spelling_kinds <= filter_check.kinds_that_passed
+            and self.traits_of_texts <= filter_check.traits_that_passed
         )
 
     def may_find_subscriber(self, filter_check: FilterCheck) -> bool:
         """Return whether the filter may find the subscriber, even if the filter cannot prove absence."""
-        return not self.spelling_kinds & filter_check.kinds_that_failed
+        return not self.traits_of_texts & filter_check.traits_that_failed
 
 
 def _build_key_look_up(key: LookupKey) -> _KeyLookUp:
@@ -423,7 +425,7 @@ def _build_key_look_up(key: LookupKey) -> _KeyLookUp:
     return _KeyLookUp(
         key,
         texts,
-        frozenset(classify_spelling(key.field, text) for text in texts),
+        frozenset(find_text_traits(key.field, text) for text in texts),
         needs_case_insensitive_filter=key.ignores_case and key.field == "email",
         may_have_unrequested_spellings=key.ignores_case and not spellings_differ_only_in_case(key.field, key.value),
     )
@@ -487,10 +489,10 @@ class _FilterLookup:
 
     async def _run_trials(self, *, is_repeated: bool = False) -> FilterCheck:
         checks_case = any(key_look_up.needs_case_insensitive_filter for key_look_up in self.key_look_ups)
-        spelling_kinds = frozenset[SpellingKind]().union(
-            *(key_look_up.spelling_kinds for key_look_up in self.key_look_ups)
+        traits_of_texts = frozenset[TextTraits]().union(
+            *(key_look_up.traits_of_texts for key_look_up in self.key_look_ups)
         )
-        return await check_filters(self.list_access, spelling_kinds, checks_case=checks_case, is_repeated=is_repeated)
+        return await check_filters(self.list_access, traits_of_texts, checks_case=checks_case, is_repeated=is_repeated)
 
     def _can_be_conclusive(self, filter_check: FilterCheck) -> bool:
         """Return whether an answer could prove an identity absent, or find the subscriber of an unresolved create."""

@@ -2,10 +2,10 @@
 
 The connector compares each row of a filtered reading, so a filter that lists too many subscribers does no harm. A
 filter that leaves out matching subscribers does harm, and only a trial shows this (architecture 7, rule 6). A filter
-may find plain texts and not texts with capitals. So the value of a trial has the same kind of spelling as the requested
-value. The interface does not say how filters combine (service-api.md 4.3). So a reading uses at most one filter, and
-only a filter that has found the subscriber of a trial. Look-ups, exports and the evidence for a certificate all use
-these trials.
+may find plain texts and not texts with capitals. So the value of a trial has the same unusual characters as the
+requested value. The interface does not say how filters combine (service-api.md 4.3). So a reading uses at most one
+filter, and only a filter that has found the subscriber of a trial. Look-ups, exports and the evidence for a certificate
+all use these trials.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from connector.errors import ConfigurationError
 from connector.fields import normalise_email
 from connector.paging.overlap import Mask
 from connector.service.wire import ListPage, ListQuery, read_field
-from connector.subscribers.spellings import describe_spelling, spellings_differ_only_in_case
+from connector.subscribers.spellings import find_traits, spellings_differ_only_in_case
 
 RequestPage = Callable[[ListQuery], Awaitable[ListPage | None]]
 """A function that requests a page of the list. It returns the page, or None if the service returns no page."""
@@ -262,10 +262,10 @@ def _find_value_kind(field_name: str, value: object) -> object:
     if not isinstance(value, str):
         return (type(value),)
     if field_name != "email":
-        return describe_spelling(value)
+        return find_traits(value)
     # A filter that finds an address in lower case and in upper case finds the address in every mixture of cases.
     # The exception is an address with a letter that has more than two forms.
-    return describe_spelling(value.lower()) if spellings_differ_only_in_case("email", value) else None
+    return find_traits(value.lower()) if spellings_differ_only_in_case("email", value) else None
 
 
 def _is_usable(field_name: str, value: object) -> bool:

@@ -1,8 +1,9 @@
-"""The spellings of an identity in look-ups, and the kind of each spelling.
+"""The spellings of an identity in look-ups, and the traits of a text: all that is unusual in the text, such as
+capitals.
 
-The service's filter may fail only for some kinds of texts. Examples are texts with capitals, and texts with a plus that
-the service decodes as a blank. So a proof that the filter works for one spelling is valid only for spellings of the
-same kind.
+The service's filter may fail only for texts with certain traits. Examples are texts with capitals, and texts with a
+plus that the service decodes as a blank. So a proof that the filter works for one text is valid only for texts with the
+same traits.
 """
 
 import re
@@ -23,9 +24,9 @@ CAPITAL_TRAITS = frozenset({"local: capitals", "domain: capitals"})
 
 
 @dataclass(frozen=True, slots=True)
-class SpellingKind:
-    """A kind of spelling: texts of one field that a filter should treat alike. `traits` has all that is unusual in
-    these texts, such as capitals or a plus. Plain texts have no traits."""
+class TextTraits:
+    """The traits of a text in a field: all that is unusual in the text, such as capitals or a plus. A plain text has no
+    traits. A filter should treat all texts of a field with the same traits alike."""
 
     field: str
     traits: frozenset[str]
@@ -46,24 +47,24 @@ def build_spellings(field: str, identity_text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((identity_text, normalised_domain_spelling, normal_form)))
 
 
-def classify_spelling(field: str, text: str) -> SpellingKind:
-    """Return which kind of spelling this text of the field has."""
+def find_text_traits(field: str, text: str) -> TextTraits:
+    """Return the traits of this text of the field."""
     if is_plain_spelling(field, text):
-        return SpellingKind(field, frozenset())
+        return TextTraits(field, frozenset())
     if field != "email":
-        return SpellingKind(field, describe_spelling(text))
+        return TextTraits(field, find_traits(text))
     local_part, at_sign, domain = text.rpartition("@")
     if not at_sign:
-        return SpellingKind(field, frozenset(("no @", *_find_traits(text))))
+        return TextTraits(field, frozenset(("no @", *_iterate_traits(text))))
     address_parts = (("local", local_part), ("domain", domain))
-    traits = {f"{name}: {trait}" for name, address_part in address_parts for trait in _find_traits(address_part)}
+    traits = {f"{name}: {trait}" for name, address_part in address_parts for trait in _iterate_traits(address_part)}
     if any(label.startswith("xn--") for label in domain.lower().split(".")):
         traits.add("domain: A-label")
-    return SpellingKind(field, frozenset(traits))
+    return TextTraits(field, frozenset(traits))
 
 
 def is_plain_spelling(field: str, text: str) -> bool:
-    """Return true if a fast test shows that the text has no traits (see `SpellingKind`). The test is enough for nearly
+    """Return true if a fast test shows that the text has no traits (see `TextTraits`). The test is enough for nearly
     all texts."""
     return _PLAIN_PATTERN_BY_FIELD[field].fullmatch(text) is not None
 
@@ -76,12 +77,12 @@ def spellings_differ_only_in_case(field: str, identity_text: str) -> bool:
     if field != "email":
         return True
     normal_form = normalise_email(identity_text)
-    return normal_form.isascii() and "domain: A-label" not in classify_spelling("email", normal_form).traits
+    return normal_form.isascii() and "domain: A-label" not in find_text_traits("email", normal_form).traits
 
 
-def describe_spelling(text: str) -> frozenset[str]:
+def find_traits(text: str) -> frozenset[str]:
     """Return the traits of a text that is not an email. A plain text has no traits."""
-    traits = set(_find_traits(text))
+    traits = set(_iterate_traits(text))
     if text.isascii() and text.isdigit():
         traits.add("digits only")
     if text.startswith("0"):
@@ -89,7 +90,7 @@ def describe_spelling(text: str) -> frozenset[str]:
     return frozenset(traits)
 
 
-def _find_traits(text: str) -> Iterator[str]:
+def _iterate_traits(text: str) -> Iterator[str]:
     if text != text.lower():
         yield "capitals"
     if not text.isascii():

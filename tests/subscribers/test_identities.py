@@ -25,7 +25,7 @@ from connector.subscribers.identity import (
 )
 from connector.subscribers.spellings import (
     build_spellings,
-    classify_spelling,
+    find_text_traits,
     is_plain_spelling,
     spellings_differ_only_in_case,
 )
@@ -175,7 +175,7 @@ def test_each_unusual_property_of_a_text_is_a_trait_of_its_spelling() -> None:
         ("client_user_id", "é7", {"beyond ASCII"}),
     ]
     for field, text, traits in texts_and_traits:
-        assert classify_spelling(field, text).traits == traits
+        assert find_text_traits(field, text).traits == traits
 
 
 @given(

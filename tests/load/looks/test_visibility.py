@@ -15,13 +15,13 @@ from connector.listing.access import (
 from connector.listing.base_list import describe_unreadable_list
 from connector.listing.lookup import FilterCheck, find_visible_confirmed_creates
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, Order
-from connector.subscribers.spellings import classify_spelling
+from connector.subscribers.spellings import find_text_traits
 from tests.load.looks.fake_list import FakeList
 from tests.load.sessions import build_confirmed_create, run_with_fake_list
 
 NEVER = float("-inf")
-PLAIN_SPELLING_KINDS = frozenset({classify_spelling("email", "a@x.org")})
-PASSED_CHECK = FilterCheck(PLAIN_SPELLING_KINDS)
+PLAIN_TRAITS = frozenset({find_text_traits("email", "a@x.org")})
+PASSED_CHECK = FilterCheck(PLAIN_TRAITS)
 OLD_CONFIRMED_CREATE, NEW_CONFIRMED_CREATE = (
     build_confirmed_create(100.0, 1, "old@x.org"),
     build_confirmed_create(200.0, 2, "new@x.org"),
@@ -136,7 +136,7 @@ VISIBILITY_CASES: dict[str, VisibilityCase] = {
     "a confirmed create that a trial has found is not looked up again": (
         999.0,
         build_series(1),
-        FilterCheck(PLAIN_SPELLING_KINDS, seen_confirmed_creates=build_series(1)),
+        FilterCheck(PLAIN_TRAITS, seen_confirmed_creates=build_series(1)),
         (999.0, 0.0),
         0,
     ),
