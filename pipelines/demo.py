@@ -188,10 +188,10 @@ def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: Pla
         }
         settings = read_settings(environ, account="demo")
         console.write_text(f"The sandbox runs at {sandbox.base_url}. One create in 25 fails or loses its answer.\n")
-        first_import = _import_people(people_path, settings, run)
-        _show_report(console, first_import, f"1. import people.csv: {row_count:,} rows, some of them invalid")
-        second_import = _import_people(people_path, settings, run)
-        _show_report(console, second_import, "2. the same import again")
+        first_import_report = _import_people(people_path, settings, run)
+        _show_report(console, first_import_report, f"1. import people.csv: {row_count:,} rows, some of them invalid")
+        second_import_report = _import_people(people_path, settings, run)
+        _show_report(console, second_import_report, "2. the same import again")
         sync_plan = plan_sync(load_job(folder / "crm.yaml", os.environ), settings)
         sync_report = run(lambda stop, progress: run_load(sync_plan, stop, progress))
         _show_report(
@@ -203,7 +203,9 @@ def run_demo(folder: Path, row_count: int, seed: int, run: RunFlow, console: Pla
         export_report = run(lambda stop, progress: run_export(export_plan, stop, progress))
         _show_report(console, export_report, "4. export to warehouse.duckdb")
         create_events = [event for event in sandbox.truth()["events"] if event["kind"] == "created"]
-    return list(_run_checks(data, folder, create_events, first_import, second_import, sync_report, export_report))
+    return list(
+        _run_checks(data, folder, create_events, first_import_report, second_import_report, sync_report, export_report)
+    )
 
 
 def _import_people(people_path: Path, settings: Settings, run: RunFlow) -> Report:
@@ -223,8 +225,8 @@ def _run_checks(
     data: DemoData,
     folder: Path,
     create_events: list[dict[str, Any]],
-    first_import: Report,
-    second_import: Report,
+    first_import_report: Report,
+    second_import_report: Report,
     sync_report: Report,
     export_report: Report,
 ) -> Iterator[DemoCheck]:
@@ -237,7 +239,10 @@ def _run_checks(
     second_import_counts = {"created": 0, "unknown": 0, "exists": len(data.file_people)}
     row_counts = [
         {name: report.rows[name] for name in expected_counts}
-        for report, expected_counts in ((first_import, first_import_counts), (second_import, second_import_counts))
+        for report, expected_counts in (
+            (first_import_report, first_import_counts),
+            (second_import_report, second_import_counts),
+        )
     ]
     claim = "the first import created each subscriber of the file, and the second import created nobody"
     yield DemoCheck(

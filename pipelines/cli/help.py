@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 import click
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+DecoratedFunction = TypeVar("DecoratedFunction", bound=Callable[..., Any])
 
-_BREAKABLE, _UNBREAKABLE = " -", "\N{NO-BREAK SPACE}\N{NON-BREAKING HYPHEN}"
+_BREAKABLE_CHARACTERS, _UNBREAKABLE_CHARACTERS = " -", "\N{NO-BREAK SPACE}\N{NON-BREAKING HYPHEN}"
 """A line may break at a blank or a hyphen. While lines are wrapped, the text `[default: …]` has unbreakable blanks and
 hyphens, so that the text stays on one line."""
 
-_DEFAULT_SUFFIX = re.compile(r"\[default: [^]]*\]$")
+_DEFAULT_SUFFIX_PATTERN = re.compile(r"\[default: [^]]*\]$")
 _LAST_GROUPS = ("Run", "Output")
 _MAX_FIRST_COLUMN_WIDTH = 28  # characters; the text of a longer option begins on the next line
 
@@ -36,7 +36,9 @@ class Option(click.Option):
         return {"default": self.default_text} if self.default_text else {}
 
 
-def option(*names: str, group: str, default_text: str = "", **attributes: Any) -> Callable[[Decorated], Decorated]:
+def option(
+    *names: str, group: str, default_text: str = "", **attributes: Any
+) -> Callable[[DecoratedFunction], DecoratedFunction]:
     """Return a decorator that adds an `Option` to a command."""
     return click.option(*names, cls=Option, group=group, default_text=default_text, **attributes)
 
@@ -51,14 +53,16 @@ def write_rows(formatter: click.HelpFormatter, sections: Mapping[str, Iterable[t
     for title, rows in rows_by_title.items():
         with formatter.section(title):
             formatter.write_dl(
-                [(name.ljust(name_width), _DEFAULT_SUFFIX.sub(_keep_on_one_line, text)) for name, text in rows],
+                [(name.ljust(name_width), _DEFAULT_SUFFIX_PATTERN.sub(_keep_on_one_line, text)) for name, text in rows],
                 col_max=name_width,
             )
-    formatter.buffer = [text.translate(str.maketrans(_UNBREAKABLE, _BREAKABLE)) for text in formatter.buffer]
+    formatter.buffer = [
+        text.translate(str.maketrans(_UNBREAKABLE_CHARACTERS, _BREAKABLE_CHARACTERS)) for text in formatter.buffer
+    ]
 
 
 def _keep_on_one_line(default_match: re.Match[str]) -> str:
-    return default_match[0].translate(str.maketrans(_BREAKABLE, _UNBREAKABLE))
+    return default_match[0].translate(str.maketrans(_BREAKABLE_CHARACTERS, _UNBREAKABLE_CHARACTERS))
 
 
 def group_options(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:

@@ -29,9 +29,9 @@ _MAX_ROWS = 1000  # rows that are read to guess the mapping; reading 1,000 rows 
 
 _SAMPLE_LENGTH = 40  # characters of a sample cell that the table of guesses shows
 
-_VARIABLE_REFERENCE = re.compile(r"\$\{(\w+)\}")
+_VARIABLE_REFERENCE_PATTERN = re.compile(r"\$\{(\w+)\}")
 
-_URL_PASSWORD = re.compile(r"://[^/@]*:[^@]+@")
+_URL_PASSWORD_PATTERN = re.compile(r"://[^/@]*:[^@]+@")
 
 _STYLE_BY_CONFIDENCE = {"sure": "green", "likely": "yellow", "unsure": "red"}
 
@@ -89,7 +89,7 @@ def init_command(
         raise ConfigurationError(f"{problem_text}. Use --base-id N or --base-name NAME")
     base = ("id", str(base_id)) if base_id is not None else ("name", base_name or "")
     option_values = {key: value for key, value in file_options.items() if value is not None}
-    is_table_source = ("://" in source and not is_store_url(source)) or _VARIABLE_REFERENCE.fullmatch(
+    is_table_source = ("://" in source and not is_store_url(source)) or _VARIABLE_REFERENCE_PATTERN.fullmatch(
         source
     ) is not None
     with _open_table(source, table) if is_table_source else _open_file(source, table, option_values) as rows:
@@ -158,8 +158,8 @@ def _open_file(source: str, table: str | None, option_values: Mapping[str, str])
 def _open_table(source: str, table: str | None) -> Source:
     from connector.sources.sql import open_sql
 
-    variable_reference = _VARIABLE_REFERENCE.fullmatch(source)
-    if variable_reference is None and _URL_PASSWORD.search(source):
+    variable_reference = _VARIABLE_REFERENCE_PATTERN.fullmatch(source)
+    if variable_reference is None and _URL_PASSWORD_PATTERN.search(source):
         raise ConfigurationError(
             "SOURCE contains a password, which process lists and the job file would show. Put the URL into an "
             "environment variable, and write the variable as SOURCE, such as '${CRM_URL}'"

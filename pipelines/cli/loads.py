@@ -253,6 +253,7 @@ def load_job_argument(job_path: Path, row_options: Mapping[str, Any]) -> Job:
 )
 @option(
     "--workers",
+    "worker_count",
     type=click.IntRange(1, MAX_SHARDS),
     metavar="N",
     group="Shards",
@@ -261,6 +262,7 @@ def load_job_argument(job_path: Path, row_options: Mapping[str, Any]) -> Job:
 )
 @option(
     "--scheduler",
+    "scheduler_address",
     metavar="ADDRESS",
     group="Shards",
     default_text="workers on this machine",
@@ -278,8 +280,8 @@ def sync_command(
     row_limit: int | None,
     shard: Shard | None,
     engine: str | None,
-    workers: int | None,
-    scheduler: str | None,
+    worker_count: int | None,
+    scheduler_address: str | None,
     receipts: str | None,
     wait_s: float,
     time_limit_s: float | None,
@@ -302,9 +304,9 @@ def sync_command(
     from connector.jobs.reader import load_job, read_settings
 
     refuse_full_with_since(is_full, since)
-    if engine is None and (workers, scheduler) != (None, None):
+    if engine is None and (worker_count, scheduler_address) != (None, None):
         raise ConfigurationError("--workers and --scheduler need --engine dask. Add --engine dask, or leave out both")
-    if scheduler is not None and workers is not None:
+    if scheduler_address is not None and worker_count is not None:
         raise ConfigurationError("--scheduler uses running workers, and --workers starts workers. Use one of the two")
     if shard is not None and engine is not None:
         raise ConfigurationError("--engine runs all shards, and --shard runs one shard. Use one of the two")
@@ -327,7 +329,7 @@ def sync_command(
             plan.rows.source.close()
             # A container may have fewer processors than the machine.
             processor_count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-            options = EngineOptions(scheduler, workers or processor_count)
+            options = EngineOptions(scheduler_address, worker_count or processor_count)
             sharded_sync = ShardedSync(path.absolute(), digest_job(path), request)
             report = run_and_notify(
                 lambda stop, progress: run_sharded(sharded_sync, options, stop, progress), job, settings, output
@@ -457,7 +459,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 @click.argument("run_id", metavar="[RUN]", required=False)
 @option(
     "--rejected",
-    "is_rejected",
+    "retries_rejected",
     is_flag=True,
     group="What to retry",
     help="Also look up the subscribers of rejected creates. If a subscriber is absent, send the create again.",
@@ -480,7 +482,7 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
 @run_options
 def retry_command(
     run_id: str | None,
-    is_rejected: bool,
+    retries_rejected: bool,
     held_decision: HeldDecision | None,
     job_path: Path | None,
     base_id: int | None,
@@ -516,7 +518,7 @@ def retry_command(
         job = load_job(job_path, os.environ)
     job = override_load(job, load_options, format_argument=format_option)
     plan = plan_retry(
-        RetrySelection(run_id, is_rejected, held_decision),
+        RetrySelection(run_id, retries_rejected, held_decision),
         job,
         read_settings(os.environ, job, time_limit_s=time_limit_s),
         base=BaseRef(base_id, base_name),

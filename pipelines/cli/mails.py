@@ -157,7 +157,7 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
 
 
 @click.command("mail", cls=Command)
-@click.argument("job", type=click.Path(path_type=Path))
+@click.argument("job_path", metavar="JOB", type=click.Path(path_type=Path))
 @option(
     "--preview",
     "preview_count",
@@ -210,7 +210,7 @@ def _read_message(path: Path | None, options: Mapping[str, Any]) -> MessageFile:
 @time_limit_option
 @run_options
 def mail_command(
-    job: Path,
+    job_path: Path,
     row_limit: int | None,
     preview_count: int | None,
     preview_dir: Path | None,
@@ -238,12 +238,12 @@ def mail_command(
     if preview_dir is not None and preview_count is None:
         raise ConfigurationError("--preview-dir is for --preview N")
     is_trial = preview_count is not None or test_address is not None  # a trial records nothing
-    with handle_job_start_errors(job, is_trial=is_trial):
-        loaded_job = load_job(job, os.environ)
-        settings = read_settings(os.environ, loaded_job, time_limit_s=time_limit_s, writes_state=not is_trial)
+    with handle_job_start_errors(job_path, is_trial=is_trial):
+        job = load_job(job_path, os.environ)
+        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, writes_state=not is_trial)
         recipient = None if test_address is None else parse_recipient(test_address, "--test")
         plan = plan_mail(
-            loaded_job,
+            job,
             settings,
             row_limit=row_limit,
             wait_s=wait_s,
@@ -259,5 +259,5 @@ def mail_command(
                 run_flow(lambda stop, progress: write_preview(plan, folder, email_count, stop, progress), output),
                 output,
             )
-        report = run_and_notify(lambda stop, progress: run_mail(plan, stop, progress), loaded_job, settings, output)
+        report = run_and_notify(lambda stop, progress: run_mail(plan, stop, progress), job, settings, output)
     finish_run(report, output)

@@ -395,6 +395,7 @@ def add_output_options(command: CommandFunction) -> CommandFunction:
         ),
         option(
             "--quiet",
+            "is_quiet",
             is_flag=True,
             group=OUTPUT_GROUP,
             help="Print no progress, and no report if the status is ok. Questions, --json output, and the answers of "

@@ -181,7 +181,7 @@ def output_options(command: CommandFunction) -> CommandFunction:
         output_format: str,
         is_json: bool,
         report_path: Path | None,
-        quiet: bool,
+        is_quiet: bool,
         verbosity: int,
         log_format: str,
         **kwargs: Any,
@@ -190,7 +190,7 @@ def output_options(command: CommandFunction) -> CommandFunction:
         if verbosity or log_format != "text":
             start_logging(verbosity, log_format)
         check_page_path(report_path)
-        return command(*args, output=Output(is_json or output_format == "json", quiet, report_path), **kwargs)
+        return command(*args, output=Output(is_json or output_format == "json", is_quiet, report_path), **kwargs)
 
     return wrapped_command
 

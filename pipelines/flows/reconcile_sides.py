@@ -199,8 +199,10 @@ def _read_values(chunk: PlannedChunk, field_names: Sequence[str]) -> Iterator[Se
     ]
     if chunk.omitted_zips is not None and "address_zip" in field_names:
         index = field_names.index("address_zip")
-        texts = pa.array(chunk.omitted_zips.reindex(rows.index), pa.string(), from_pandas=True).to_pylist()
-        columns[index] = [text if value is None else value for value, text in zip(columns[index], texts, strict=True)]
+        zip_texts = pa.array(chunk.omitted_zips.reindex(rows.index), pa.string(), from_pandas=True).to_pylist()
+        columns[index] = [
+            text if value is None else value for value, text in zip(columns[index], zip_texts, strict=True)
+        ]
     return zip(*columns, strict=True) if columns else iter([()] * len(rows))
 
 

@@ -128,8 +128,8 @@ class _Retry:
         waiting_states = list[State]()
         if run.is_running and self._plan.selection.held_decision is None:
             waiting_states = await run.ledger_queue.execute(self._list_states_that_wait_for_person)
-        remarks = self._list_messages(run, remaining_bases, waiting_states)
-        run.report.messages += [*run.tally.messages, *run.tally.row_messages, *remarks]
+        messages = self._list_messages(run, remaining_bases, waiting_states)
+        run.report.messages += [*run.tally.messages, *run.tally.row_messages, *messages]
         run.report.messages += [*describe_reactivated_rows(run.tally), *describe_unread_entries(run.tally)]
 
     async def _retry_base(self, run: Run, base: Base) -> None:

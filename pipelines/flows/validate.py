@@ -94,10 +94,10 @@ class Validation:
         return {**{key: report[key] for key in VALIDATION_KEYS}, "faults": faults}
 
 
-def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Validation:
-    """Read the source of the plan to its end, and check its rows. With `rejects`, write the invalid rows to this file,
-    as an import would. The status is `aborted` if the source is empty, or if the source or the suppression list cannot
-    be read to its end."""
+def run_validation(plan: RowsPlan, rejects_path: Path | None, clock: Clock) -> Validation:
+    """Read the source of the plan to its end, and check its rows. With `rejects_path`, write the invalid rows to this
+    file, as an import would. The status is `aborted` if the source is empty, or if the source or the suppression list
+    cannot be read to its end."""
     report = start_report("validate", plan.job, clock.now())
     validation, counts = Validation(report), dict.fromkeys(("read", "valid", "invalid", "duplicate", "suppressed"), 0)
     report.rows, report.unmapped_columns = counts, list(plan.unmapped_columns)
@@ -105,10 +105,10 @@ def run_validation(plan: RowsPlan, rejects: Path | None, clock: Clock) -> Valida
     with ExitStack() as stack:
         source_rows = stack.enter_context(SpooledRows(plan.source, plan.rules.identity_field))
         rejects_file = None
-        if rejects is not None:
-            is_workbook = rejects.suffix.lower() == ".xlsx"
-            path = rejects.with_name(f".{rejects.name}.csv") if is_workbook else rejects
-            workbook_path = rejects if is_workbook else None
+        if rejects_path is not None:
+            is_workbook = rejects_path.suffix.lower() == ".xlsx"
+            path = rejects_path.with_name(f".{rejects_path.name}.csv") if is_workbook else rejects_path
+            workbook_path = rejects_path if is_workbook else None
             rejects_file = stack.enter_context(
                 RejectsFile(path, plan.source.columns, report.run_id, clock.now, workbook_path=workbook_path)
             )

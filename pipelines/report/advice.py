@@ -23,8 +23,8 @@ OpenState = Literal["sending", "unknown", "held", "rejected"]
 def advise_on_run(run: Mapping[str, Any]) -> list[str]:
     """Return the next steps after the run with this report."""
     steps = list(_find_steps(run))
-    is_on_record = run.get("run_id") and not run.get("planned") and run["command"] != "validate"
-    if not steps and run["status"] == "partial" and is_on_record:
+    is_recorded = run.get("run_id") and not run.get("planned") and run["command"] != "validate"
+    if not steps and run["status"] == "partial" and is_recorded:
         steps = [f"Read the messages of the run: connector status {run['run_id']}"]
     return steps
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _PAGE_BEGINNING = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="generator" content="connector report">'
 )
-_REPORT_BEGINNING = re.compile(
+_REPORT_BEGINNING_PATTERN = re.compile(
     rb"%b|\{\n  (?:%b|%b|%b)"
     % (
         re.escape(_PAGE_BEGINNING.encode()),
@@ -39,8 +39,8 @@ _REPORT_BEGINNING = re.compile(
 """Matches the beginning of a file that the connector wrote: an HTML page, or the JSON of a run, of several runs, or of
 a command without a run."""
 
-_SLASH = re.compile(r"(?<=\w)/")  # a slash within a path
-_OPTION = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
+_SLASH_PATTERN = re.compile(r"(?<=\w)/")  # a slash within a path
+_OPTION_PATTERN = re.compile(r"(?<!\S)(--[a-z][a-z-]*)")
 
 _MESSAGE_BY_STATUS = {
     "ok": "All went well.",
@@ -139,7 +139,7 @@ def build_health_page(health: Mapping[str, Any], created_at: datetime) -> str:
 
 def is_report(beginning: bytes) -> bool:
     """Return whether the file with this beginning is a report of the connector, as JSON or as a page."""
-    return _REPORT_BEGINNING.match(beginning) is not None
+    return _REPORT_BEGINNING_PATTERN.match(beginning) is not None
 
 
 def _render_template(name: str, **values: object) -> str:
@@ -177,8 +177,8 @@ def _add_line_breaks(value: object) -> "markupsafe.Markup":
     as `--base-id`."""
     from markupsafe import Markup
 
-    texts = _OPTION.split(make_visible(str(value)))
-    parts = [Markup("/<wbr>").join(_SLASH.split(text)) for text in texts[::2]]
+    texts = _OPTION_PATTERN.split(make_visible(str(value)))
+    parts = [Markup("/<wbr>").join(_SLASH_PATTERN.split(text)) for text in texts[::2]]
     for index, name in enumerate(texts[1::2]):
         parts[index] += Markup('<span class="fixed">{}</span>').format(name)
     return Markup("").join(parts)

@@ -32,7 +32,7 @@ from connector import (
 )
 from connector.sandbox import SandboxProcess
 from tests.export.exports import create_people
-from tests.pipelines.conftest import ROOT, Connector, count_stored_emails, wait_for, write_csv
+from tests.pipelines.conftest import ROOT, Connector, count_creates_by_email, wait_for, write_csv
 
 PUBLIC_FUNCTIONS = {
     name: value for name in connector_library.__all__ if inspect.isfunction(value := getattr(connector_library, name))
@@ -342,11 +342,11 @@ def test_an_interrupted_import_creates_no_subscriber_twice(folder: Path, sandbox
     assert re.fullmatch(
         r"the run (\S+) ended with the status stopped. To see its report, run: connector status \1\n", output
     )
-    stored_count = len(count_stored_emails(sandbox))
+    stored_count = len(count_creates_by_email(sandbox))
     assert 30 <= stored_count < 402
     sandbox.switch(latency_ms=0)
     frame = pd.DataFrame({"email": [f"person{index}@example.com" for index in range(400)]})
     second_report = Library().import_file(frame, base_id=7, active=True, quiet_period_s=0.2)
     assert (second_report.status, second_report.rows["created"] + second_report.rows["exists"]) == ("ok", 400)
-    assert set(count_stored_emails(sandbox).values()) == {1}
-    assert len(count_stored_emails(sandbox)) == 402
+    assert set(count_creates_by_email(sandbox).values()) == {1}
+    assert len(count_creates_by_email(sandbox)) == 402

@@ -163,7 +163,7 @@ class Connector:
         return {email: subscriber["IsActive"] for email, subscriber in self.list_created_subscribers().items()}
 
     def count_creates_by_email(self) -> Counter[str]:
-        return count_stored_emails(self.sandbox)
+        return count_creates_by_email(self.sandbox)
 
     def wait_for_subscribers(self, subscriber_count: int) -> None:
         """Wait until the sandbox has at least this many subscribers."""
@@ -251,7 +251,7 @@ def read_rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def count_stored_emails(sandbox: SandboxProcess) -> Counter[str]:
+def count_creates_by_email(sandbox: SandboxProcess) -> Counter[str]:
     """Return how many subscribers the sandbox has created, by email."""
     return Counter(
         normalise_email(event["subscriber"]["Email"])

@@ -46,14 +46,14 @@ class ForkedProcess:
         *,
         has_reader: bool = True,
         is_unprivileged: bool = False,
-        terminal: str = "",
+        terminal_path: str = "",
         lease_s: float | None = None,
         program: Callable[[], None] = main,
     ) -> None:
         """Start the process.
 
         Without `has_reader`, stdout has no reader. `is_unprivileged`: file permissions apply even if root runs the
-        tests. `terminal`: the path of a terminal for all streams. `lease_s`: the seconds of a lease of the
+        tests. `terminal_path`: the path of a terminal for all streams. `lease_s`: the seconds of a lease of the
         ledger. `program`: the function that the process calls.
         """
         self._streams = TemporaryDirectory(prefix="connector-streams-")
@@ -63,9 +63,9 @@ class ForkedProcess:
         if not has_reader:
             paths[1].unlink()
             os.mkfifo(paths[1])
-        self._outputs = [] if terminal else paths[1:]
-        if terminal:
-            paths = [Path(terminal)] * 3
+        self._outputs = [] if terminal_path else paths[1:]
+        if terminal_path:
+            paths = [Path(terminal_path)] * 3
         self._process = CONTEXT.Process(
             target=_run_as_command, args=(arguments, dict(environ), folder, paths, is_unprivileged, lease_s, program)
         )
@@ -124,7 +124,7 @@ def serve_programs(programs: Mapping[Path, Callable[[], None]]) -> Iterator[None
         listener.bind(f"{folder}/socket")
         listener.listen()
         for path in programs:
-            path.write_text(_PROGRAM.format(python=sys.executable, address=f"{folder}/socket"), encoding="utf-8")
+            path.write_text(_PROGRAM_SCRIPT.format(python=sys.executable, address=f"{folder}/socket"), encoding="utf-8")
             path.chmod(0o755)
         programs_by_name = {path.name: program for path, program in programs.items()}
         Thread(target=_serve_programs, args=(listener, programs_by_name), daemon=True).start()
@@ -132,7 +132,7 @@ def serve_programs(programs: Mapping[Path, Callable[[], None]]) -> Iterator[None
         listener.shutdown(socket.SHUT_RDWR)
 
 
-_PROGRAM = """#!{python} -IS
+_PROGRAM_SCRIPT = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({address!r})

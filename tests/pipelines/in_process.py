@@ -49,7 +49,7 @@ def _replace_process_state(arguments: list[str], environ: Mapping[str, str]) -> 
     """Set the arguments and the environment of the process, and remove the log handlers of pytest. Afterwards restore
     their old values, and also the settings that a command changes: standard input, logging, the temporary folder and
     the thresholds of the garbage collector."""
-    root_logger, thresholds = logging.getLogger(), gc.get_threshold()
+    root_logger, gc_thresholds = logging.getLogger(), gc.get_threshold()
     saved_state = dict(os.environ), sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, root_logger.handlers
     os.environ.clear()
     os.environ.update(environ)
@@ -61,7 +61,7 @@ def _replace_process_state(arguments: list[str], environ: Mapping[str, str]) -> 
         saved_environ, sys.argv, sys.stdin, logging.lastResort, tempfile.tempdir, root_logger.handlers = saved_state
         os.environ.clear()
         os.environ.update(saved_environ)
-        gc.set_threshold(*thresholds)
+        gc.set_threshold(*gc_thresholds)
         for name in ("connector", "pipelines"):
             logger = logging.getLogger(name)
             logger.handlers, logger.propagate = [], True

@@ -37,12 +37,12 @@ def find_differences(result: CommandResult) -> Mapping[str, int]:
     return {kind: count for kind, count in result.report["differences"].items() if count}
 
 
-def read_lines(folder: Path) -> list[dict[str, str]]:
+def read_differences(folder: Path) -> list[dict[str, str]]:
     return read_rows(folder / "differences.csv")
 
 
-def list_lines(folder: Path) -> list[DifferenceLine]:
-    return [(line["difference"], line["identity"], line["field"]) for line in read_lines(folder)]
+def list_difference_lines(folder: Path) -> list[DifferenceLine]:
+    return [(line["difference"], line["identity"], line["field"]) for line in read_differences(folder)]
 
 
 def create_in_service(sandbox: SandboxProcess, email: str | None, base: object = None, **fields: object) -> int:

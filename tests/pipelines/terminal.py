@@ -30,7 +30,7 @@ def run_on_terminal(
         termios.tcsetattr(terminal, termios.TCSANOW, attributes)
         os.write(controller, early_input.encode())
     environ = connector.build_environ({"COLUMNS": str(columns), "TERM": terminal_type})
-    process = ForkedProcess(list(map(str, arguments)), environ, connector.folder, terminal=os.ttyname(terminal))
+    process = ForkedProcess(list(map(str, arguments)), environ, connector.folder, terminal_path=os.ttyname(terminal))
     wait_for(lambda: process.poll() is not None or select.select([controller], [], [], 0)[0] != [])
     os.close(terminal)
     output, is_answered = b"", False

@@ -46,14 +46,14 @@ def count_readers(database: Database) -> int:
     """Return the number of other connections to the database, or of processes that have the SQLite file open."""
     if database.kind == "sqlite":
         path = database.url.removeprefix("sqlite:///")
-        return sum(_has_file_open(process, path) for process in Path("/proc").glob("[0-9]*"))
+        return sum(_has_file_open(process_folder, path) for process_folder in Path("/proc").glob("[0-9]*"))
     with database.begin() as connection:
         return int(connection.exec_driver_sql(_CONNECTION_COUNT_QUERY).scalar_one())
 
 
-def _has_file_open(process: Path, path: str) -> bool:
+def _has_file_open(process_folder: Path, path: str) -> bool:
     try:
-        return any(os.path.realpath(link) == path for link in (process / "fd").iterdir())
+        return any(os.path.realpath(link) == path for link in (process_folder / "fd").iterdir())
     except OSError:
         return False
 

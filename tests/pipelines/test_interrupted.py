@@ -66,7 +66,7 @@ def test_a_run_whose_terminal_is_closed_stops_cleanly(connector: Connector, tmp_
     connector.sandbox.switch(latency_ms=50)
     path, report_path = connector.write_addresses(300), tmp_path / "run.json"
     arguments = ("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4", "--yes", "--report", report_path)
-    with connector.start(*arguments, terminal=os.ttyname(terminal)) as process:
+    with connector.start(*arguments, terminal_path=os.ttyname(terminal)) as process:
         connector.wait_for_subscribers(20)
         for descriptor in (terminal, controller):
             os.close(descriptor)

@@ -13,9 +13,9 @@ from tests.pipelines.reconciled import (
     create_in_service,
     erase_oldest,
     find_differences,
-    list_lines,
+    list_difference_lines,
     list_subscribers_by_email,
-    read_lines,
+    read_differences,
     reconcile,
 )
 
@@ -65,7 +65,7 @@ def test_a_reconciliation_finds_exactly_the_differences(
     assert result.report["differences"] == {"missing": 2, "extra": 1, "duplicated": 1, "drifted": 1, "vanished": 1}
     assert result.report["fields"] == {"first_name": 1}
     assert result.report["missing_by_ledger"] == {"confirmed": 1, "none": 1}
-    lines = {(line["difference"], line["identity"]): line for line in read_lines(connector.folder)}
+    lines = {(line["difference"], line["identity"]): line for line in read_differences(connector.folder)}
     assert lines.keys() == {
         ("missing", erased_email), ("vanished", erased_email), ("missing", "new@x.org"), ("extra", "stranger@x.org"),
         ("duplicated", doubled_email), ("drifted", changed_email),
@@ -106,7 +106,11 @@ def test_a_reconciliation_can_compare_by_client_user_id(connector: Connector) ->
     connector.write_people("number,email", "a1,ann@x.org", "b2,bert@x.org", "c3,cem@x.org")
     result = reconcile(connector)
     assert find_differences(result) == {"extra": 2, "drifted": 1}
-    assert list_lines(connector.folder) == [("drifted", "b2", "email"), ("extra", "A1", ""), ("extra", "", "")]
+    assert list_difference_lines(connector.folder) == [
+        ("drifted", "b2", "email"),
+        ("extra", "A1", ""),
+        ("extra", "", ""),
+    ]
     assert result.find_messages("1 listed subscriber has no client_user_id")
 
 
@@ -148,7 +152,7 @@ def test_missing_rows_are_reported_with_the_state_of_their_entries(connector: Co
     connector.write_people("email,name", *rows)
     result = reconcile(connector)
     assert result.report["missing_by_ledger"] == {"none": 1, "rejected": 1, "unknown": 1}
-    ledger_states = {line["identity"]: (line["ledger"], line["message"]) for line in read_lines(connector.folder)}
+    ledger_states = {line["identity"]: (line["ledger"], line["message"]) for line in read_differences(connector.folder)}
     assert ledger_states["new@x.org"] == ("none", "never sent")
     assert ledger_states["refused@x.org"][0] == "rejected"
     assert "(400): Subscriber.FirstName is required" in ledger_states["refused@x.org"][1]
@@ -165,7 +169,7 @@ def test_the_message_of_a_missing_row_names_the_command_that_dropped_its_create(
     retry(connector, "--held", "drop")
     result = reconcile(connector)
     assert result.report["missing_by_ledger"] == {"rejected": 3}
-    for line in read_lines(connector.folder):
+    for line in read_differences(connector.folder):
         if line["difference"] == "missing":
             assert line["message"].startswith("dropped by connector retry --held drop")
 
@@ -211,7 +215,7 @@ def test_a_list_that_changes_during_the_reading_causes_no_wrong_difference(conne
     connector.sandbox.switch(churn_insert=0, churn_delete=0)
     assert result.report["certificate"]["verdict"] == "complete", result.report["certificate"]
     remaining_emails = list_subscribers_by_email(connector.sandbox).keys()
-    differences = list_lines(connector.folder)
+    differences = list_difference_lines(connector.folder)
     assert {kind for kind, _, _ in differences} <= {"missing", "extra", "vanished"}
     assert not {identity for kind, identity, _ in differences if kind == "missing"} & remaining_emails
     assert all("churn-" in identity for kind, identity, _ in differences if kind == "extra")
@@ -301,7 +305,8 @@ def test_each_base_is_compared_separately(connector: Connector) -> None:
     result = reconcile(connector)
     # At most 6 requests read the list and find the subscriber to erase, and at most MAX_REQUESTS are for evidence.
     assert count_requests(connector.sandbox, "list") <= list_request_count + 6 + MAX_REQUESTS
-    assert {f"{line['difference']} {line['base']} {line['identity']}" for line in read_lines(connector.folder)} == {
+    lines = read_differences(connector.folder)
+    assert {f"{line['difference']} {line['base']} {line['identity']}" for line in lines} == {
         "missing Base 7 (id 7) cem@x.org", "extra Base 7 (id 7) bob@x.org", "duplicated Base 9 (id 9) ann@x.org",
         "missing Base 11 (id 11) cem@x.org", "vanished Base 11 (id 11) cem@x.org",
     }  # fmt: skip

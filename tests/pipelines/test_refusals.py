@@ -10,7 +10,7 @@ from tests.pipelines.conftest import (
     NEWS_IMPORT_OPTIONS,
     CommandResult,
     Connector,
-    count_stored_emails,
+    count_creates_by_email,
     wait_for,
     wait_for_result,
 )
@@ -150,7 +150,7 @@ SLOW_SWITCHES = {"latency_ms": 5, "duplicates": "accept"}
 
 
 def is_each_person_created_once(sandbox: SandboxProcess, person_count: int) -> bool:
-    create_counts = count_stored_emails(sandbox)
+    create_counts = count_creates_by_email(sandbox)
     return (len(create_counts), set(create_counts.values())) == (person_count, {1})
 
 

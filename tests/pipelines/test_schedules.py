@@ -13,7 +13,7 @@ import yaml
 from connector.sandbox import SandboxProcess
 from pipelines.demo import draw_data, write_crm
 from tests.docs.test_pages import read_blocks
-from tests.pipelines.conftest import ROOT, count_stored_emails, run_process
+from tests.pipelines.conftest import ROOT, count_creates_by_email, run_process
 
 CONFIGS_FOLDER = ROOT / "configs"
 _VARIABLE_PATTERN = re.compile(r"(?P<name>[A-Z_]+)=(?P<value>.*)")
@@ -76,7 +76,7 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine_folder: Path, read
         run_environ |= {name: replace_paths_and_url(value) for name, value in environ.items()}
         result = run_process(["/bin/sh", "-c", replace_paths_and_url(command)], env=run_environ, cwd=machine_folder)
         assert result.returncode == 0, result.stdout + result.stderr
-        assert len(count_stored_emails(sandbox)) > 20
+        assert len(count_creates_by_email(sandbox)) > 20
         if read_schedule is not read_workflow:
             assert result.stdout == "", "cron would send this output by mail"
     assert (machine_folder / "var/lib/connector/ledger.db").exists()
