@@ -33,7 +33,9 @@ class RequestCounts:
 
     sent: Annotated[int, "Number of requests that were sent, including repeated ones."] = 0
     retried: Annotated[int, "Number of requests that were sent again."] = 0
-    limited: Annotated[int, "Number of requests that the service refused because there were too many (429)."] = 0
+    limited: Annotated[
+        int, "Number of requests that the service refused with 429, or with 403 or 503 and a Retry-After."
+    ] = 0
     failed: Annotated[int, "Number of requests that failed. A refused request does not count as failed."] = 0
 
 
