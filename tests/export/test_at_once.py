@@ -263,7 +263,7 @@ parametrize_files = pytest.mark.parametrize("file", FILE_FORMATS, indirect=True)
 
 
 def stage_export(destination: Destination, *people: dict[str, Any]) -> Writer:
-    """Return the writer of an export that has found no target, and has read these people. The run began on day 5."""
+    """Return the writer of an export that began on day 5 without an existing target, and has read these people."""
     writer = open_writer(destination)
     writer.prepare(ExportStart("run-5", "nightly", {}, build_day_time(5)))
     writer.start()

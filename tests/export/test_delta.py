@@ -137,7 +137,7 @@ def test_a_table_belongs_to_the_connector_after_the_first_overwrite(tmp_path: Pa
 
 
 def test_upsert_keeps_the_values_of_other_columns(tmp_path: Path) -> None:
-    """The other columns are a column of the user, and a column that --columns leaves out."""
+    """The table has a column that the user added, and a column that --columns leaves out."""
     url = f"delta://{tmp_path / 'lake'}"
     publish_people(parse_destination(url, mode="upsert"), [build_person(1), build_person(2)], 1)
     table = open_table(url)

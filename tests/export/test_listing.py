@@ -74,7 +74,7 @@ def test_a_concurrency_of_one_allows_one_request_at_a_time(sandbox: SandboxProce
     assert (certificate.reason, sandbox.stats()["peak_in_flight"]) == (CertificateReason.ID_ORDER, 1)
 
 
-# The tests in `tests/paging` test more combinations of order, position and churn.
+# The tests in `tests/paging` test more combinations of order, position and changes.
 @pytest.mark.parametrize(
     ("order", "churn_position", "churn_switches", "query"),
     [

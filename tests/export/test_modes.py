@@ -134,7 +134,7 @@ def test_upsert_has_one_row_for_each_id_and_marks_deleted_rows_until_they_return
 
 @parametrize_table(MERGING_FORMATS, "upsert")
 def test_upsert_keeps_the_values_of_other_columns(table: Destination) -> None:
-    """The other columns are a column of the user, and a column that --columns leaves out."""
+    """The table has a column that the user added, and a column that --columns leaves out."""
     publish_people(table, [build_person(1), build_person(2)], 1)
     run_sql(table, "alter table {}subscribers add column mine varchar(9) default 'new'")
     run_sql(table, "update {}subscribers set mine = 'kept'")

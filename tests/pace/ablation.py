@@ -95,13 +95,13 @@ RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
         60.0,
     ),
     (
-        "the maximum length of a ramp is computed with the real cost of a refusal, even if the cost is below 2 s",
+        "the formula for the maximum length of a ramp has no minimum of 2 s for the cost of a refusal",
         RateController,
         "_MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S",
         0.0,
     ),
     (
-        "the length of a ramp is computed with the real cost of a refusal, even if the cost is below 0.3 s",
+        "the formula for the length of a ramp has no minimum of 0.3 s for the cost of a refusal",
         RateController,
         "_MIN_REFUSAL_COST_S",
         0.0,

@@ -29,7 +29,7 @@ class RateOnlyClient:
 
 @dataclass(slots=True)
 class LoadClient:
-    """A client with the rate controller and the limit of requests in flight, like a load."""
+    """A client with the rate controller and the limit of requests in flight, as an import has both."""
 
     rate_controller: RateController = field(default_factory=RateController)
     concurrency_limit: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit(512))

@@ -21,7 +21,8 @@ LIMITERS = (
     *(("fixed window", window_s) for window_s in (1.0, 10.0, 60.0)),
     *(("sliding window", window_s) for window_s in (1.0, 10.0, 60.0)),
 )
-DATE_PAUSE = -1.0  # stands for a Retry-After with the date at which the limiter serves again, in whole seconds
+# Stands for a Retry-After that is a date: the time at which the limiter serves again, rounded up to whole seconds.
+DATE_PAUSE = -1.0
 PAUSES = (None, 1.0, 5.0, 30.0, DATE_PAUSE)
 RATES = (5.0, 50.0, 500.0)
 ROUND_TRIPS_S = (0.02, 0.3)
@@ -35,7 +36,10 @@ SCENARIOS = (ONE_CLIENT, SHARED_LIMIT, CHANGED_LIMIT)
 
 RUN_LENGTH_S = 1800
 CHANGE_BEGIN_S = 900
-CHANGE_END_S_BY_SCENARIO = {"shared": 1350, "changed": 1080}  # seconds until the other client or the halved limit ends
+CHANGE_END_S_BY_SCENARIO = {
+    "shared": 1350,
+    "changed": 1080,
+}  # seconds until the other client stops, or the limit is doubled
 FIRST_MINUTE_S = 60
 RANDOM_REFUSAL_RUN_LENGTH_S = 300
 """Length of a simulated run with random refusals (s). The run is short, so that the search for the limit takes a

@@ -60,7 +60,7 @@ def test_the_first_minute_reaches_most_of_the_best_possible_goodput() -> None:
     assert min(goodputs) >= 0.60  # docs/pace-table.md has the means of several simulated runs
 
 
-def test_a_search_with_many_requests_in_flight_does_not_end_far_below_the_limit() -> None:
+def test_the_rate_found_with_many_requests_in_flight_is_not_far_below_the_limit() -> None:
     case = Case("sliding window", 1.0, 5.0, 500.0, 0.3)
     assert measure(case, simulate_run(case, RateController(), length_s=FIRST_MINUTE_S)).first_minute_goodput >= 0.70
 
@@ -131,7 +131,8 @@ def test_a_client_uses_at_least_a_third_of_the_limit_that_another_client_leaves_
 def test_a_fall_of_the_limit_after_40_seconds_causes_few_refusals(
     monkeypatch: pytest.MonkeyPatch, rate: float, pause_s: float, scenario: str
 ) -> None:
-    """The requests before the fall contradict the lower limit until the controller forgets these requests."""
+    """The requests served before the fall are evidence against the lower limit until the controller forgets these
+    requests."""
     monkeypatch.setattr(matrix, "CHANGE_BEGIN_S", 40)
     monkeypatch.setattr(matrix, "CHANGE_END_S_BY_SCENARIO", {SHARED_LIMIT: 1000, CHANGED_LIMIT: 1000})
     case = Case("bucket", TWO_TOKEN_BUCKET_SPAN_S, pause_s, rate, 0.02, scenario)

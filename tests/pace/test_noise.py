@@ -1,4 +1,4 @@
-"""Random refusals, which do not depend on the rate, neither stop a client nor lower its rate for long."""
+"""Random refusals, which do not depend on the rate, do not stop a client, and do not lower its rate for long."""
 
 from math import inf
 

@@ -19,7 +19,7 @@ def build_controller_with_found_limit(rate: float) -> RateController:
     """Return a controller that has found the limit `rate` of a token bucket. Its last call is at 30 s."""
     client = RateOnlyClient()
     simulate_client(client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S), 30.0, seed=1)
-    # the controller may probe above the limit, or a ramp has just begun
+    # the controller may test a rate above the limit, or has just begun to raise the rate again
     assert 0.5 * rate <= client.rate_controller.rate <= 1.25 * rate
     return client.rate_controller
 
@@ -35,7 +35,9 @@ def count_admitted(controller: RateController, now: float) -> int:
 
 @pytest.mark.parametrize("now", [0.0, 123.4, 1e7])
 @pytest.mark.parametrize("ceiling", [inf, 50.0, 0.5])
-def test_the_second_request_is_sent_at_the_first_rate_or_a_lower_ceiling(now: float, ceiling: float) -> None:
+def test_the_wait_before_the_second_request_follows_from_the_initial_rate_or_a_lower_ceiling(
+    now: float, ceiling: float
+) -> None:
     controller = RateController(ceiling)
 
     assert controller.admit_or_compute_wait(now) == 0
@@ -84,7 +86,7 @@ def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent
     assert controller.rate <= 1.4 * 100
 
 
-def test_refused_requests_older_than_a_cut_do_not_cut_the_rate_again() -> None:
+def test_refusals_of_requests_that_were_sent_before_a_cut_do_not_cut_the_rate_again() -> None:
     rate_cut_times = list[float]()
 
     class RecordingClient(RateOnlyClient):

@@ -133,7 +133,7 @@ def test_a_list_with_changes_in_every_sweep_is_incomplete_after_five_sweeps() ->
     assert (certificate.reason, certificate.sweeps) == (CertificateReason.CHANGING, 5)
 
 
-def test_a_repeated_id_in_an_answer_prevents_the_proof() -> None:
+def test_a_list_with_a_repeated_id_is_not_certified_as_complete() -> None:
     certificate, _, listed_ids = read_list([1, 2, 3, 3, 4])
 
     assert not certificate.is_complete

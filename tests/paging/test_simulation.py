@@ -1,4 +1,4 @@
-"""No certificate is false. If the completeness of a list can be proved, the certificate is complete."""
+"""No certificate is false. If a list can be proved complete, the certificate says that the list is complete."""
 
 import os
 from collections import Counter

@@ -1,4 +1,4 @@
-"""The certificate of a list that leaves subscribers out is not complete if other requests show more subscribers
+"""A list that leaves subscribers out is not certified as complete if other requests show more subscribers
 (architecture 7, rule 7)."""
 
 import os

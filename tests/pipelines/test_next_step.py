@@ -126,7 +126,7 @@ READ_MESSAGES_STEP = "Read the messages of the run: connector status R"
         (RUN_OF_JOB | REPORT_PART_WITH_INVALID_ROW | {"rows": {"rejected": 1}}, [INVALID_ROW_STEP, REJECTED_ROW_STEP]),
         (RUN_OF_JOB | {"command": "validate", "rows": {"invalid": 1}}, []),
         (RUN | {"status": "ok", "rows": {"created": 1}}, []),
-        (RUN | {"rows": {"created": 1}}, [READ_MESSAGES_STEP]),  # partial without rows to correct
+        (RUN | {"rows": {"created": 1}}, [READ_MESSAGES_STEP]),  # a partial run that has no rows to correct
     ],
 )
 def test_the_next_steps_after_a_run_follow_from_its_report(run: dict[str, Any], expected_steps: list[str]) -> None:

@@ -13,7 +13,7 @@ from tests.pipelines.test_drift import count_list_requests, read_drift
 
 
 def write_files(connector: Connector, *lines: str, job_lines: Sequence[str] = ()) -> Path:
-    """Write a job and its file. Each line has an email, a name and an activity."""
+    """Write a job and its source file. Each line has an email, a name, and `yes` or `no` for `is_active`."""
     connector.write_people("email,name,active", *lines)
     return connector.write_job(*job_lines, base="id: 7", fields="email: email, first_name: name, is_active: active")
 

@@ -30,7 +30,7 @@ HEADER = "email,client_user_id,gender,is_active"
 def build_rows(
     gender: str = "", is_active: bool = True, count: int = 5, name_prefix: str = "p", first_index: int = 0
 ) -> list[str]:
-    """Return rows of people with this gender and activity."""
+    """Return rows of people with this gender and this `is_active`."""
     indexes = range(first_index, first_index + count)
     return [f"{name_prefix}{index}@x.org,{index + 100},{gender},{str(is_active).lower()}" for index in indexes]
 
@@ -346,8 +346,8 @@ def import_with_new_ledger(connector: Connector, path: Path, *options: str) -> C
 
 @pytest.fixture
 def people_path(connector: Connector) -> Path:
-    """A file of subscribers that exist in the service. All these subscribers have the same base and activity,
-    so counts by base or activity prove nothing."""
+    """A file of subscribers that exist in the service. All these subscribers have the same base and the same
+    `is_active`, so counts by base or by `is_active` prove nothing."""
     path = connector.write_people("email,name", *(f"person{index}@x.org,Ann" for index in range(EXISTING_PEOPLE_COUNT)))
     connector.sync(write_job(connector)).expect_rows(read=EXISTING_PEOPLE_COUNT, created=EXISTING_PEOPLE_COUNT)
     return path

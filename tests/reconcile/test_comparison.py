@@ -1,4 +1,4 @@
-"""The join of source, ledger and list, checked against a comparison for each person."""
+"""The join of source, ledger and list finds the same differences as a separate comparison of each person."""
 
 import csv
 import tempfile
@@ -66,7 +66,7 @@ def read_differences(
 
 
 @given(LISTED_PERSONS, SOURCE_ROWS, LEDGER_ENTRIES)
-def test_the_join_finds_the_differences_that_a_comparison_of_each_person_finds(
+def test_the_join_and_a_comparison_of_each_person_find_the_same_differences(
     listed_persons: list[tuple[tuple[int, int], str]],
     rows: list[tuple[tuple[int, int], str, bool]],
     entries: dict[tuple[int, int], tuple[State, int]],

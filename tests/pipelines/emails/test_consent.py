@@ -88,7 +88,7 @@ def test_an_inactive_subscriber_gets_an_email_only_if_the_job_allows_it(mailer: 
     ("switches", "seeded_people_count"),
     [({"hide": "inactive"}, 0), ({"filters": "ignored"}, 0), ({"activity": "omit_false"}, 20)],
 )  # fmt: skip
-def test_inactive_subscribers_get_no_email_even_if_the_list_hides_their_activity(
+def test_inactive_subscribers_get_no_email_even_if_the_list_does_not_show_is_active(
     mailer: Connector, switches: dict[str, str], seeded_people_count: int
 ) -> None:
     if seeded_people_count:

@@ -189,7 +189,7 @@ def test_a_service_that_does_not_answer_leaves_at_most_three_unknown_emails(mail
     result = mailer.run_json("mail", "mail.yaml").expect(1, read=60, sent=57, unknown=3)
     assert len(read_rejects(result)) == 3
     mailer.write_people("email,first,order", "zoe@example.net,Zoe,1")
-    result = mailer.run_json("mail", "mail.yaml")  # the source has no row of the unknown recipients any more
+    result = mailer.run_json("mail", "mail.yaml")  # the source no longer has the rows of the unknown emails
     result.expect(1, read=1, sent=1)
     assert "3 more recipients of this campaign" in result.stderr
     assert "example.net" in read_rejects(result)[0]["_message"]
