@@ -79,9 +79,9 @@ def create_people(sandbox: SandboxProcess, *people: dict[str, object]) -> None:
 
 @dataclass(slots=True)
 class SweepCollector:
-    """Stores the rows of every sweep of the reader."""
+    """Stores the rows of each sweep. In a sweep, the reader reads the whole list once."""
 
-    rows_by_sweep: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # the rows by the number of the sweep
+    rows_by_sweep: dict[int, list[dict[str, Any]]] = field(default_factory=dict)  # the rows of each sweep
     current_sweep_number: int = 0
 
     def start_sweep(self, sweep_number: int) -> None:
@@ -94,7 +94,7 @@ class SweepCollector:
 
     @property
     def ids(self) -> list[int]:
-        """The ids of the subscribers in the last sweep."""
+        """The ids of the subscribers that the last sweep found."""
         return [subscriber["Id"] for subscriber in self.rows_by_sweep[self.current_sweep_number]]
 
 

@@ -124,10 +124,11 @@ def test_a_cancelled_export_does_not_change_the_target(sandbox: SandboxProcess, 
     assert len(list_exported_names(file_or_table)) == 1
 
 
-def test_the_certificate_and_the_export_have_only_the_rows_of_the_last_sweep(
+def test_the_certificate_and_the_export_have_only_the_rows_that_were_read_last(
     sandbox: SandboxProcess, tmp_path: Path
 ) -> None:
-    """The list is not in the order of ids and changes all the time, so every sweep differs from the previous sweep."""
+    """The list is not in the order of ids and changes all the time. So the export reads the list several times, and
+    finds other rows each time."""
     sandbox.seed(3000, base_name="News")
     sandbox.switch(order="email", churn_insert=1, churn_delete=1)
     destination = parse_destination(str(tmp_path / "out.parquet"))

@@ -163,7 +163,7 @@ def test_a_partly_read_list_leaves_no_file_no_connection_and_no_thread(sandbox: 
         files_at_start = list_open_files()
         frames = read_subscribers(**build_options(sandbox, chunksize=1000))
         for _ in frames:
-            # The temporary file of the sweep is open. The connection is closed already.
+            # The temporary file with the rows is open. The connection is closed already.
             assert len(list_open_files() - files_at_start) == 1
             break
         frames.close()

@@ -28,7 +28,7 @@ def test_the_error_of_an_unreachable_service_has_no_status() -> None:
     assert error_info.value.status is None
 
 
-def test_progress_counts_the_rows_of_each_sweep(sandbox: SandboxProcess) -> None:
+def test_progress_counts_from_zero_when_the_list_is_read_again(sandbox: SandboxProcess) -> None:
     sandbox.seed(2500, base_name="News")
     sandbox.switch(order="email")
     progress_events: list[ListProgress] = []

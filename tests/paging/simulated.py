@@ -265,10 +265,10 @@ class SimulatedList:
 
 @dataclass(frozen=True, slots=True)
 class ReadingResult:
-    """The certificate and the ids that a reading of the simulated list returned."""
+    """The certificate and the ids that reading the simulated list returned."""
 
     certificate: Certificate
-    new_ids_by_sweep: dict[int, list[int]]  # the new ids of each sweep, in the order of the answers
+    new_ids_by_sweep: dict[int, list[int]]  # the ids by the number of the sweep (a sweep reads the whole list)
     max_in_flight_count: int = 1  # the largest number of pages in flight
 
     @property

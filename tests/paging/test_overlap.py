@@ -75,7 +75,7 @@ def build_totals(*total_counts: int | None) -> Totals:
 
 
 def test_the_number_of_ids_must_match_the_total_counts() -> None:
-    """The number may differ from a TotalCount only if rows appeared or vanished during the reading."""
+    """The number may differ from a TotalCount only if rows appeared or vanished while the list was read."""
     cases: list[tuple[list[int], int, int, int, bool]] = [
         ([100, 100], 0, 0, 100, True),
         ([100, 100], 0, 0, 99, False),

@@ -86,7 +86,7 @@ def test_the_reading_finds_the_unread_rows_after_a_large_insertion() -> None:
     assert len(listed_ids) == len(set(listed_ids))
 
 
-def test_a_large_deletion_of_read_rows_needs_no_second_sweep() -> None:
+def test_after_a_large_deletion_of_read_rows_the_list_is_not_read_again() -> None:
     certificate, pages, listed_ids = read_list(list(range(1, 501)), {2: build_deletion(0, 50)})
 
     # The unread rows move 50 ranks up the list, so 45 unread rows are before the page at offset 190. The reader then
@@ -107,7 +107,7 @@ def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None
     assert set(listed_ids) == set(range(1, 501)) - {490}
 
 
-def test_rows_missing_in_some_sweeps_count_as_appeared_or_vanished() -> None:
+def test_rows_that_a_list_shows_only_at_first_or_only_later_count_as_vanished_or_appeared() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
     deleted_id = rows[150]
@@ -116,14 +116,14 @@ def test_rows_missing_in_some_sweeps_count_as_appeared_or_vanished() -> None:
         rows.remove(deleted_id)
         rows.append(1000)
 
-    certificate, _, listed_ids = read_list(rows, {5: change})  # the second sweep begins with request 5
+    certificate, _, listed_ids = read_list(rows, {5: change})  # request 5 begins to read the list a second time
 
     assert (certificate.reason, certificate.sweeps) == (CertificateReason.TWO_SWEEPS, 3)
     assert (certificate.appeared, certificate.vanished) == (1, 1)
     assert set(listed_ids) == set(rows)
 
 
-def test_a_list_with_changes_in_every_sweep_is_incomplete_after_five_sweeps() -> None:
+def test_a_list_that_changes_each_time_it_is_read_is_incomplete_after_five_times() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
     changes = {index: build_insertion(299, 1000 + index) for index in range(3, 100, 4)}

@@ -77,7 +77,7 @@ def test_a_changing_list_in_id_order_is_certified_by_its_order(order: str) -> No
         certificate = result.certificate
         assert certificate.reason is CertificateReason.ID_ORDER, f"seed {seed}"
         assert certificate.sweeps <= 2, (
-            "a second sweep is needed only if a row is inserted at the head and deleted before its page is read"
+            "the list is read twice only if a row is inserted at the head and deleted before its page is read"
         )
         assert simulated_list.always_listed_ids <= set(result.listed_ids) <= simulated_list.ever_listed_ids, (
             f"seed {seed}"
@@ -88,7 +88,9 @@ def test_a_changing_list_in_id_order_is_certified_by_its_order(order: str) -> No
 
 @pytest.mark.parametrize("change_position", ["head", "end"])
 @pytest.mark.parametrize("order", ["id", "id_desc"])
-def test_a_list_in_id_order_with_inserts_at_one_end_is_certified_by_one_sweep(order: str, change_position: str) -> None:
+def test_a_list_in_id_order_with_inserts_at_one_end_is_certified_without_a_second_reading(
+    order: str, change_position: str
+) -> None:
     for seed, insert_chance in enumerate((0.05, 0.3, 1.0) * (LIST_COUNT // 20)):
         simulated_list = SimulatedList(
             Random(seed),
@@ -131,7 +133,7 @@ def read_unchanged_list(subscriber_count: int, order: str) -> tuple[Certificate,
 
 
 @pytest.mark.parametrize(("order", "max_requests_per_page"), [("id", 1.1), ("id_desc", 1.1), ("email", 2.2)])
-def test_each_sweep_of_an_unchanged_list_takes_only_a_few_more_requests_than_pages(
+def test_reading_an_unchanged_list_takes_only_a_few_more_requests_than_pages(
     order: str, max_requests_per_page: float
 ) -> None:
     certificate, request_count = read_unchanged_list(200_000, order)
@@ -179,7 +181,7 @@ def test_a_list_with_a_wrong_total_count_in_each_answer_is_incomplete(faulty_set
         )
 
 
-def test_a_list_with_pages_of_one_row_is_certified_by_two_sweeps_without_overlaps() -> None:
+def test_a_list_with_pages_of_one_row_is_certified_after_it_was_read_twice() -> None:
     simulated_list = SimulatedList(Random(1), 50, "id", limit=1)
     result = read_list(simulated_list)
     assert (result.certificate.reason, simulated_list.request_count) == (CertificateReason.TWO_SWEEPS, 103)

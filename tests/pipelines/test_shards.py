@@ -40,7 +40,7 @@ def test_a_sync_with_another_number_of_shards_creates_nobody_twice(postgres_conn
     assert has_each_person_once(postgres_connector, 200)
 
 
-def test_killed_shards_that_run_again_neither_lose_nor_repeat_a_create(postgres_connector: Connector) -> None:
+def test_killed_shards_that_run_again_lose_no_create_and_repeat_no_create(postgres_connector: Connector) -> None:
     write_files(postgres_connector, person_count=KILL_TEST_PEOPLE_COUNT)
     postgres_connector.sandbox.switch(latency_ms=40, **ENGINE_FAULTS)
     rng, kill_count = random.Random(3), 0
@@ -128,7 +128,7 @@ def test_a_shard_is_refused_if_the_job_gives_its_base_by_name(postgres_connector
 
 
 @pytest.mark.parametrize("rows", [(), ("person1@example.com,Ann",)])
-def test_an_empty_shard_is_accepted_unless_the_file_has_no_rows(
+def test_a_shard_without_rows_is_accepted_only_if_another_shard_has_a_row(
     postgres_connector: Connector, rows: tuple[str, ...]
 ) -> None:
     write_job(postgres_connector)

@@ -103,7 +103,7 @@ def test_a_token_is_masked_in_any_text() -> None:
 
 
 @pytest.mark.parametrize("serialise", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_token_is_neither_pickled_nor_copied(serialise: Callable[[Token], object]) -> None:
+def test_a_token_cannot_be_pickled_or_copied(serialise: Callable[[Token], object]) -> None:
     with pytest.raises(TypeError, match="cannot be pickled") as error_info:
         serialise(Token(TOKEN_TEXT))
     assert TOKEN_TEXT not in str(error_info.value)
