@@ -62,7 +62,8 @@ def refuse_foreign_file(
     option: str, path: Path, is_own_file: Callable[[bytes], bool], *, may_be_device: bool = False
 ) -> None:
     """Raise ConfigurationError if the file of an option must not be written. Only a new or empty file in a writable
-    folder may be written, or a file whose first bytes `is_own_file` accepts."""
+    folder may be written, or a file whose first bytes `is_own_file` accepts. With `may_be_device`, a
+    character device may also be written."""
     try:
         kind = read_target_kind(path)
         may_write = kind is TargetKind.MISSING_OR_EMPTY or (may_be_device and kind is TargetKind.DEVICE)

@@ -1,7 +1,7 @@
 """Decides when a request may leave (architecture 6).
 
 A request leaves at the pace that the rate controller has found, and within the concurrency limit. No request leaves
-while the service has asked for a pause, or does not answer.
+while the service has asked for a pause. While the service does not answer, only a single request leaves at a time.
 """
 
 import asyncio

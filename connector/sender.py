@@ -32,7 +32,9 @@ AnswerT = TypeVar("AnswerT", bound=Answer)
 Result = TypeVar("Result")
 
 COMMIT_SIZE = 64  # number of intents in a commit (architecture 4.1), so that 64 intents wait for the disk together
-_LARGEST_COMMIT_SIZE = 256  # with a fast service, a create costs 14 µs; in commits of 64 intents, 22 to 32 µs
+# The largest number of intents in a commit. With a fast service, a create then costs 14 µs. In commits of 64 intents, a
+# create costs 22 to 32 µs.
+_LARGEST_COMMIT_SIZE = 256
 _FAST_COMMIT_S = 0.1  # if the items of a commit leave within this time, the next commit may have twice as many items
 
 FetchItems = Callable[[int], Awaitable[list[Item]]]

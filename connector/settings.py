@@ -116,8 +116,8 @@ def read_settings(
     """Return the settings of a run that sends requests to the service. If `writes_state`, create the state folder
     (0700).
 
-    The keyword arguments are values of a job. Only a caller in Python passes `token`. The base URL of the environment
-    has precedence.
+    The keyword arguments except `token` and `writes_state` are values of a job. Only a caller in Python passes `token`.
+    The base URL of the environment has precedence over `base_url`.
 
     Raises ConfigurationError in these cases:
 
@@ -227,11 +227,11 @@ def _check_token(text: str, origin: str) -> Token:
 
 
 def read_state_location(environ: Mapping[str, str], *, writes_state: bool = True) -> StateLocation:
-    """Return the location of the ledger and the other files of this user. If `writes_state`, create the folder. Only
-    its owner can open the folder (0700), because the files contain personal data.
+    """Return the location of the ledger and the other files of this user. If `writes_state`, create a missing folder,
+    which only its owner can open (0700), because the files contain personal data.
 
-    Raises ConfigurationError if the folder begins with ~ or cannot be read. If `writes_state`, also raises
-    ConfigurationError if the folder cannot be created or written.
+    Raises ConfigurationError if the folder begins with ~, is not in UTF-8, or cannot be read. If `writes_state`,
+    also raises ConfigurationError if the folder cannot be created or written.
     """
     configured_folder = environ.get("CONNECTOR_STATE_DIR")
     if configured_folder and configured_folder.startswith("~"):  # cron and systemd pass the variable unchanged

@@ -20,7 +20,7 @@ import pyarrow as pa
 from connector.errors import RunAborted
 from connector.rows import CloseableResource
 
-_SIZE_BYTES = 8  # number of bytes before each compressed object; they contain its uncompressed size
+_SIZE_BYTES = 8  # number of bytes with the uncompressed size, before each compressed object
 
 
 class _RecordFile(CloseableResource):

@@ -1,5 +1,5 @@
-"""Reads the suppression list of a job. The plan only opens the list and checks its column. The run reads the complete
-list, and ends if the list cannot be read."""
+"""Reads the suppression list of a job. Before a run begins, only the column of the list is checked. The run reads the
+complete list, and ends if the list cannot be read."""
 
 import re
 import unicodedata

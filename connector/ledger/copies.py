@@ -135,8 +135,8 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
     """Copy the backup `source` and its emails to a new ledger at `url`. In the new ledger, all campaigns are closed.
     `restored_at` is a time with a time zone.
 
-    Raises ConfigurationError if the ledger is not a file, if the ledger exists, or if `source` is not a ledger of this
-    version. Raises LedgerError if the ledger cannot be written.
+    Raises ConfigurationError if the ledger is not a file, if the ledger exists, or if `source` is not a ledger
+    that this version can read or upgrade. Raises LedgerError if the ledger cannot be written.
     """
     location = parse_ledger_location(url)
     if not isinstance(location, Path):

@@ -116,8 +116,8 @@ class UnfinishedEntry:
 
     @property
     def is_dropped_create(self) -> bool:
-        """Whether a person has dropped the create of this UNKNOWN entry. Later, a run read a changed row of the entry,
-        moved the entry to UNKNOWN, and ended before sending the row. Only such an UNKNOWN entry has a message."""
+        """Whether this UNKNOWN entry was DROPPED before. A run has moved the entry to UNKNOWN, because its row had
+        changed, and ended before it sent the row. Only such an UNKNOWN entry has a message."""
         return self.message is not None
 
     @property
@@ -283,8 +283,8 @@ class Ledger:
         return [(bytes(identity), *other_values) for identity, *other_values in rows]
 
     def find_end_of_last_confirming_run(self, earliest_run_end: float, now: float) -> float | None:
-        """Find the latest run that has sent an entry which is now CONFIRMED. Return the end of this run (Unix seconds),
-        or `now` if the run has not ended. Return None if the end is not after `earliest_run_end`.
+        """Return the latest end (Unix seconds) of the runs that sent entries which are now CONFIRMED. `now` counts as
+        the end of a run that has not ended. Return None if no such run ended after `earliest_run_end`.
         """
         parameters = {"since": earliest_run_end, "now": now, "state": State.CONFIRMED}
         last_run_ended_at: float | None = self.connection.execute(

@@ -93,8 +93,8 @@ def read_subscribers(
     `attrs["certificate"]` is the certificate, as in a report. The columns are the columns of every export, and then
     `_run_id`, `_exported_at` and `_invalid`. Numbers are Int64, flags boolean, texts str, tags tuples, and birthdays
     datetime64. `_exported_at` is datetime64 in UTC without a zone, because `to_excel` of pandas refuses a zone. With
-    `columns`, only these fields and the id are returned. Each chunk has its own index. An empty list yields one chunk
-    without rows.
+    `columns`, only these fields, the id, `_run_id`, `_exported_at` and `_invalid` are returned. Each chunk has its own
+    index. An empty list yields one chunk without rows.
 
     `id` to `gender` are the filters of service-api.md 4.3. The list is certified before the first row is returned.
     `allow_incomplete` accepts a list that is not complete. `ignore_total_count` accepts a list whose TotalCount

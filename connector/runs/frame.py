@@ -190,8 +190,8 @@ class Run:
         return session
 
     async def deliver_receipts(self) -> None:
-        """Write the receipts of the run, and the receipts of killed runs of the job. After a signal, the next run
-        writes these receipts instead, because a destination may be slow."""
+        """Write the receipts of the run, and receipts that earlier runs of the job did not write. After a signal, the
+        next run writes all these receipts instead, because a destination may be slow."""
         setup = self.setup
         if setup.receipts is None or self.stop.signal is not None:
             return

@@ -1,10 +1,12 @@
 """Compares the problems of a run with the known problems of its job in the ledger (connector.ledger.problems).
 
-Only a finished run changes the ledger. A problem ends in three cases:
+Only a finished run changes the ledger. A problem ends in these cases:
 
-- A finished run reads the row of the problem without a fault.
-- A finished run reads the whole source, and the source no longer has the row of the problem.
+- A finished run reads the row of the problem without a fault, or with another kind of problem.
+- A finished run reads the whole source, and does not see the problem.
+- A finished run does not see an opt-out. Each run looks for all opt-outs.
 - The corrected row is imported from a rejects file.
+- The problem is a refused, held or unknown create, and the ledger confirms the subscriber.
 """
 
 from collections import Counter

@@ -154,7 +154,10 @@ class Report:
         Activity | None,
     ] = None
     causes: Annotated[
-        list[dict[str, Any]], "Causes of problems with rows, the most frequent first, at most 30.", list[Cause]
+        list[dict[str, Any]],
+        "Causes of problems with rows, the most frequent first. After 30 causes, each outcome has one entry for all "
+        "further causes.",
+        list[Cause],
     ] = field(default_factory=list)
     changed_fields: Annotated[dict[str, int], "Number of changed rows that differ in each field."] = field(
         default_factory=dict

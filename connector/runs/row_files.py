@@ -53,7 +53,7 @@ logger = logging.getLogger(__name__)
 
 
 _MAX_EXAMPLES = 3  # examples of each cause
-_MAX_CAUSES = 30  # causes in a report; the service may use a different message for each refusal
+_MAX_CAUSES = 30  # separate causes in a report, because the service may use a different message for each refusal
 _MAX_CELL_LENGTH = 60
 _LINE_PREFIX = re.compile(r"^line \d+: ")
 _QUOTED_TEXT = re.compile(r"([\"']).*\1")
@@ -86,7 +86,7 @@ class RowFindings:
                 message = _QUOTED_TEXT.sub("'…'", _LINE_PREFIX.sub("", problem.message))
             cause_key = str(problem.outcome), name, code, message
             if cause_key not in self._cause_by_key and len(self._cause_by_key) >= _MAX_CAUSES:
-                cause_key = str(problem.outcome), "", "", "other causes, each with few rows"
+                cause_key = str(problem.outcome), "", "", "further causes"
             cause_key_names = ("outcome", "field", "code", "message")
             cause = self._cause_by_key.setdefault(
                 cause_key, dict(zip(cause_key_names, cause_key, strict=True)) | {"rows": 0, "examples": []}

@@ -54,9 +54,10 @@ def record_run(
     """Record a run: write `begin_values` (with a `run_id`) at the beginning of the context, and `build_report()` at its
     end.
 
-    A ConnectorError that ends the run gets the id of the run. At the end, files of earlier runs that are older than
-    `retention_s` are deleted, unless the clock has jumped. If the log cannot be written, this module's logger logs a
-    warning, and the run does not fail. Yield whether the record of the run's start is on disk.
+    A ConnectorError that ends the run gets the id of the run. If no error ends the run, files of earlier runs that are
+    older than `retention_s` are deleted at the end. A jump of the clock does not count for this age. If the log cannot
+    be written, this module's logger logs a warning, and the run does not fail. Yield whether the record of the run's
+    start is on disk.
     """
     path = state_dir / _RUNS_FOLDER / f"{begin_values['run_id']}.json"
     try:
@@ -166,8 +167,8 @@ def describe_other_account(run: Mapping[str, Any]) -> str | None:
 
 
 def find_other_accounts(runs: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return the report of the last load of each account. Leave out accounts whose last load found a subscriber of
-    the ledger in the service. `runs` are the reports of runs, the latest first. Runs that did nothing do not count."""
+    """Return the report of the last load of each account, if this load found none of the ledger's subscribers in the
+    service. `runs` are the reports of runs, the latest first. Runs that did nothing do not count."""
     last_load_by_account: dict[str, Mapping[str, Any]] = {}
     for run in runs:
         if run["command"] in LOAD_COMMANDS and run["status"] in ("ok", "partial", "aborted"):
