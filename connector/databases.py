@@ -143,8 +143,8 @@ _LEDGER_OPTIONS = frozenset({  # only libpq's options for the connection: other 
 def parse_ledger_location(text: str) -> Path | sa.URL:
     """Return the path of a SQLite ledger, or the URL of a PostgreSQL ledger with its driver (psycopg 3).
 
-    Raises ConfigurationError for any other URL, and for options that a ledger does not take. The message contains no
-    secret.
+    Raises ConfigurationError for any other URL, and for options that the URL of a ledger cannot have. The message
+    contains no secret.
     """
     _refuse_invalid_utf8(text, "CONNECTOR_LEDGER")
     try:
@@ -164,7 +164,8 @@ def parse_ledger_location(text: str) -> Path | sa.URL:
     _refuse_stray_at_sign(text, "CONNECTOR_LEDGER")
     if unknown_options := sorted(set(url.query) - _LEDGER_OPTIONS):
         raise ConfigurationError(
-            f"CONNECTOR_LEDGER has options that a ledger does not have ({', '.join(unknown_options)}): leave them out"
+            f"CONNECTOR_LEDGER has options that the URL of a ledger cannot have ({', '.join(unknown_options)}): leave "
+            "them out"
         )
     for option_name in ("port", "connect_timeout"):
         if not all(value.isascii() and value.isdigit() for value in url.normalized_query.get(option_name, ())):

@@ -55,9 +55,10 @@ _TABLE_COLUMNS = {
     },
     "numbered_base": {"listed_base_index": "INTEGER", "base_number": "INTEGER"},
 }  # fmt: skip
-"""The compared bases are numbered from 0. `numbered_base` has the number of the compared base for each listed base.
-`listed.digest` is NULL for a subscriber without an identity. `source.position` counts the compared rows from 0, and is
-NULL for a row that is not compared. `content` has the compared fields as `encode_values` encodes them."""
+"""The columns of the tables. `base_number` is the number of a compared base, from 0. `numbered_base` has this number
+for each listed base that is compared. `listed.digest` is NULL for a subscriber without an identity. `source.position`
+counts the compared rows from 0, and is NULL for a row that is not compared. `content` has the compared fields as
+`encode_values` encodes them."""
 
 _JOIN_STATEMENTS = (
     """

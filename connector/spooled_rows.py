@@ -235,7 +235,7 @@ class SpooledRows(CloseableResource):
         self.is_read = False
         self.row_count = self.source_row_count = 0  # number of records in this shard, and in the whole source
         self.consent_columns: dict[str, None] = {}  # unmapped consent columns (connector.subscribers.consent)
-        self.suppression: Suppression | None = None  # the suppression list, if it has suppressed rows
+        self.suppression: Suppression | None = None  # the list with which the rows were read; None: the job has no list
 
     @property
     def messages(self) -> list[str]:
@@ -298,7 +298,8 @@ class SpooledRows(CloseableResource):
             await chunk_reader.close()
 
     def close(self) -> None:
-        """Close the source if it is still open, and delete the rows. A second call does nothing."""
+        """Close the source if it is still open, and delete the rows. Do nothing while a thread still reads the source.
+        A second call does nothing."""
         if not self._is_thread_reading:
             self._spool.close()
             self._source.close()

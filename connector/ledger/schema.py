@@ -47,7 +47,7 @@ CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "
 """The numbers of the ways in which an entry was confirmed (column `how`).
 
 - `created`: The create was answered with an id.
-- `settled`: The look-up of an unknown create found the subscriber.
+- `settled`: The look-up of an unknown or held create found the subscriber.
 - `found`: The subscriber was found in the service without a create by the connector.
 - `accepted`: The answer had another base or identity, and a person accepted the answer.
 - `shown`: The list has shown the subscriber. Only a few entries of each base get this number, in place of the number

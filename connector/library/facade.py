@@ -65,9 +65,9 @@ _JobOrPath = str | PathLike[str] | Job
 class Connector:
     """A service, with the state folder and the ledger of its runs.
 
-    If `base_url`, `token`, `state_dir` or `ledger` is missing, the value comes from the environment, or else from
-    the job. `authorization` is the form of the header ("{token}" by default). `timeout_s` (seconds, 30 by default)
-    limits one request. `account` is the name of the account in the ledger (the base URL by default). Methods
+    If `base_url`, `token`, `state_dir` or `ledger` is missing, the value comes from the environment. A job can also
+    set the base URL. `authorization` is the form of the header ("{token}" by default). `timeout_s` (seconds, 30 by
+    default) limits one request. `account` is the name of the account in the ledger (the base URL by default). Methods
     and commands with the same ledger know the same earlier runs.
 
     A run that has started always returns its report. `report.status` is `ok`, `partial`, `aborted`, `locked` or

@@ -68,7 +68,11 @@ class ExplainedEntry:
         "if only the list has shown the subscriber.",
     ]
     http_status: Annotated[int | None, "HTTP status of the service's last answer to the create, or null."]
-    message: Annotated[str | None, "Message of the service's last answer to the create, or null."]
+    message: Annotated[
+        str | None,
+        "Message of the service's last answer to the create, reason why the create is held, or decision of a person. "
+        "Null if the entry has no message.",
+    ]
     altered_fields: Annotated[list[str], "Fields whose value in the answer to the create differs from the sent value."]
     reported_at: Annotated[str | None, "Time when a run reported a row that differs from the service, or null."]
     opted_out_in: Annotated[

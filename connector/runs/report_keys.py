@@ -11,9 +11,9 @@ class LoadRowCounts(TypedDict):
     duplicate: Annotated[
         int,
         "The row is not used, because another row has the same identity and base. The first row that says inactive is "
-        "used, otherwise the first row. If an invalid row may say inactive, no row is used. The rejects file has each "
-        "duplicate with different values. Its code is `differs`, or `overruled` if another row says or may say "
-        "inactive.",
+        "used, otherwise the first row. If an invalid row may say inactive, no active row is used. The rejects file "
+        "has each duplicate with different values. Its code is `differs`, or `overruled` if another row says or may "
+        "say inactive.",
     ]
     suppressed: Annotated[int, "The subscriber is on the job's suppression list."]
     exists: Annotated[int, "The subscriber exists already."]
@@ -22,8 +22,8 @@ class LoadRowCounts(TypedDict):
     ]
     created: Annotated[
         int,
-        "The service answered the create with a new Id. If the list never shows the last new subscriber, the "
-        "report has a message.",
+        "The service answered the create with a new Id, or the list shows the subscriber of a create without a clear "
+        "answer. If the list never shows the last new subscriber, the report has a message.",
     ]
     rejected: Annotated[
         int,
