@@ -24,7 +24,7 @@ _BATCH_ROWS = 10_000
 def subscribers(**filters: Unpack[ListFilters]) -> "DltResource":
     """Return the list as a resource of Arrow tables. Loading the resource replaces the rows of its table.
 
-    The filters have the meaning of `Connector.read_batches`. The whole list is read and certified before the first row
+    The filters have the meaning of `Connector.read_batches`. The whole list is read and checked before the first row
     is yielded. The resource raises IncompleteList if nothing proves that the list is complete.
     """
 

@@ -20,7 +20,8 @@ _STREAM_NAME = "subscribers"
 
 
 class SubscriberStream(Stream):
-    """The list as one stream. Each sync reads and certifies the whole list. The STATE contains the certificate."""
+    """The list as one stream. Each sync reads the whole list, and checks whether the list is complete. The STATE
+    contains the certificate."""
 
     name = _STREAM_NAME
     primary_keys: ClassVar[Sequence[str]] = ("id",)
@@ -38,7 +39,7 @@ class SubscriberStream(Stream):
         return schema
 
     def get_records(self, context: Mapping[str, Any] | None) -> Iterable[dict[str, Any]]:
-        """Yield the certified list. Raises IncompleteList if nothing proves that the list is complete."""
+        """Yield the subscribers of the list. Raises IncompleteList if nothing proves that the list is complete."""
         filters = {name: self.config[name] for name in ("base_id", "is_active") if name in self.config}
         reader = Connector().read_batches(**filters)
         for batch in reader:

@@ -96,9 +96,9 @@ def read_subscribers(
     `columns`, only these fields, the id, `_run_id`, `_exported_at` and `_invalid` are returned. Each chunk has its own
     index. An empty list yields one chunk without rows.
 
-    `id` to `gender` are the filters of service-api.md 4.3. The list is certified before the first row is returned.
-    `allow_incomplete` accepts a list that is not complete. `ignore_total_count` accepts a list whose TotalCount
-    is missing or wrong, and `allow_truncated` a list that the service may have cut off.
+    `id` to `gender` are the filters of service-api.md 4.3. The whole list is read and checked before the first row is
+    returned. `allow_incomplete` accepts a list that is not complete. `ignore_total_count` accepts a list whose
+    TotalCount is missing or wrong, and `allow_truncated` a list that the service may have cut off.
 
     If `base_url` or `token` is missing, the value is from the environment, as for the commands. `timeout_s` (seconds)
     limits one request. The function also works inside a running event loop. Raises ConfigurationError, ListFailed and
