@@ -35,8 +35,8 @@ index of the item (from 0)."""
 _NULL_TAG = "tag:yaml.org,2002:null"
 _STANDARD_TAG_PREFIX = "tag:yaml.org,2002:"
 
-_REFERENCE = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<name>[^}]*)(?P<end>\}?)")
-_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_REFERENCE_PATTERN = re.compile(r"\$(?P<escaped>\$\{)|\$\{(?P<name>[^}]*)(?P<end>\}?)")
+_VARIABLE_NAME_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _SECRET_KEYS = {"url", "to", "base_url", "authorization"}
 _CREDENTIAL_HINT = "; do not write the token into a job: set CONNECTOR_TOKEN or CONNECTOR_TOKEN_FILE"
@@ -180,7 +180,7 @@ def _replace_references_in_text(text: str, environ: Mapping[str, str]) -> tuple[
         name = reference["name"]
         if reference["escaped"]:
             return reference["escaped"]
-        if not reference["end"] or not _VARIABLE_NAME.fullmatch(name):
+        if not reference["end"] or not _VARIABLE_NAME_PATTERN.fullmatch(name):
             problem_messages.append(
                 "`${` starts the name of an environment variable, as in ${NAME}; write $${ for the text ${"
             )
@@ -190,7 +190,7 @@ def _replace_references_in_text(text: str, environ: Mapping[str, str]) -> tuple[
             return environ[name]
         return ""
 
-    return _REFERENCE.sub(replace_reference, text), problem_messages
+    return _REFERENCE_PATTERN.sub(replace_reference, text), problem_messages
 
 
 def _explain_error(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from connector.sources.cursor import CursorKind, CursorValue
 
 
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
+_SCHEME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9+._-]*:")
 _DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", "pipe": "|"}
 
 _UNUSED_CURSOR_MESSAGE = (
@@ -74,7 +74,9 @@ class Cursor(JobModel):
 
 
 def _resolve_url(value: str, validation_info: ValidationInfo) -> str:
-    if not _SCHEME.match(value):  # checked here, because the error of urlsplit would quote the text with its password
+    if not _SCHEME_PATTERN.match(
+        value
+    ):  # checked here, because the error of urlsplit would quote the text with its password
         raise ValueError("must be a database URL, such as sqlite:///crm.db or postgresql://user@host/crm")
     return resolve_url(value, find_job_folder(validation_info))
 

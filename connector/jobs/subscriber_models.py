@@ -14,7 +14,7 @@ from connector.subscribers.rules import BaseColumn, Case, ColumnRule, find_kind_
 
 ZipPolicy = Literal["omit", "reject", "custom_field1", "custom_field2", "custom_field3"]
 
-_SENT_NAMES = tuple(field.name for field in SENT_FIELDS)
+_SENT_FIELD_NAMES = tuple(field.name for field in SENT_FIELDS)
 _NAME_BY_WIRE_NAME = {find_wire_name(field).casefold(): field.name for field in FIELDS}
 _SAMPLE_DAY = date(1987, 6, 25)  # the numbers of its year, month and day cannot be confused
 _OTHER_YEAR_DAY = date(2015, 6, 25)  # month, day and weekday of _SAMPLE_DAY in another year
@@ -22,16 +22,16 @@ _OTHER_YEAR_DAY = date(2015, 6, 25)  # month, day and weekday of _SAMPLE_DAY in 
 
 def check_field_name(name: str) -> str:
     """Return `name` if a row can fill the field. Raises ValueError. The message proposes a field name."""
-    if name in _SENT_NAMES:
+    if name in _SENT_FIELD_NAMES:
         return name
     known_field = FIELD_BY_NAME.get(_NAME_BY_WIRE_NAME.get(name.casefold(), name))
     if known_field is not None and not known_field.is_sent:
         raise ValueError(f"the service assigns {name}, and a job cannot send it")
     if known_field is not None and known_field.is_of_base:
         raise ValueError(f"{name} is not a field of a subscriber: set the base under subscriber.base")
-    similar_names = [known_field.name] if known_field is not None else get_close_matches(name, _SENT_NAMES, n=1)
+    similar_names = [known_field.name] if known_field is not None else get_close_matches(name, _SENT_FIELD_NAMES, n=1)
     hint = f"; did you mean {similar_names[0]}?" if similar_names else "."
-    raise ValueError(f"there is no such field{hint} Allowed here: {', '.join(_SENT_NAMES)}")
+    raise ValueError(f"there is no such field{hint} Allowed here: {', '.join(_SENT_FIELD_NAMES)}")
 
 
 def _read_null_as_empty(value: Any) -> Any:
@@ -72,7 +72,7 @@ def _wrap_in_list(value: Any) -> Any:
     return (value,) if isinstance(value, str) else value
 
 
-Formats = Annotated[tuple[str, ...], BeforeValidator(_wrap_in_list)]
+DateFormats = Annotated[tuple[str, ...], BeforeValidator(_wrap_in_list)]
 
 
 class FieldRule(JobModel):
@@ -102,7 +102,7 @@ class FieldRule(JobModel):
         description="Replacement of each cell, as pairs `cell: value`. A cell that is not listed is not changed. "
         "Without this key, no replacement.",
     )
-    format: Formats = Field(
+    format: DateFormats = Field(
         default=(),
         description="For birthday: the source's date format, such as %d/%m/%Y, or a list of formats that are tried in "
         "order. Without this key, %Y-%m-%d.",

@@ -24,7 +24,7 @@ from connector.service.client import Client, ListAnswerParser
 from connector.service.retry import Retrier
 from connector.service.wire import (
     TOO_MANY_REQUESTS,
-    UNAUTHORISED,
+    UNAUTHORISED_STATUSES,
     AmbiguousResult,
     ListPage,
     ListQuery,
@@ -175,7 +175,7 @@ def _explain_failure(answer: Refused | AmbiguousResult | NotSent, client: Client
     # A page that cannot be parsed holds personal data, so the message shows nothing of the page.
     message = "the answer is not a page of the list" if has_success_status else answer.message or "no message"
     if isinstance(answer, Refused):
-        is_token_refused = answer.status in UNAUTHORISED
+        is_token_refused = answer.status in UNAUTHORISED_STATUSES
         hint = "Check the token." if is_token_refused else "Check the base URL, or run again later."
         is_first_request = (
             sum(request_counts.sent - request_counts.retried for request_counts in client.counts.values()) == 1

@@ -16,7 +16,7 @@ from connector.listing.hidden import find_hidden_base, record_hidden_classes
 from connector.listing.lookup import BATCH_SIZE, can_prove_absence, count_requests, look_up_by_filters
 from connector.listing.pages import ListFailed
 from connector.listing.requests import read_list_stats
-from connector.service.wire import UNAUTHORISED
+from connector.service.wire import UNAUTHORISED_STATUSES
 
 logger = logging.getLogger(__name__)
 
@@ -254,7 +254,7 @@ async def try_look_up_by_filters(
     try:
         return await look_up_by_filters(access, keys, remaining_key_count=remaining_key_count)
     except ListFailed as failure:
-        if failure.status in UNAUTHORISED:
+        if failure.status in UNAUTHORISED_STATUSES:
             raise
         access.state.unusable_fields.update(key.field for key in keys)
         return LookupResult({}, frozenset(), frozenset(), 0.0, started_at)

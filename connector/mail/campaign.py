@@ -27,7 +27,7 @@ from connector.service.client import Client
 from connector.service.retry import Retrier
 from connector.service.wire import (
     TOO_MANY_REQUESTS,
-    UNAUTHORISED,
+    UNAUTHORISED_STATUSES,
     AmbiguousResult,
     EmailAccepted,
     NotSent,
@@ -350,7 +350,7 @@ class CampaignSender:
                 "set. Lower load.max_rate, or set mail.retry_limited, and run again with --rejected"
             )
         elif not self.has_accepted_item:
-            self.is_token_refused = status in UNAUTHORISED
+            self.is_token_refused = status in UNAUTHORISED_STATUSES
             next_step = "Check the token" if self.is_token_refused else "Correct the cause"
             self._stop.request_stop(
                 f"the service refused the first email ({answer}), and may refuse all other emails. No other email was "

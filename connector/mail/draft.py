@@ -39,10 +39,10 @@ _VOID_TAGS = frozenset(
     {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
 )
 _TAGS_ENDED_BY_SAME_TAG = frozenset({"dd", "dt", "li", "option", "p", "td", "th", "tr"})
-_HIDING_STYLE = re.compile(r"display\s*:\s*none", re.IGNORECASE)
-_CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff]")
-_WHITE_SPACE = re.compile(r"[ \t\n\r\f]+")
-_HREF_WITHOUT_ADDRESS = re.compile(r"\s*(#|cid:|javascript:|data:)|\s*$", re.IGNORECASE)
+_HIDING_STYLE_PATTERN = re.compile(r"display\s*:\s*none", re.IGNORECASE)
+_CONTROL_CHARACTERS_PATTERN = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff]")
+_WHITE_SPACE_PATTERN = re.compile(r"[ \t\n\r\f]+")
+_HREF_WITHOUT_ADDRESS_PATTERN = re.compile(r"\s*(#|cid:|javascript:|data:)|\s*$", re.IGNORECASE)
 _SCHEME = re.compile(r"(?:mailto:|tel:|https?://)", re.IGNORECASE)
 # Marks for a new line and for an empty line. Consecutive marks count as one mark.
 _NEW_LINE_MARK, _EMPTY_LINE_MARK = "\x1e", "\x1f"
@@ -56,7 +56,7 @@ def convert_html_to_text(html: str) -> str:
     No line ends with a blank, and an empty line never follows another empty line.
     """
     reader = _HtmlTextReader()
-    reader.feed(_CONTROL_CHARACTERS.sub(" ", html))
+    reader.feed(_CONTROL_CHARACTERS_PATTERN.sub(" ", html))
     reader.close()
     reader.end_link()
     text = re.sub(" +", " ", "".join(reader.pieces))
@@ -88,7 +88,9 @@ class _HtmlTextReader(HTMLParser):
             self._hidden_depth += tag == self._hidden_tag
             return
         attribute_values = dict(attrs)
-        if tag in _HIDDEN_TAGS or (tag not in _VOID_TAGS and _HIDING_STYLE.search(attribute_values.get("style") or "")):
+        if tag in _HIDDEN_TAGS or (
+            tag not in _VOID_TAGS and _HIDING_STYLE_PATTERN.search(attribute_values.get("style") or "")
+        ):
             self._hidden_tag, self._hidden_depth = tag, 1
         self._break_line(tag)
         if tag == "br":
@@ -96,11 +98,11 @@ class _HtmlTextReader(HTMLParser):
         elif tag in ("td", "th"):
             self.pieces.append("\t")
         elif tag == "img":
-            self.pieces.append(_WHITE_SPACE.sub(" ", attribute_values.get("alt") or ""))
+            self.pieces.append(_WHITE_SPACE_PATTERN.sub(" ", attribute_values.get("alt") or ""))
         elif tag == "a":
             self.end_link()
             href = attribute_values.get("href") or ""
-            self._link = "" if _HREF_WITHOUT_ADDRESS.match(href) else _WHITE_SPACE.sub("", href)
+            self._link = "" if _HREF_WITHOUT_ADDRESS_PATTERN.match(href) else _WHITE_SPACE_PATTERN.sub("", href)
             self._link_start = len(self.pieces)
         elif tag in ("ul", "ol"):
             self._list_numbers.append(0 if tag == "ol" else None)
@@ -131,7 +133,7 @@ class _HtmlTextReader(HTMLParser):
         if self._preformatted_depth:
             self.pieces.append(data.replace(" ", "\xa0").replace("\t", "\xa0" * 4).replace("\r", "").replace("\f", ""))
         else:
-            self.pieces.append(_WHITE_SPACE.sub(" ", data))
+            self.pieces.append(_WHITE_SPACE_PATTERN.sub(" ", data))
 
     def parse_marked_section(self, i: int, report: int = 1) -> int:
         """Skip `<![…]>`, as a browser does, because Python raises AssertionError for most of these sections."""
@@ -161,9 +163,9 @@ class _HtmlTextReader(HTMLParser):
 
 # Recipients as a person writes them: an address, or a name and an address
 
-_NAME_AND_ADDRESS = re.compile(r"(?P<name>[^<>]*)<(?P<email>[^<>]*)>")
-_QUOTED_NAME = re.compile(r'"(?P<inside>(?:[^"\\]|\\.)*)"')
-_ESCAPED_CHARACTER = re.compile(r"\\(.)")
+_NAME_AND_ADDRESS_PATTERN = re.compile(r"(?P<name>[^<>]*)<(?P<email>[^<>]*)>")
+_QUOTED_NAME_PATTERN = re.compile(r'"(?P<inside>(?:[^"\\]|\\.)*)"')
+_ESCAPED_CHARACTER_PATTERN = re.compile(r"\\(.)")
 
 
 def parse_recipient(text: str, field: str) -> Recipient:
@@ -171,11 +173,11 @@ def parse_recipient(text: str, field: str) -> Recipient:
 
     Raises MessageError. The error names `field` and does not show the text.
     """
-    person_match = _NAME_AND_ADDRESS.fullmatch(text.strip())
+    person_match = _NAME_AND_ADDRESS_PATTERN.fullmatch(text.strip())
     email, person_name = (person_match["email"], person_match["name"].strip()) if person_match else (text, "")
-    quoted_name = _QUOTED_NAME.fullmatch(person_name)
-    if quoted_name:
-        person_name = _ESCAPED_CHARACTER.sub(r"\1", quoted_name["inside"])
+    quoted_name_match = _QUOTED_NAME_PATTERN.fullmatch(person_name)
+    if quoted_name_match:
+        person_name = _ESCAPED_CHARACTER_PATTERN.sub(r"\1", quoted_name_match["inside"])
     return build_recipient(email, person_name or None, field)
 
 

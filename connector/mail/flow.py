@@ -71,7 +71,7 @@ from connector.subscribers.identity import IDENTITY_BYTES, InactiveIdentities, d
 from connector.tally import Problem, exceeds_share
 from connector.texts import choose_form, count
 
-_BATCH_ROWS = 256  # rows that one query of the ledger looks up
+_BATCH_SIZE = 256  # rows that one query of the ledger looks up
 
 
 @dataclass(slots=True)
@@ -239,7 +239,7 @@ async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_
         )
         progress_meter = ProgressMeter(run.stop.clock.monotonic)
 
-        def describe() -> str:
+        def describe_progress() -> str:
             sent_count, pause_s = (
                 run.mail_check.outcomes[MailOutcome.SENT],
                 client.paused_until - run.stop.clock.monotonic(),
@@ -252,7 +252,7 @@ async def _send_emails(run: _Run, email_log: EmailLog, campaign: Campaign, mail_
             if plan.skips_inactive and mail_rows.row_count:
                 run.progress.set_describe_function(lambda: "reading the inactive subscribers of the service")
                 inactive_identities = await read_inactive_addresses(client, run.stop)
-            run.progress.set_describe_function(describe)
+            run.progress.set_describe_function(describe_progress)
             await campaign_sender.send(_EmailStream(run, campaign_sender, mail_rows, inactive_identities).fetch)
         finally:
             run.report.copy_request_counts(client)
@@ -280,7 +280,7 @@ class _EmailStream:
     ) -> None:
         self._texts, self._now = run.plan.texts, run.report.started_at
         self._run, self._campaign_sender, self._inactive_identities = run, campaign_sender, inactive_identities
-        self._batches = mail_rows.read(_BATCH_ROWS)
+        self._batches = mail_rows.read(_BATCH_SIZE)
         self._sendable_addressees = deque[Addressee]()
 
     async def fetch(self, max_count: int) -> list[CampaignEmail]:
@@ -431,7 +431,7 @@ def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck
             if not plan.is_reopening:
                 history = CampaignHistory() if campaign is None else read_history(email_log, campaign)
                 refuse_older_ledger(email_log.name, account, plan.campaign, reports, history)
-            for batch in mail_rows.read(_BATCH_ROWS):
+            for batch in mail_rows.read(_BATCH_SIZE):
                 recipient_digests = [_find_addressee(plan.texts, row).recipient_digest for row in batch]
                 entry_by_digest = email_log.find_emails(campaign, recipient_digests) if campaign is not None else {}
                 for recipient_digest in recipient_digests:

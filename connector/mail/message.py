@@ -27,7 +27,7 @@ class Recipient:
 
     def __post_init__(self) -> None:
         local_part, _, domain = check_not_blank("Recipient.Email", self.email).rpartition("@")
-        if not local_part or not domain or _BLANK.search(self.email):
+        if not local_part or not domain or _BLANK_PATTERN.search(self.email):
             raise MessageError("Recipient.Email", "is not an email address; write it like name@example.com")
         if self.name is not None:
             check_text("Recipient.Name", self.name)
@@ -41,7 +41,7 @@ class Header:
     value: str
 
     def __post_init__(self) -> None:
-        if not _HEADER_NAME.fullmatch(check_not_blank("Header.Name", self.name)):
+        if not _HEADER_NAME_PATTERN.fullmatch(check_not_blank("Header.Name", self.name)):
             raise MessageError("Header.Name", "is not a header name; use letters, digits and hyphens, like X-Campaign")
         check_text("Header.Value", self.value)
 
@@ -60,7 +60,7 @@ class Attachment:
         if not self.content:
             raise MessageError("Attachment.ContentBase64", "is required, but the file is empty")
         check_not_blank("Attachment.Filename", self.filename)
-        if not _MIME_TYPE.fullmatch(check_not_blank("Attachment.Type", self.mime_type)):
+        if not _MIME_TYPE_PATTERN.fullmatch(check_not_blank("Attachment.Type", self.mime_type)):
             raise MessageError("Attachment.Type", "is not a MIME type; write a type such as application/pdf")
         if self.content_id is not None:
             check_not_blank("Attachment.ContentId", self.content_id)
@@ -202,10 +202,10 @@ def _encode_attachment(attachment: Attachment) -> dict[str, str]:
 # Checks of texts
 
 # RFC 5322, 3.6.8: a header's name is printable ASCII without the colon.
-_HEADER_NAME = re.compile(r"[!-9;-~]+")
-_MIME_TYPE = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9][\w!#$&^.+-]*(\s*;.*)?", re.ASCII)
-_CONTROL_CHARACTER = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")  # the last three are Unicode line ends
-_BLANK = re.compile(r"\s")
+_HEADER_NAME_PATTERN = re.compile(r"[!-9;-~]+")
+_MIME_TYPE_PATTERN = re.compile(r"[A-Za-z0-9][\w!#$&^.+-]*/[A-Za-z0-9][\w!#$&^.+-]*(\s*;.*)?", re.ASCII)
+_CONTROL_CHARACTER_PATTERN = re.compile("[\x00-\x1f\x7f\x85\u2028\u2029]")  # the last three are Unicode line ends
+_BLANK_PATTERN = re.compile(r"\s")
 
 SEND_AT_UPPER_LIMIT = 32_503_680_000
 """The year 3000 as a Unix timestamp. A larger SendAt is probably a time in milliseconds."""
@@ -225,7 +225,7 @@ def check_text(field: str, text: object, *, is_one_line: bool = True) -> str:
     """Return the text. Raises MessageError if the text cannot be sent. The error does not show the text."""
     if not isinstance(text, str):
         raise MessageError(field, f"must be text, not {type(text).__name__}")
-    if is_one_line and _CONTROL_CHARACTER.search(text):
+    if is_one_line and _CONTROL_CHARACTER_PATTERN.search(text):
         raise MessageError(field, "has a line break or another control character; write one line")
     try:
         text.encode()

@@ -11,7 +11,7 @@ from connector.progress import Progress
 from connector.runs.report import Report, RunScope, Status, count_mail_rows, end_report, record_report, start_report
 from connector.service.client import open_client
 from connector.service.retry import Retrier
-from connector.service.wire import UNAUTHORISED, AmbiguousResult, EmailAccepted, NotSent, Refused
+from connector.service.wire import UNAUTHORISED_STATUSES, AmbiguousResult, EmailAccepted, NotSent, Refused
 from connector.settings import Settings, build_service
 
 _ANSWER_IF_GIVEN_UP = AmbiguousResult(None, "a second signal ended the run before an answer came")
@@ -74,7 +74,7 @@ async def _send_message(message: Message, settings: Settings, report: Report, st
                 clock,
                 f"the service refused the email ({status}): {answer_message}",
             )
-            if status in UNAUTHORISED:
+            if status in UNAUTHORISED_STATUSES:
                 raise ConfigurationError(f"{report.messages[0]}. Check the token")
         case AmbiguousResult(status, answer_message):
             report.email = {"state": "unknown", "http_status": status, "message": answer_message}

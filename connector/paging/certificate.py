@@ -252,11 +252,11 @@ def decide_cut_off(
         return replace(checked_certificate, verdict=CertificateVerdict.INCOMPLETE, reason=CertificateReason.CUT_OFF)
     if EvidenceResult.AGREES in evidence_results and EvidenceResult.UNCLEAR not in evidence_results:
         return replace(checked_certificate, cut_off=CutOff.EXCLUDED)
-    checked_total = (
+    total_count_to_check = (
         checked_certificate.total_last if checked_certificate.total_count is TotalCountCheck.CHECKED else None
     )
     if EvidenceResult.UNCLEAR not in evidence_results and not any(
-        is_window_size(row_count) for row_count in (checked_certificate.distinct, checked_total or 0)
+        is_window_size(row_count) for row_count in (checked_certificate.distinct, total_count_to_check or 0)
     ):
         return replace(checked_certificate, cut_off=CutOff.NOT_EXCLUDED)
     if accepts_possible_cut_off:

@@ -14,7 +14,7 @@ from math import inf
 
 from aiohttp import web
 
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, for 0 s: closing sends a reset
+_LINGER_OPTION_FOR_RESET = struct.pack("ii", 1, 0)  # SO_LINGER on, for 0 s: closing sends a reset
 
 
 class Delivery(StrEnum):
@@ -101,7 +101,7 @@ class Connection:
             await stream_response.write(response.body[: len(response.body) // 2])
         if transport is not None and delivery_kind is Delivery.CUT and cut_method == "reset":
             client_socket = transport.get_extra_info("socket")
-            client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            client_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OPTION_FOR_RESET)
             transport.abort()
         elif transport is not None:
             transport.close()  # no reset, because a reset could arrive before the half answer

@@ -20,9 +20,9 @@ from pydantic.alias_generators import to_pascal
 from connector.sandbox.subscriber import RejectedError, build_rejection, is_address
 from connector.sandbox.switches import SandboxSettings
 
-_LAST_SECOND = 253_402_300_799  # the end of the year 9999
+_LARGEST_TIMESTAMP = 253_402_300_799  # the end of the year 9999
 _MIME_TYPE = r"^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+$"
-_HEADER_NAME = r"^[!-9;-~]+$"  # RFC 5322, 2.2: printable ASCII without the colon
+_HEADER_NAME_PATTERN = r"^[!-9;-~]+$"  # RFC 5322, 2.2: printable ASCII without the colon
 
 
 # The rules of a SendEmail request
@@ -63,7 +63,7 @@ class Mailbox(_EmailModel):
 class Header(_EmailModel):
     """An extra header."""
 
-    name: Annotated[str, Field(pattern=_HEADER_NAME)]
+    name: Annotated[str, Field(pattern=_HEADER_NAME_PATTERN)]
     value: _OneLine
 
 
@@ -96,7 +96,7 @@ class EmailSettings(_EmailModel):
     """Settings for the sending of an email. If a setting is None, the service decides."""
 
     inline_images: bool | None = None
-    send_at: Annotated[int, Field(ge=0, le=_LAST_SECOND)] | None = None
+    send_at: Annotated[int, Field(ge=0, le=_LARGEST_TIMESTAMP)] | None = None
     use_dkim: bool | None = None
     use_dkim_selector: _OneLine | None = None
 

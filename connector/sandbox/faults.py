@@ -106,7 +106,7 @@ class CreateBlocker:
         return True
 
 
-GARBAGE = (
+GARBAGE_BODIES = (
     b"\x00\xff\xfe upstream sent no body \x80",
     b"<html><body>It works!</body></html>",
     b"null",

@@ -18,7 +18,7 @@ from typing import Protocol
 import orjson
 
 from connector.sandbox.connection import NO_RESPONSE, Delivery, Request, Response
-from connector.sandbox.faults import ANSWER_FATE_BY_FAULT, GARBAGE, Fault
+from connector.sandbox.faults import ANSWER_FATE_BY_FAULT, GARBAGE_BODIES, Fault
 from connector.sandbox.state import Sandbox
 from connector.sandbox.subscriber import RejectedError
 from connector.sandbox.truth import AnswerFate
@@ -106,8 +106,10 @@ class Service:
         """
         sandbox, settings = self._sandbox, self._sandbox.settings
         if settings.redirect_to:
-            target = settings.redirect_to.rstrip("/") + request.path + (f"?{request.query}" if request.query else "")
-            return None, self._build_error(307, "Moved", ("Location", target))
+            redirect_url = (
+                settings.redirect_to.rstrip("/") + request.path + (f"?{request.query}" if request.query else "")
+            )
+            return None, self._build_error(307, "Moved", ("Location", redirect_url))
         if operation == "other":
             return None, self._build_error(404, "There is nothing at this address")
         if request.method != method:
@@ -215,7 +217,7 @@ class Service:
             case Fault.ERROR_AFTER:
                 response = self._build_server_error()
             case Fault.GARBAGE_AFTER:
-                response = Response(200, sandbox.random.choice(GARBAGE))
+                response = Response(200, sandbox.random.choice(GARBAGE_BODIES))
             case Fault.CREATED_422 if is_state_changed:
                 response = self._build_error(422, "The request cannot be processed")
             case Fault.CREATED_429 if is_state_changed:
@@ -271,9 +273,9 @@ class Service:
         if form == "none":
             return self._build_error(status, message)
         if form == "seconds":
-            seconds = math.ceil(wait_s)
-            error = self._build_error(status, message, ("Retry-After", str(seconds)))
-            return replace(error, wait_s=float(seconds))
+            retry_after_s = math.ceil(wait_s)
+            error = self._build_error(status, message, ("Retry-After", str(retry_after_s)))
+            return replace(error, wait_s=float(retry_after_s))
         retry_at = math.ceil(self._sandbox.wall_clock() + wait_s)
         retry_date = format_datetime(datetime.fromtimestamp(retry_at, UTC), usegmt=True)
         error = self._build_error(status, message, ("Retry-After", retry_date if form == "date" else str(retry_at)))

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict  # before Python 3.12 pydantic accepts o
 from connector.sandbox.switches import SandboxSettings
 
 _COUNTRY_CODES = frozenset(country.alpha_2 for country in pycountry.countries)  # ISO 3166-1
-_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DATE_PATTERN = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _FORBIDDEN_DOMAIN_CHARACTERS = frozenset(' <>,;:"()')
 _LARGEST_ID = 2**53 - 1  # some programs round a larger number in JSON
 
@@ -66,7 +66,7 @@ def _check_country(text: str) -> str:
 
 
 def _check_birthday(text: str) -> str:
-    if text and not _DATE.fullmatch(text):
+    if text and not _DATE_PATTERN.fullmatch(text):
         raise ValueError(f"this is not a date YYYY-MM-DD: {text!r}")
     if text:
         date.fromisoformat(text)  # raises ValueError for 2026-02-30
@@ -115,8 +115,8 @@ class _CreateBody(TypedDict):
 
 
 # A body becomes dicts and not objects: reading a create takes only 5 µs, and a missing field stays missing.
-_CREATE_BODY = TypeAdapter(_CreateBody)
-_FIELDS = tuple(name for name in _Subscriber.__annotations__ if name != "Base")
+_CREATE_BODY_ADAPTER = TypeAdapter(_CreateBody)
+_FIELD_NAMES = tuple(name for name in _Subscriber.__annotations__ if name != "Base")
 
 
 def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, str | None, dict[str, Any]]:
@@ -124,7 +124,7 @@ def parse_create(body: bytes, settings: SandboxSettings) -> tuple[int | None, st
     null State or Line3 becomes "", and Zip becomes a text. Raise RejectedError for the first rule that the create
     breaks."""
     try:
-        root = _CREATE_BODY.validate_json(body, extra=settings.extra_fields_policy)
+        root = _CREATE_BODY_ADAPTER.validate_json(body, extra=settings.extra_fields_policy)
     except ValidationError as error:
         raise build_rejection(error) from None
     subscriber_values = cast("dict[str, Any]", root["Subscriber"])
@@ -163,12 +163,12 @@ def fill_defaults(subscriber_values: dict[str, Any], absent_field_style: str) ->
     subscriber = {"IsActive": False, "Gender": ""} | subscriber_values
     if absent_field_style != "omit":
         is_absent_field_null = absent_field_style == "null"
-        empty_fields = {name: None if is_absent_field_null else ([] if name == "Tags" else "") for name in _FIELDS}
+        empty_fields = {name: None if is_absent_field_null else ([] if name == "Tags" else "") for name in _FIELD_NAMES}
         address = dict.fromkeys(_Address.__annotations__, None if is_absent_field_null else "") | subscriber_values.get(
             "Address", {}
         )
         subscriber = empty_fields | subscriber | {"Address": address}
-    return {name: subscriber[name] for name in _FIELDS if name in subscriber}
+    return {name: subscriber[name] for name in _FIELD_NAMES if name in subscriber}
 
 
 def format_row(subscriber_json: bytes, settings: SandboxSettings) -> bytes:

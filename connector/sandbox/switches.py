@@ -337,11 +337,15 @@ def _describe_values(schema: Mapping[str, Any]) -> str:
         case {"type": "string"}:
             return "a text"
         case _:
-            noun = "a whole number" if schema["type"] == "integer" else "a number"
+            number_kind = "a whole number" if schema["type"] == "integer" else "a number"
             minimum, maximum = schema["minimum"], schema.get("maximum")
-            if noun == "a number" and (minimum, maximum) == (0, 1):
+            if number_kind == "a number" and (minimum, maximum) == (0, 1):
                 return "a probability, 0 to 1"
-            return f"{noun} from {minimum:g}" if maximum is None else f"{noun}, {minimum:.10g} to {maximum:.10g}"
+            return (
+                f"{number_kind} from {minimum:g}"
+                if maximum is None
+                else f"{number_kind}, {minimum:.10g} to {maximum:.10g}"
+            )
 
 
 def format_value(value: object) -> str:

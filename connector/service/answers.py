@@ -32,7 +32,7 @@ from connector.service.wire import (
 MAX_MESSAGE_LENGTH = 500
 """The maximum number of characters of a message of the service (architecture 2). Longer messages are cut."""
 
-_UNCERTAIN_4XX = frozenset({408, 409})  # after a time-out or a conflict, the create may have been executed
+_UNCERTAIN_4XX_STATUSES = frozenset({408, 409})  # after a time-out or a conflict, the create may have been executed
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -158,7 +158,7 @@ def _classify_failure(
 ) -> Refused | AmbiguousResult:
     message = mask_message(extract_message(status, headers, body))[:MAX_MESSAGE_LENGTH]
     retry_after_s = parse_retry_after(headers, now)
-    is_status_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX
+    is_status_definite = 400 <= status < 500 and status not in _UNCERTAIN_4XX_STATUSES
     # A 4xx with `success: true` contradicts itself, so it is ambiguous.
     is_refused_by_status = is_status_definite and success_value is not True
     # A redirect does not refuse the row.
@@ -233,8 +233,10 @@ _MESSAGE_KEYS |= frozenset(["details", "description", "reason", "title", "msg", 
 _KEYS_OF_FIELD_ERRORS = frozenset(["errors", "details", "violations", "fields"])
 _KEYS_WITHOUT_MESSAGE = frozenset(["code", "status", "type", "id", "timestamp", "traceid", "requestid"])
 
-_HTML_HEAD = re.compile(r"<head\b.*?</head\s*>", re.IGNORECASE | re.DOTALL)
-_INVISIBLE_MARKUP = re.compile(r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL)
+_HTML_HEAD_PATTERN = re.compile(r"<head\b.*?</head\s*>", re.IGNORECASE | re.DOTALL)
+_INVISIBLE_MARKUP_PATTERN = re.compile(
+    r"<(script|style)\b.*?(?:</\1\s*>|\Z)|<!--.*?(?:-->|\Z)", re.IGNORECASE | re.DOTALL
+)
 _TAG_PATTERN = re.compile(r"<[/!?a-zA-Z][^<>]*>")
 _WHITE_SPACE_PATTERN = re.compile(r"[\s\x00-\x1f\x7f-\x9f\ufeff]+")
 
@@ -305,8 +307,8 @@ def _read_message(path: tuple[str, ...], leaf_value: object) -> str:
 def _read_visible_text(text: str, content_type: str) -> str:
     if not re.search("html|xml", content_type, re.IGNORECASE) and text.lstrip("\ufeff \r\n\t")[:1] != "<":
         return text
-    visible_markup = _INVISIBLE_MARKUP.sub(" ", text)
-    body_text = _TAG_PATTERN.sub(" ", _HTML_HEAD.sub(" ", visible_markup))
+    visible_markup = _INVISIBLE_MARKUP_PATTERN.sub(" ", text)
+    body_text = _TAG_PATTERN.sub(" ", _HTML_HEAD_PATTERN.sub(" ", visible_markup))
     return html.unescape(body_text if body_text.strip() else _TAG_PATTERN.sub(" ", visible_markup))
 
 
@@ -335,7 +337,7 @@ def build_refusal_kind(status: int, message: str) -> str:
     return f"{status} {_WHITE_SPACE_PATTERN.sub(' ', masked_message).strip()}".rstrip()
 
 
-_UNPROCESSABLE = 422  # RFC 9110: the request is understood, and its content is wrong
+_UNPROCESSABLE_STATUS = 422  # RFC 9110: the request is understood, and its content is wrong
 _FIELD_NAMES = [field.name.removeprefix("address_") for field in FIELDS if field.is_sent]
 _ONE_WORD_FIELD_NAMES_PATTERN = "|".join(field_name for field_name in _FIELD_NAMES if "_" not in field_name)
 _MULTIWORD_FIELD_NAMES_PATTERN = "|".join(
@@ -354,7 +356,7 @@ def is_about_row(status: int, message: str, identity: str = "") -> bool:
     address or the row's identity."""
     is_identity_named = bool(identity.strip()) and identity.strip().casefold() in message.casefold()
     return (
-        status == _UNPROCESSABLE
+        status == _UNPROCESSABLE_STATUS
         or is_identity_named
         or bool(_ADDRESS_PATTERN.search(message) or _FIELD_NAME_PATTERN.search(message))
     )
@@ -362,7 +364,7 @@ def is_about_row(status: int, message: str, identity: str = "") -> bool:
 
 # The token in the message of an error
 
-MASKED = "****"
+MASK = "****"
 
 _MIN_MASKED_LENGTH = 4
 """A shorter token is not masked, because it cannot be a secret, and masking would make the service's messages
@@ -372,11 +374,11 @@ _MAX_ESCAPE_LAYERS = 3
 """A token in a message is found even if the token was escaped this many times. A link in JSON in HTML is escaped three
 times."""
 
-_BACKSLASH_ESCAPE = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
+_BACKSLASH_ESCAPE_PATTERN = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|(.?))", re.DOTALL)
 
 
 def build_message_mask(secret: str) -> MaskMessage:
-    """Return a function that replaces `secret` by `MASKED` in a message, even if the secret is escaped for a URL, JSON
+    """Return a function that replaces `secret` by `MASK` in a message, even if the secret is escaped for a URL, JSON
     or HTML.
 
     A message with an escaped secret is returned unescaped.
@@ -390,18 +392,18 @@ def build_message_mask(secret: str) -> MaskMessage:
     token_pattern = re.compile("|".join(long_token_forms), re.IGNORECASE)  # a proxy may write a URL in small letters
 
     def mask_message(message: str) -> str:
-        masked_message = token_pattern.sub(MASKED, message)
+        masked_message = token_pattern.sub(MASK, message)
         for decode_url_text in (unquote, unquote_plus):  # in a URL of a form, + means a blank
             text = masked_message
             for _ in range(_MAX_ESCAPE_LAYERS):
                 text = _unescape_text(text, decode_url_text)
                 if token_pattern.search(text):
-                    masked_message = text = token_pattern.sub(MASKED, text)
+                    masked_message = text = token_pattern.sub(MASK, text)
         return masked_message
 
     return mask_message
 
 
 def _unescape_text(text: str, decode_url_text: Callable[[str], str]) -> str:
-    unescaped_text = _BACKSLASH_ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
+    unescaped_text = _BACKSLASH_ESCAPE_PATTERN.sub(lambda match: chr(int(match[1], 16)) if match[1] else match[2], text)
     return html.unescape(decode_url_text(unescaped_text))

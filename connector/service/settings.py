@@ -42,7 +42,7 @@ class Token:
 
 
 _BASE_URL_NAME = "The base URL (CONNECTOR_BASE_URL, or service.base_url in the job)"
-_FORBIDDEN_CHARACTERS = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
+_FORBIDDEN_CHARACTERS_PATTERN = re.compile(r"[\x00-\x20\x7f-\xa0\\]")
 _PLACEHOLDER = "{token}"
 PROXY_FROM_ENVIRONMENT = "env"
 _PROXY_PATTERN = re.compile(r"https?://[^\s/?#]+/?")
@@ -98,7 +98,7 @@ def parse_base_url(text: str) -> str:
     a query or a fragment. Also raises ConfigurationError if the URL is neither https nor http to a loopback address
     (127.0.0.0/8, ::1, localhost). The error shows no part of a URL with credentials.
     """
-    if not text or _FORBIDDEN_CHARACTERS.search(text):
+    if not text or _FORBIDDEN_CHARACTERS_PATTERN.search(text):
         raise ConfigurationError(
             f"{_BASE_URL_NAME} is empty or contains a blank or a backslash; write a URL such as https://host."
         )

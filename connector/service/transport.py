@@ -85,10 +85,10 @@ class Transport:
 async def open_transport(service: Service, *, idle_s: float = MAX_IDLE_S) -> AsyncIterator[Transport]:
     """Yield a pool of connections to the service. TLS certificates are verified, cookies are not stored, and the only
     proxy is `service.proxy`."""
-    connector = aiohttp.TCPConnector(limit=service.max_connections, keepalive_timeout=idle_s)
+    tcp_connector = aiohttp.TCPConnector(limit=service.max_connections, keepalive_timeout=idle_s)
     timeout = aiohttp.ClientTimeout(total=service.timeout_s, connect=service.timeout_s * _CONNECT_TIMEOUT_SHARE)
     async with aiohttp.ClientSession(
-        connector=connector,
+        connector=tcp_connector,
         timeout=timeout,
         cookie_jar=aiohttp.DummyCookieJar(),
         proxy=_find_proxy(service),

@@ -28,7 +28,7 @@ TOO_MANY_REQUESTS = 429
 """The HTTP status for "too many requests" (RFC 6585). service-api.md does not show whether the service uses 429."""
 
 UNAUTHENTICATED = 401
-UNAUTHORISED = frozenset({UNAUTHENTICATED, 403})  # statuses with which the service refuses the token
+UNAUTHORISED_STATUSES = frozenset({UNAUTHENTICATED, 403})  # statuses with which the service refuses the token
 
 MAX_LIMIT = 1000
 """The largest limit of a page (service-api.md 8). The service reduces a larger limit to this limit."""

@@ -23,7 +23,7 @@ from tests.ledger.places import ON_SQLITE, build_file_url, run_sql
 from tests.ledger.transitions import RUN_KEY, begin_run
 
 ACCOUNT = "account"
-SOURCE = b"s" * 16
+SOURCE_DIGEST = b"s" * 16
 ANN, BOB, CEM, UNRECORDED_PERSON, DAN, EVE = (letter * 16 for letter in (b"a", b"b", b"c", b"d", b"e", b"f"))
 
 
@@ -38,7 +38,7 @@ def fill_ledger(url: str) -> None:
             ledger.record_listed_subscribers(base_of_other_account, "email", [(UNRECORDED_PERSON, 2)])
             ledger.mark_intended(news_base, RUN_KEY, [Intent(identity, b"f" * 8, b"{}") for identity in (BOB, CEM)])
             ledger.mark_refused(news_base, State.SENDING, [(CEM, 422, "no")])
-            move_cursor(connection, "crm", SOURCE, "7", RUN_KEY)
+            move_cursor(connection, "crm", SOURCE_DIGEST, "7", RUN_KEY)
             record_lag(connection, ACCOUNT, 90.0)
 
 
@@ -56,7 +56,7 @@ def test_a_plan_has_the_entries_of_the_account(ledger_url: str) -> None:
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
     assert read_states(ledger_url, "another") == {UNRECORDED_PERSON: State.CONFIRMED}
     with open_planned_ledger(ledger_url, ACCOUNT) as planned_ledger, planned_ledger.transaction() as connection:
-        cursor = read_cursor(connection, "crm", SOURCE)
+        cursor = read_cursor(connection, "crm", SOURCE_DIGEST)
         assert read_largest_lag(connection, ACCOUNT) == 90.0
         news_base = list_bases(connection, ACCOUNT)[0]
         assert cursor is not None
@@ -94,10 +94,10 @@ def test_the_records_of_a_plan_are_visible_only_in_the_plan(ledger_url: str) -> 
         assert planned_ledger.find_identities_of_changed_rows(news_base, [(ANN, b"f" * 8), (DAN, b"f" * 8)]) == {
             DAN: True
         }
-        move_cursor(connection, "crm", SOURCE, "8", RUN_KEY)
+        move_cursor(connection, "crm", SOURCE_DIGEST, "8", RUN_KEY)
     assert read_states(ledger_url) == {ANN: State.CONFIRMED, BOB: State.SENDING, CEM: State.REJECTED}
     with open_ledger(ledger_url) as ledger, ledger.transaction() as connection:
-        cursor = read_cursor(connection, "crm", SOURCE)
+        cursor = read_cursor(connection, "crm", SOURCE_DIGEST)
         assert cursor is not None
         assert cursor.value == "7"
 

@@ -49,7 +49,7 @@ def test_a_tracking_or_email_setting_is_sent_under_its_json_name(setting: str, v
 
 
 @pytest.mark.parametrize(
-    ("change", "field"),
+    ("changed_parts", "field"),
     [
         ({"sender": None}, "Email.From"),
         ({"subject": None}, "Email.Subject"),
@@ -58,9 +58,9 @@ def test_a_tracking_or_email_setting_is_sent_under_its_json_name(setting: str, v
         ({"send_at": NOW.replace(tzinfo=None) + timedelta(days=1)}, "EmailSettings.SendAt"),
     ],
 )
-def test_the_error_for_a_missing_or_impossible_part_shows_its_field(change: dict[str, Any], field: str) -> None:
+def test_the_error_for_a_missing_or_impossible_part_shows_its_field(changed_parts: dict[str, Any], field: str) -> None:
     with pytest.raises(MessageError) as error_info:
-        compose_message(NOW, **MESSAGE_PARTS | change)
+        compose_message(NOW, **MESSAGE_PARTS | changed_parts)
     assert error_info.value.field == field
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from connector.mail.message import Attachment, EmailSettings, Header, Message, MessageError, Recipient, format_eml
 
-SETTINGS = EmailSettings()
+DEFAULT_SETTINGS = EmailSettings()
 PDF_ATTACHMENT = Attachment(b"%PDF", "terms.pdf", "application/pdf")
 LOGO_ATTACHMENT = Attachment(b"\x89PNG", "logo.png", "image/png", "inline", "logo")
 EML_ATTACHMENT = Attachment(b"Subject: x\r\n\r\ny", "old.eml", "message/rfc822")
@@ -24,7 +24,7 @@ def build_message(**changes: Any) -> Message:
         "subject": "Hello",
         "plain_text": "Hi\nAnn",
     }
-    return Message(settings=SETTINGS, **{**required_fields, **changes})
+    return Message(settings=DEFAULT_SETTINGS, **{**required_fields, **changes})
 
 
 def write_message(**changes: Any) -> bytes:

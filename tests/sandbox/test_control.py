@@ -96,15 +96,15 @@ def test_a_seeded_subscriber_is_listed_and_found_like_a_created_subscriber(clien
     seeded_subscribers = client.sandbox.seed(300, base_name="Crowd")
     page = client.read_page(limit=1000)
     people = page["Subscribers"]
-    assert (page["TotalCount"], len({subscriber["Email"] for subscriber in people})) == (300, 300)
-    assert {member["Base"]["Name"] for member in people} == {"Crowd"}
+    assert (page["TotalCount"], len({listed_person["Email"] for listed_person in people})) == (300, 300)
+    assert {listed_person["Base"]["Name"] for listed_person in people} == {"Crowd"}
     assert [person["Id"] for person in people] == [seeded_subscribers["first_id"] + n for n in range(300)]
-    assert {member["Gender"] for member in people} == {"male", "female", ""}
+    assert {listed_person["Gender"] for listed_person in people} == {"male", "female", ""}
     person = people[123]
     for query in ({"Email": person["Email"]}, {"ClientUserId": person["ClientUserId"]}, {"Id": person["Id"]}):
         assert client.read_page(**query)["Subscribers"] == [person]
     for field in ("FirstName", "Gender"):
-        matching_people = [member for member in people if member[field] == person[field]]
+        matching_people = [listed_person for listed_person in people if listed_person[field] == person[field]]
         assert client.read_page(limit=1000, **{field: person[field]})["Subscribers"] == matching_people
     for requested_id in (0, 400, "0123", "²"):  # seeded ids begin at 100,001
         assert client.read_page(ClientUserId=f"seed-{requested_id}")["TotalCount"] == 0

@@ -76,8 +76,8 @@ def test_the_id_of_a_base_has_precedence_over_its_name(client: SandboxClient) ->
         {"Id": 7}, {"Name": "News"}, {"Id": 7, "Name": "News"}, {"Id": None, "Name": "News"}, {"Id": 0, "Name": "News"},
         {"Name": "Base 7"},
     )]  # fmt: skip
-    base_7, news = {"Id": 7, "Name": "Base 7"}, {"Id": 8, "Name": "News"}
-    assert bases == [base_7, news, base_7, news, news, base_7]
+    base_7, news_base = {"Id": 7, "Name": "Base 7"}, {"Id": 8, "Name": "News"}
+    assert bases == [base_7, news_base, base_7, news_base, news_base, base_7]
 
 
 def test_switches_choose_how_a_create_is_answered(client: SandboxClient) -> None:

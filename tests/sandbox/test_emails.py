@@ -18,13 +18,18 @@ PLAIN_EMAIL: dict[str, Any] = {
     "PlainText": "Hello\n",
     "Subject": "Hi",
 }
-PDF = {
+PDF_ATTACHMENT = {
     "ContentBase64": base64.b64encode(b"%PDF \x00").decode(),
     "Disposition": "attachment",
     "Filename": "terms.pdf",
     "Type": "application/pdf",
 }
-LOGO = PDF | {"Disposition": "inline", "ContentId": "logo", "Filename": "logo.png", "Type": "image/png"}
+LOGO_ATTACHMENT = PDF_ATTACHMENT | {
+    "Disposition": "inline",
+    "ContentId": "logo",
+    "Filename": "logo.png",
+    "Type": "image/png",
+}
 
 
 def read_eml(text: str) -> EmailMessage:
@@ -62,9 +67,9 @@ def test_a_sent_email_is_in_the_outbox(client: SandboxClient) -> None:
         ({"Subject": "a\r\nBcc: x@example.com"}, "Email.Subject"),
         ({"Headers": [{"Name": "message-id", "Value": "x"}]}, "protected"),
         ({"Headers": [{"Name": "X-Y", "Value": "x\ny"}]}, "Headers[0].Value"),
-        ({"Attachments": [PDF | {"ContentBase64": "???"}]}, "Attachments[0].ContentBase64"),
-        ({"Attachments": [PDF | {"Disposition": "inline"}]}, "ContentId is required"),
-        ({"Attachments": [LOGO, LOGO]}, "unique"),
+        ({"Attachments": [PDF_ATTACHMENT | {"ContentBase64": "???"}]}, "Attachments[0].ContentBase64"),
+        ({"Attachments": [PDF_ATTACHMENT | {"Disposition": "inline"}]}, "ContentId is required"),
+        ({"Attachments": [LOGO_ATTACHMENT, LOGO_ATTACHMENT]}, "unique"),
         ({"Priority": 1}, "Email.Priority"),
     ],
 )

@@ -165,7 +165,7 @@ def test_a_page_without_rows_can_be_null(client: SandboxClient) -> None:
     assert len(client.read_page(offset=2)["Subscribers"]) == 1
 
 
-def test_a_page_can_lack_a_fixed_part_of_the_subscribers(client: SandboxClient) -> None:
+def test_a_page_can_leave_out_one_shard_of_the_subscribers(client: SandboxClient) -> None:
     client.sandbox.seed(30)
     client.sandbox.switch(lost_shard=1.0, shards=3)
     page = client.read_page(limit=100)

@@ -10,8 +10,8 @@ import pytest
 from connector.sandbox import SandboxProcess
 from tests.sandbox.client import SandboxClient, wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "connector.sandbox"]
+PROJECT_FOLDER = Path(__file__).resolve().parents[2]
+SANDBOX_COMMAND = [sys.executable, "-m", "connector.sandbox"]
 
 
 def run_sandbox(*arguments: str, token: str | None = "t") -> subprocess.CompletedProcess[str]:
@@ -19,7 +19,13 @@ def run_sandbox(*arguments: str, token: str | None = "t") -> subprocess.Complete
     if token is not None:
         environment["CONNECTOR_SANDBOX_TOKEN"] = token
     return subprocess.run(
-        [*COMMAND, *arguments], capture_output=True, text=True, env=environment, cwd=ROOT, timeout=30, check=False
+        [*SANDBOX_COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=PROJECT_FOLDER,
+        timeout=30,
+        check=False,
     )
 
 
@@ -98,7 +104,9 @@ def test_a_sandbox_ends_when_its_parent_is_killed() -> None:
         "import sys, time; from connector.sandbox import SandboxProcess\n"
         "with SandboxProcess() as s: print(s.pid, flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as parent:
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=PROJECT_FOLDER
+    ) as parent:
         assert parent.stdout is not None
         child_pid = int(parent.stdout.readline())
         assert "connector.sandbox" in read_ps(child_pid, "args")

@@ -8,7 +8,7 @@ from urllib.parse import quote, quote_plus, unquote
 import pytest
 from hypothesis import given, strategies as st
 
-from connector.service.answers import MASKED, build_message_mask
+from connector.service.answers import MASK, build_message_mask
 from connector.service.client import open_client
 from connector.service.settings import Service, Token
 from connector.service.wire import AmbiguousResult, ListQuery, Refused
@@ -42,7 +42,7 @@ ENCODE_FUNCTION_BY_NAME: dict[str, Callable[[str], str]] = {
 
 def test_the_token_is_masked_in_every_encoding() -> None:
     for encode in ENCODE_FUNCTION_BY_NAME.values():
-        assert build_message_mask(SECRET)(f"the token {encode(SECRET)} is old") == f"the token {MASKED} is old"
+        assert build_message_mask(SECRET)(f"the token {encode(SECRET)} is old") == f"the token {MASK} is old"
 
 
 ANSWER_BY_ENCODING = {
@@ -62,7 +62,7 @@ async def test_an_answer_shows_no_token() -> None:
             serve(faults.answer_with(answer_with_token)) as server,
             open_client(Service(server.base_url, Token(SECRET))) as client,
         ):
-            refusal = Refused(401, f"token {MASKED} is old", None)
+            refusal = Refused(401, f"token {MASK} is old", None)
             assert await client.create_subscriber(b"{}") == refusal
             assert await client.list_subscribers(ListQuery()) == refusal
             assert await client.send_email(b"{}") == refusal
@@ -75,7 +75,7 @@ async def test_the_target_of_a_redirect_shows_no_token() -> None:
         open_client(Service(server.base_url, Token(SECRET))) as client,
     ):
         answer = await client.create_subscriber(b"{}")
-        assert answer == AmbiguousResult(302, f"redirect to /login?token={MASKED}&next=/", None)
+        assert answer == AmbiguousResult(302, f"redirect to /login?token={MASK}&next=/", None)
 
 
 @pytest.mark.parametrize("secret", ["s3cret&amp;token", "s3cret&#38;token", r"s3cret\u0041token"])
@@ -88,7 +88,7 @@ async def test_a_token_with_an_escape_sequence_is_masked(secret: str, page_templ
         serve(faults.answer_with(answer_with_token)) as server,
         open_client(Service(server.base_url, Token(secret))) as client,
     ):
-        assert await client.create_subscriber(b"{}") == Refused(401, f"token {MASKED} is old", None)
+        assert await client.create_subscriber(b"{}") == Refused(401, f"token {MASK} is old", None)
 
 
 PRINTABLE_TEXTS = st.text(
@@ -102,7 +102,7 @@ def test_random_tokens_are_masked_in_each_encoding(secret: str, encoding_name: s
     if "twice" in encoding_name or encoding_name == "JSON in JSON":
         encoding_name = "plain"
     masked_text = build_message_mask(secret)(f"<{ENCODE_FUNCTION_BY_NAME[encoding_name](secret)}>")
-    assert secret[:4] not in html.unescape(unquote(masked_text)).replace(MASKED, ""), "a part of the token is readable"
+    assert secret[:4] not in html.unescape(unquote(masked_text)).replace(MASK, ""), "a part of the token is readable"
 
 
 def test_a_text_without_the_token_stays_unchanged() -> None:

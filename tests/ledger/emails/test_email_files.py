@@ -120,7 +120,7 @@ def test_a_file_with_a_hard_link_is_refused(path: Path) -> None:
 
 def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
     """A damaged file may lack emails that were sent, so the ledger cannot prove that an email was not sent."""
-    people = fill_emails(path)
+    recipients = fill_emails(path)
     file = find_emails_file(path)
     content = bytearray(file.read_bytes())
     middle_offset = len(content) // 8192 * 4096
@@ -129,7 +129,7 @@ def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
     with open_email_log(build_file_url(path)) as email_log:
         check_opening_fails(email_log.hold_campaign("account", "welcome"), LedgerError, r"damaged \(.*restore a backup")
         with pytest.raises(LedgerError, match="malformed"), email_log.transaction():
-            email_log.find_emails(Campaign(1, "account", "welcome"), people)
+            email_log.find_emails(Campaign(1, "account", "welcome"), recipients)
 
 
 def test_a_commit_that_a_reader_blocks_is_an_error_and_stores_nothing(path: Path) -> None:

@@ -14,7 +14,7 @@ from connector.errors import ConfigurationError, LedgerError, LockedError
 from connector.ledger.emails import EmailLog
 from connector.ledger.opening import open_email_log, open_existing_email_log, open_ledger
 from connector.states import EmailState
-from tests.ledger.emails.transitions import add_campaign, bring_to_state, find_file, read_email_state
+from tests.ledger.emails.transitions import add_campaign, bring_to_state, find_emails_file_of_url, read_email_state
 from tests.ledger.places import check_opening_fails
 from tests.ledger.transitions import begin_run
 
@@ -160,7 +160,7 @@ def test_emails_of_a_run_killed_in_a_commit_are_not_sent_again(ledger_url: str) 
     result = subprocess.run([sys.executable, "-c", KILLED_WRITER, ledger_url], check=False)
     assert result.returncode == -9
     if ledger_url.startswith("sqlite"):  # the journal has the unfinished transaction
-        file = find_file(ledger_url)
+        file = find_emails_file_of_url(ledger_url)
         assert file.with_name(f"{file.name}-journal").exists()
     with (
         open_email_log(ledger_url) as email_log,

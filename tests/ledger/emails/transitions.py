@@ -69,6 +69,6 @@ def read_email_state(email_log: EmailLog, campaign: Campaign, recipient: bytes =
     return entry.state if entry else EmailState.NONE
 
 
-def find_file(url: str) -> Path:
+def find_emails_file_of_url(url: str) -> Path:
     """Return the file with the emails of a ledger in SQLite."""
     return find_emails_file(Path(url.removeprefix("sqlite:///")))
