@@ -118,7 +118,7 @@ class Certificate:
     reason: Annotated[CertificateReason, "The proof of completeness, or the obstacle to a proof."]
     order: Annotated[Order, "Order in which the service listed the subscribers."]
     sweeps: Annotated[int, "How often the run read the list from its start to its end (sweeps)."]
-    pages: Annotated[int, "Number of pages, without pages that were fetched ahead and dropped."]
+    pages: Annotated[int, "Number of pages. Pages that were fetched ahead of time and not used do not count."]
     distinct: Annotated[int, "Number of different subscriber ids that the run found when it last read the list."]
     total_first: Annotated[int | None, "TotalCount of the first answer. Null if the answer has no TotalCount."]
     total_last: Annotated[int | None, "TotalCount of the last answer. Null if the answer has no TotalCount."]

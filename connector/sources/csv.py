@@ -69,8 +69,8 @@ _FailureByIndex = dict[int, tuple[str, str]]
 @dataclass(frozen=True, slots=True)
 class ParsedBlock:
     """A block after parsing. `table` has the rows as large_string columns. `indices` has the index of each row's
-    record. `failure_by_index` has the malformed records. Blank lines and lines of only delimiters are in neither
-    `table` nor `failure_by_index`.
+    record. `failure_by_index` has the malformed records. Blank lines and lines of only delimiters are left
+    out.
     """
 
     table: pa.Table

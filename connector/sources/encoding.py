@@ -259,8 +259,8 @@ class Utf8Stream:
     def _convert_to_utf8(self, piece: bytes) -> bytes:
         if self._decoder is not None:
             text = self._decoder.decode(piece, final=not piece)
-            # In ISO-8859-x, the bytes 0x80 to 0x9F are control characters. A row with such a byte has another encoding,
-            # so the byte is marked as invalid.
+            # In ISO-8859-x, the bytes 0x80 to 0x9F are control characters. A row with such a byte was written in
+            # another encoding, so the byte is marked as invalid.
             text = _C1_CONTROLS_PATTERN.sub(_LONE_SURROGATE, text) if self._is_guessed else text
             piece = text.encode("utf-8", "surrogatepass")
         if self._is_first_piece and piece:
@@ -341,8 +341,8 @@ def advise_encoding(name: str) -> str:
 
 @dataclass(slots=True)
 class _CandidateEncoding:
-    """An encoding that the text may have. `words` are the words decoded in this encoding. `rating` is a number without
-    a unit."""
+    """An encoding that the text may have. `words` are the words decoded in this encoding. An encoding with a higher
+    `rating` is likelier."""
 
     encoding: str
     words: tuple[str, ...]

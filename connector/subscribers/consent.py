@@ -114,8 +114,9 @@ _NORMALISED_HEADERS_OF_IS_ACTIVE = frozenset({
     *(normalise_header(header) for header in ACTIVE_HEADERS),
     "active", "aktiv", "actif", "activo", "attivo", "ativo", "actief", "aktywny",
 })  # fmt: skip
-# Headers of columns that may show who is active. The cells decide: all cells are words for yes and no, or some cells
-# are `active` and some mean cancelled. The header user_status is not here: WordPress writes 0 for every user.
+# Headers of columns that may show who is active. Such a column counts only if all its cells are words for yes and no,
+# or if some cells are `active` and other cells mean cancelled. The header user_status is not in this list, because
+# WordPress writes 0 for every user.
 _POSSIBLE_ACTIVITY_HEADERS = frozenset(
     {"status", "contactstatus", "accountstatus", "subscriberstatus", "enabled", "isenabled"}
 )

@@ -149,13 +149,13 @@ def _build_code_by_name() -> dict[str, str]:
 
 
 def list_whole_names() -> Iterator[tuple[str, str]]:
-    """Yield the English names and `_COMMON_NAMES_BY_CODE` with their codes."""
+    """Yield each English name and each name in `_COMMON_NAMES_BY_CODE`, with the code of its country."""
     yield from _list_official_names(lambda name: name)
     yield from ((name, code) for code, names in _COMMON_NAMES_BY_CODE.items() for name in names)
 
 
 def list_foreign_names() -> Iterator[tuple[str, str]]:
-    """Yield the names in other languages than English, with their codes."""
+    """Yield each name of a country in the other languages (`LANGUAGES`), with the code of the country."""
     for language in LANGUAGES:
         translation = gettext.translation("iso3166-1", pycountry.LOCALES_DIR, languages=[language])
         yield from _list_official_names(translation.gettext)

@@ -126,7 +126,7 @@ WHOLE_NAME_HEADERS = frozenset({
 """Headers of columns that may contain whole names."""
 
 _FIRST_NAME_HEADERS_BESIDE_LAST_NAME = frozenset({"nombre", "nome"})
-"""Headers that mean the first name if another column has the last name, and else the whole name."""
+"""Headers that mean the first name if another column has the last name. Otherwise, they mean the whole name."""
 
 GOOGLE_HEADERS = frozenset({"email1value", "phone1value", "address1street", "groupmembership"})
 """Headers that only exports of Google Contacts have."""
@@ -261,11 +261,11 @@ def _has_header(columns: Sequence[str], headers: frozenset[str]) -> bool:
 def override_mapping(
     mapping: FieldMapping, overrides: Mapping[str, str | ColumnRule], columns: Sequence[str]
 ) -> FieldMapping:
-    """Return the mapping with other rules for some fields. `overrides` has, by field, a rule, a column, or "" (no
-    rule).
+    """Return the mapping with other rules for some fields. `overrides` maps the name of a field to its new rule or to
+    the name of a column. The text "" removes the rule of the field.
 
-    Other fields keep their rules, so one column may be mapped to two fields. Exception: a column that is_active reads
-    is not mapped to address_state by its header. Raises ConfigurationError for an unknown column.
+    All other fields keep their rules, so one column may be mapped to two fields. Exception: if `is_active` reads a
+    column, this column is not mapped to `address_state` by its header. Raises ConfigurationError for an unknown column.
     """
     rules = dict(mapping.rules)
     whole_name_column = None if {"first_name", "last_name"} & overrides.keys() else mapping.whole_name_column

@@ -488,7 +488,7 @@ def _read_list(cell: str) -> list[object] | None:
 
 def _read_literal(cell: str) -> object:
     """Return the list, set or tuple of a Python literal as a list, or None for another text. Raises ValueError for a
-    NumPy array of texts, because Python would join the texts."""
+    NumPy array of texts such as `['a' 'b']`, because Python would read `['ab']`."""
     if re.search(r"""['"]\s+['"]""", cell):
         raise ValueError("the cell has two texts without a comma between them")
     try:

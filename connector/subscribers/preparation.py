@@ -79,7 +79,7 @@ def check_mapping(
 
 
 def _find_value_faults(mapping: FieldMapping) -> list[str]:
-    """Return the faults of each `value` and `default`: validate a row that contains only these texts."""
+    """Return messages about texts of `value` and `default` in the rules that cannot be sent."""
     rule_by_field = {
         name: ColumnRule(value=text) for name, rule in mapping.rules.items() if (text := rule.value or rule.default)
     }

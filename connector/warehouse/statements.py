@@ -82,11 +82,17 @@ RUN_COLUMNS: Mapping[str, Column] = {
     "filters": Column(ColumnKind.TEXT, "Filters of the list as a JSON object. `{}` if the whole list was read."),
     "started_at": Column(ColumnKind.TIME, "Start of the export. The list was read after this time."),
     "finished_at": Column(ColumnKind.TIME, "End of the export. NULL: the export wrote nothing."),
-    "verdict": Column(ColumnKind.TEXT, "`complete` or `incomplete`: the certificate's verdict on the list."),
-    "reason": Column(ColumnKind.TEXT, "Reason of the verdict, as in the report's `certificate`."),
+    "verdict": Column(
+        ColumnKind.TEXT, "`complete` if it is proved that the whole list was read, otherwise `incomplete`."
+    ),
+    "reason": Column(
+        ColumnKind.TEXT, "Proof of completeness, or obstacle to a proof: `certificate.reason` of the report."
+    ),
     "list_order": Column(ColumnKind.TEXT, "Order of the list: `id`, `id_desc`, `other` or `unstable`."),
     "sweeps": Column(ColumnKind.WHOLE_NUMBER, "How often the export read the list from its start to its end (sweeps)."),
-    "pages": Column(ColumnKind.WHOLE_NUMBER, "Number of pages, without pages that were fetched ahead and dropped."),
+    "pages": Column(
+        ColumnKind.WHOLE_NUMBER, "Number of pages. Pages that were fetched ahead of time and not used do not count."
+    ),
     "distinct_ids": Column(
         ColumnKind.WHOLE_NUMBER, "Number of different ids that the export found when it last read the list."
     ),
@@ -309,7 +315,7 @@ class TableStatements:
 
 
 class _Merge:
-    """The statements of `upsert` and `history`. `t` is the alias of the target, and `s` the alias of the stage."""
+    """Statements of the modes `upsert` and `history`. `t` is the alias of the target, and `s` the alias of the stage."""
 
     def __init__(
         self,
