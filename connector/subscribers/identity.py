@@ -47,7 +47,8 @@ def digest_identity(field: str, identity_text: str) -> bytes:
 def compute_identities(identity_texts: "pd.Series", field: str) -> Digests:
     """Return the digests (S16) of a column of identities (texts). No value may be missing."""
     texts = pa.chunked_array(pa.array(identity_texts, from_pandas=True))
-    # First, all identities are normalised as one column, which is right for ASCII. The few others are corrected below.
+    # First, all identities are normalised as one column by rules for ASCII. Identities with other characters are few,
+    # and are normalised again below.
     trimmed_texts = pc.ascii_trim(texts, characters=_ASCII_WHITE_SPACE)
     normal_forms = (pc.ascii_lower(trimmed_texts) if field == "email" else trimmed_texts).cast(pa.binary()).to_pylist()
     for index in np.flatnonzero(~pc.string_is_ascii(texts).to_numpy()).tolist():
@@ -304,8 +305,8 @@ class Suppression:
         return suppressed_mask
 
     def build_digest_mask(self, digests: Digests) -> Mask:
-        """Return a mask: true for each digest (S16) that is on the suppression list. The digests must be of the list's
-        field."""
+        """Return a mask: true for each digest (S16) that is on the suppression list. The digests must be digests of
+        values of the field `self.field`."""
         return _build_member_mask(self._digests, digests)
 
 

@@ -357,8 +357,8 @@ def select_shard(chunk: Chunk, mapping: FieldMapping, rules: ValidationRules, sh
 def digest_rows(
     frame: pd.DataFrame, mapping: FieldMapping, identity_field: str, *, today: date
 ) -> tuple[list[bytes], list[bool]]:
-    """Return a digest for each row of text cells, and whether the row has a valid identity. The digest is computed from
-    the identity, or else from the cells that the mapping uses."""
+    """Return a digest for each row of text cells, and whether the row has a valid identity. With a valid identity,
+    the digest is the digest of the identity. Otherwise, the digest is of the cells that the mapping uses."""
     positions, identities = read_identities(frame, mapping, identity_field, today=today)
     digests, has_identity_flags = [b""] * len(frame), [False] * len(frame)
     for position, digest in zip(positions.tolist(), split_digests(identities), strict=True):

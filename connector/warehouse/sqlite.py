@@ -115,8 +115,8 @@ class SqliteDatabase:
         return (str(rows[0][0]) if rows else None), {str(column): bool(is_required) for _, column, is_required in rows}
 
     def find_referrers(self, name: TableName) -> Sequence[str]:
-        """Return the tables that declare a foreign key. This connection does not enforce foreign keys, but other
-        connections may."""
+        """Return the tables that declare a foreign key to this table. This connection does not enforce foreign keys,
+        but other connections may."""
         return [str(table) for (table,) in self.connection.execute(_REFERRERS_SQL, {"table": name.table})]
 
     def convert_time(self, time: datetime) -> str:

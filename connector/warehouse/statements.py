@@ -308,14 +308,15 @@ class TableStatements:
         """Return the steps that merge the staged rows into the table, in their order. `exported_at` is a value for the
         database.
 
-        The steps close each row whose subscriber has left the list: the stage does not have the subscriber,
-        `run.proves_absence` is true, and the row matches the run's filters."""
+        A subscriber has left the list if the stage does not have the subscriber, `run.proves_absence` is true, and the
+        row of the subscriber matches the run's filters. The steps close this row: they set `deleted_at` or `valid_to`.
+        """
         merge = _Merge(self._dialect, self.target, self.stage_table, self._kind_by_column, run, exported_at)
         return merge.build_upsert_steps() if self._mode is WriteMode.UPSERT else merge.build_history_steps()
 
 
 class _Merge:
-    """Statements of the modes `upsert` and `history`. `t` is the alias of the target, and `s` the alias of the stage."""
+    """Statements of the modes `upsert` and `history`. `t` is the alias of the target, `s` the alias of the stage."""
 
     def __init__(
         self,
@@ -411,8 +412,9 @@ class _Merge:
         return Statement(f"INSERT INTO {self._target} ({columns_sql}) {rows_sql}", self._run_values)
 
     def _build_absence_steps(self, sql_by_column: Mapping[str, str], condition_sql: str) -> list[MergeStep]:
-        """Return the step that closes the rows of subscribers who have left the list, if the rows fulfil the condition.
-        Return no step if the run cannot prove that a subscriber has left the list."""
+        """Return the step that closes (`deleted_at`, `valid_to`) the rows of subscribers who have left the list. Only
+        rows that fulfil the condition are closed. Return no step if the run cannot prove that a subscriber has left the
+        list."""
         if not self._run.proves_absence:
             return []
         absence_condition_sqls = [condition_sql]
