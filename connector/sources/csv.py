@@ -80,10 +80,10 @@ class ParsedBlock:
 
 @dataclass(frozen=True, slots=True)
 class CsvDialect:
-    """The delimiter, width and encoding of a file."""
+    """The delimiter, the number of columns and the encoding of a file."""
 
     delimiter: str
-    width: int  # the number of columns in the header
+    column_count: int  # the number of columns in the header
     encoding: str
     advised_encoding: str = "cp1252"  # the encoding that a message advises for undecodable bytes
     has_trailing_delimiters: bool = False  # a delimiter follows the last cell of each row, but not of the header
@@ -91,7 +91,7 @@ class CsvDialect:
     @property
     def cell_count(self) -> int:
         """The number of cells of a row, with the empty cell after a trailing delimiter."""
-        return self.width + self.has_trailing_delimiters
+        return self.column_count + self.has_trailing_delimiters
 
 
 class CsvSource(CloseableResource):
@@ -388,14 +388,14 @@ def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_column
     parsed_indices = np.flatnonzero(parsed_mask)
     parseable_records = _select_parseable_records(block, records, parsed_mask, decoding_failure_by_index)
     table, width_by_row = _read_table(parseable_records, dialect)
-    expected_width_text = f"the header has {dialect.width}"
+    expected_width_text = f"the header has {dialect.column_count}"
     if dialect.has_trailing_delimiters:
         regular_row_indices = np.delete(np.arange(table.num_rows + len(width_by_row)), list(width_by_row))
         empty_last_cell_mask = pc.equal(table.columns[-1], "")
         width_by_row |= dict.fromkeys(
             regular_row_indices[~empty_last_cell_mask.to_numpy().astype(bool)].tolist(), dialect.cell_count
         )
-        table = table.filter(empty_last_cell_mask).select(range(dialect.width))
+        table = table.filter(empty_last_cell_mask).select(range(dialect.column_count))
         expected_width_text = f"other rows have {dialect.cell_count}, of which the last is empty"
     for row_index, width in width_by_row.items():
         message = f"has {width} cells where {expected_width_text}; look for a missing or a stray delimiter or quote"

@@ -24,7 +24,7 @@ import sqlalchemy as sa
 
 CursorValue = datetime | date | int
 
-CURSOR = "cursor"
+CURSOR_PARAMETER = "cursor"
 """The name of the query parameter whose value is the bound of the cursor: `:cursor`."""
 
 MYSQL_DATABASES = ("mysql", "mariadb")
@@ -249,14 +249,14 @@ class CursorWatch:
             self.wrong_kind_count += len(wrong_kind_indices)
             if wrong_kind_indices and self.wrong_kind_example is None:
                 self.wrong_kind_example = first_row_number + wrong_kind_indices[0], values[wrong_kind_indices[0]]
-            future_records = [
+            numbered_future_values = [
                 (first_row_number + index, value)
                 for index, value in enumerate(parsed_values)
                 if self._is_in_future(value)
             ]
-            self.future_value_count += len(future_records)
+            self.future_value_count += len(numbered_future_values)
             if self.future_value_example is None:
-                self.future_value_example = next(iter(future_records), None)
+                self.future_value_example = next(iter(numbered_future_values), None)
             usable_values = (value for value in parsed_values if value is not None and not self._is_in_future(value))
             largest_value = max(usable_values, key=_convert_to_comparable, default=None)
         if self.is_zoned and isinstance(largest_value, datetime) and largest_value.tzinfo is None:
@@ -290,7 +290,8 @@ def uses_cursor(query: str, backend_name: str) -> bool:
     """Return whether a query has a `:cursor` outside texts and comments. `backend_name` is SQLAlchemy's name of
     the database system."""
     return any(
-        token["name"] == CURSOR for token in _compile_sql_pattern(_COLON_NAME_PATTERN, backend_name).finditer(query)
+        token["name"] == CURSOR_PARAMETER
+        for token in _compile_sql_pattern(_COLON_NAME_PATTERN, backend_name).finditer(query)
     )
 
 
@@ -299,8 +300,8 @@ def build_query(query: str, cursor_bound: CursorBound | None, backend_name: str)
     text) do not change."""
 
     def escape_token(token: re.Match[str]) -> str:
-        if cursor_bound is not None and token["name"] == CURSOR:
-            return f":{CURSOR}" + (r"\:\:" if token["cast"] else "")
+        if cursor_bound is not None and token["name"] == CURSOR_PARAMETER:
+            return f":{CURSOR_PARAMETER}" + (r"\:\:" if token["cast"] else "")
         return re.sub(_COLON_NAME_PATTERN, r"\\\g<0>", token[0])
 
     text_clause = sa.text(_compile_sql_pattern(_COLON_NAME_PATTERN, backend_name).sub(escape_token, query))
@@ -311,7 +312,7 @@ def replace_cursor(query: str, backend_name: str, replacement: str) -> str:
     """Return the query with `replacement` in place of `:cursor`, for example `$cursor`."""
 
     def replace_name(token: re.Match[str]) -> str:
-        return f"{replacement}{token['cast'] or ''}" if token["name"] == CURSOR else token[0]
+        return f"{replacement}{token['cast'] or ''}" if token["name"] == CURSOR_PARAMETER else token[0]
 
     return _compile_sql_pattern(_COLON_NAME_PATTERN, backend_name).sub(replace_name, query)
 
@@ -337,7 +338,7 @@ def _build_bind(cursor_bound: CursorBound, backend_name: str) -> sa.BindParamete
         sql_type = sa.DateTime(timezone=True)
     has_expected_type = value is None or isinstance(value, python_type)
     return sa.bindparam(
-        CURSOR, value, sql_type if has_expected_type and backend_name != "sqlite" else sa.types.NULLTYPE
+        CURSOR_PARAMETER, value, sql_type if has_expected_type and backend_name != "sqlite" else sa.types.NULLTYPE
     )
 
 

@@ -13,7 +13,7 @@ from connector.errors import ConfigurationError, ContentError, SourceError
 from connector.rows import Chunk, CloseableResource, closed_on_error
 from connector.sources.cell_text import CHUNK_ROWS, UnreadableValue, build_row_chunk, read_values
 from connector.sources.cursor import (
-    CURSOR,
+    CURSOR_PARAMETER,
     ColumnType,
     CursorBound,
     CursorKind,
@@ -147,7 +147,7 @@ def _is_changed_by_arrow(duckdb_type: Any) -> bool:
     """Return whether Arrow would change values of this type, or of a type inside it."""
     inner_types = duckdb_type.children if duckdb_type.id in ("list", "array", "struct", "map", "union") else ()
     return duckdb_type.id in _TYPES_CHANGED_BY_ARROW or any(
-        _is_changed_by_arrow(part) for _, part in inner_types if not isinstance(part, int)
+        _is_changed_by_arrow(inner_type) for _, inner_type in inner_types if not isinstance(inner_type, int)
     )
 
 
@@ -174,14 +174,16 @@ def open_duckdb(
         if cursor_bound is not None:
             column = _quote_name(cursor_bound.column)
             query += (
-                " where 1 = 0" if cursor_bound.value is None else f" where {column} >= :{CURSOR} or {column} is null"
+                " where 1 = 0"
+                if cursor_bound.value is None
+                else f" where {column} >= :{CURSOR_PARAMETER} or {column} is null"
             )
     if cursor_bound is None:
         return DuckdbSource(path, query, {}, cursor_watch)
-    cursor_sql = f"${CURSOR}"
+    cursor_sql = f"${CURSOR_PARAMETER}"
     if cursor_bound.value is None:
         cursor_sql = f"CAST({cursor_sql} AS {_SQL_TYPE_BY_KIND[cursor_bound.kind]})"
-    query_parameters = {CURSOR: cursor_bound.value} if uses_cursor(query, "duckdb") else {}
+    query_parameters = {CURSOR_PARAMETER: cursor_bound.value} if uses_cursor(query, "duckdb") else {}
     return DuckdbSource(path, replace_cursor(query, "duckdb", cursor_sql), query_parameters, cursor_watch)
 
 

@@ -29,8 +29,8 @@ _FORMAT_BY_BEGINNING: tuple[tuple[bytes, FileFormat], ...] = (
     (b"PK\x03\x04", "excel"),  # .xlsx; any other zip archive was unpacked before
 )
 _BOMS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_JSON_BEGINNING = re.compile(rb'\{\s*["}]|\[\s*[{\]]')
-_MARKUP_BEGINNING = re.compile(rb"<(!doctype|html|head|meta|style|table|\?xml)", re.IGNORECASE)
+_JSON_BEGINNING_PATTERN = re.compile(rb'\{\s*["}]|\[\s*[{\]]')
+_MARKUP_BEGINNING_PATTERN = re.compile(rb"<(!doctype|html|head|meta|style|table|\?xml)", re.IGNORECASE)
 
 _NAME_BY_FORMAT = {"excel": "an Excel workbook", "parquet": "a Parquet file"}
 _FORMATS_BY_OPTION = {"delimiter": ("csv",), "encoding": ("csv", "tsv", "jsonl"), "sheet": ("excel",)}
@@ -236,10 +236,10 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
         return detected_format
     bom = next((bom for bom in _BOMS if first_bytes.startswith(bom)), b"")
     text = first_bytes.removeprefix(bom).replace(b"\0", b"").lstrip()
-    if _MARKUP_BEGINNING.match(text):
+    if _MARKUP_BEGINNING_PATTERN.match(text):
         raise SourceError(
             f"{name}: is a web page or XML, whatever its name says; open it in a spreadsheet, save it as .xlsx or CSV"
         )
-    if suffix in (".jsonl", ".ndjson") or _JSON_BEGINNING.match(text):
+    if suffix in (".jsonl", ".ndjson") or _JSON_BEGINNING_PATTERN.match(text):
         return "jsonl"
     return "tsv" if suffix in (".tsv", ".tab") and b"\t" in next(iter(text.splitlines()), b"") else "csv"

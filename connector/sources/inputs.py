@@ -38,7 +38,7 @@ _MAX_SHARE_OF_FREE_SPACE = 0.9  # a copy may fill this share of the free space; 
 
 _GZIP_BEGINNING, _ZSTD_BEGINNING = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _ZIP_BEGINNINGS = (b"PK\x03\x04", b"PK\x05\x06")  # an archive with files, and an empty archive
-_PACKING_SUFFIX = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
+_PACKING_SUFFIX_PATTERN = re.compile(r"\.(gz|gzip|zst|zstd)$", re.IGNORECASE)
 _MAX_SHOWN_NAMES = 20  # a message names at most this number of files of an archive
 # Files that show that a zip archive is an .xlsx, or an .ods, which is refused.
 _DOCUMENT_PARTS = {"[Content_Types].xml", "content.xml"}
@@ -199,7 +199,7 @@ def _unpack_input(packed_input: Input, member_name: str | None) -> Input:
     else:
         return packed_input
     pieces = _read_pieces(open_stream, name, os.fstat(file.fileno()).st_size)
-    return Input(name, _PACKING_SUFFIX.sub("", name), _copy_to_temporary_file(pieces, name))
+    return Input(name, _PACKING_SUFFIX_PATTERN.sub("", name), _copy_to_temporary_file(pieces, name))
 
 
 def _read_pieces(

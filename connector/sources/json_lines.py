@@ -27,7 +27,7 @@ from connector.sources.inputs import Input
 _READ_BYTES = 1 << 22  # bytes that are read at a time: about 20,000 lines
 _MAX_LINE_BYTES = 1 << 20  # the line of a subscriber has a few hundred bytes
 _MAX_ARRAY_BYTES = 1 << 29  # a larger array should be JSON Lines, which needs less memory
-_ARRAY_BEGINNING = re.compile(rb"\s*\[\s*[{\]]")
+_ARRAY_BEGINNING_PATTERN = re.compile(rb"\s*\[\s*[{\]]")
 _SPACE = " \t\n\r"  # the white space of JSON (RFC 8259)
 _MAX_KEYS = 10_000  # a file with more keys probably has one object whose keys are the subscribers
 _MAX_DEPTH = 20  # levels of nested objects; exports of subscribers have two or three levels
@@ -98,7 +98,7 @@ class JsonSource(CloseableResource):
     def _read_array(self) -> list[tuple[int, bytes]] | None:
         """Return the text of each element with its number (from 1), or None if the file is not an array."""
         blocks = [self._stream.read(_READ_BYTES)]
-        if not _ARRAY_BEGINNING.match(blocks[0]):
+        if not _ARRAY_BEGINNING_PATTERN.match(blocks[0]):
             return None
         while len(blocks) <= _MAX_ARRAY_BYTES // _READ_BYTES and (block := self._stream.read(_READ_BYTES)):
             blocks.append(block)
@@ -246,7 +246,7 @@ def read_row(parsed_object: Mapping[str, object], text_bytes: bytes) -> dict[str
     return row
 
 
-_KEY_END = re.compile(rb'"\s*:')
+_KEY_END_PATTERN = re.compile(rb'"\s*:')
 """The end of a key. A text may contain the same characters, so a line may have more matches than keys."""
 
 
@@ -256,7 +256,9 @@ def find_repeated_keys(text_bytes: bytes, parsed_object: Mapping[str, object]) -
 
     JSON parsers silently keep only one value of a repeated key. The pairs of keys and values are collected only if the
     line may have more keys than `parsed_object`. Collecting the pairs takes five times as long as counting the keys."""
-    if text_bytes.count(b":") == len(parsed_object) or len(_KEY_END.findall(text_bytes)) == _count_keys(parsed_object):
+    if text_bytes.count(b":") == len(parsed_object):
+        return []
+    if len(_KEY_END_PATTERN.findall(text_bytes)) == _count_keys(parsed_object):
         return []
     repeated_keys: list[str] = []
 

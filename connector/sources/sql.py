@@ -22,7 +22,7 @@ from connector.errors import ConfigurationError, ContentError, SourceError, Unre
 from connector.rows import Chunk, CloseableResource, Source
 from connector.sources.cell_text import CHUNK_ROWS, UnreadableValue, build_row_chunk
 from connector.sources.cursor import (
-    CURSOR,
+    CURSOR_PARAMETER,
     MYSQL_DATABASES,
     ColumnType,
     CursorBound,
@@ -302,7 +302,7 @@ class IncrementalSource(CloseableResource):
             if self._database == "sqlite":
                 # The bound is the number -Infinity. Without the cast, SQLite would compare a column of texts with the
                 # text `-Inf`, and leave out the texts that sort before `-Inf`.
-                rows_sql = replace_cursor(rows_sql, self._database, f"CAST(:{CURSOR} AS REAL)")
+                rows_sql = replace_cursor(rows_sql, self._database, f"CAST(:{CURSOR_PARAMETER} AS REAL)")
         check_sql = build_check_sql(self._database, kind, self._type, rows_sql, columns, column)
         if check_sql is None:
             return timedelta()
@@ -313,12 +313,12 @@ class IncrementalSource(CloseableResource):
         url = parse_url(self._url)
         try:
             with _build_engine(url).connect() as connection:  # the engine has no pool to dispose of
-                value_count, example, quarter_hours = connection.execute(statement).one()
+                value_count, example, smallest_offset_quarters = connection.execute(statement).one()
         except (sa.exc.SQLAlchemyError, UnicodeError) as error:
             raise SourceError(f"{self.name}: {explain(error, url)}") from None
         if value_count:
             self._refuse_incomparable_values(int(value_count), example)
-        return timedelta(minutes=15) * (quarter_hours or 0)
+        return timedelta(minutes=15) * (smallest_offset_quarters or 0)
 
     def _quote_name(self, name: str) -> str:
         quote_character = "`" if self._database in MYSQL_DATABASES else '"'

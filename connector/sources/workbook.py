@@ -198,7 +198,7 @@ def open_workbook(source_input: Input, sheet: str | None) -> Source:
                 "the workbook as .xlsx and run again: the connector then finds the cell"
             )
         cell_problems, hidden_row_count = _find_cell_problems(file, chosen_sheet, name) if is_xlsx else ({}, 0)
-        unread_sheets = [] if sheet else [other for other in visible_sheets if other != chosen_sheet]
+        unread_sheets = [] if sheet else [sheet_name for sheet_name in visible_sheets if sheet_name != chosen_sheet]
         calamine_sheet = workbook.get_sheet_by_name(chosen_sheet)
         return WorkbookSource(source_input, calamine_sheet, cell_problems, hidden_row_count, unread_sheets)
     except (python_calamine.CalamineError, *_READ_ERRORS) as error:
@@ -222,8 +222,8 @@ def _refuse_archive(file: BinaryIO, name: str) -> None:
         if sum(member_info.file_size for member_info in archive.infolist()) > _MAX_BYTES:
             raise SourceError(f"{name}: unpacks to more than {_MAX_BYTES >> 30} GiB; save the sheet as CSV instead")
         if _SHARED_STRINGS_PART in archive.namelist():  # read to the end, because the checksum then proves the size
-            with archive.open(_SHARED_STRINGS_PART) as strings:
-                while strings.read(_READ_BYTES):
+            with archive.open(_SHARED_STRINGS_PART) as strings_file:
+                while strings_file.read(_READ_BYTES):
                     pass
 
 

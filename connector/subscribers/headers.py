@@ -169,7 +169,7 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
     A column of whole names is mapped to one field, because nobody has checked how the names would be split. The id and
     the base are not mapped. The job names the base.
     """
-    best_column_by_field: dict[str, tuple[int, str]] = {}
+    best_rank_and_column_by_field: dict[str, tuple[int, str]] = {}
     ignored_headers = frozenset[str]()
     if _has_header(columns, MAILCHIMP_HEADERS):
         ignored_headers |= MAILCHIMP_IGNORED_HEADERS
@@ -180,18 +180,20 @@ def guess_mapping(columns: Sequence[str]) -> FieldMapping:
         normal_header = normalise_header(column)
         if normal_header in _FIELD_AND_RANK_BY_HEADER:
             field, rank = _FIELD_AND_RANK_BY_HEADER[normal_header]
-            if field not in best_column_by_field or rank < best_column_by_field[field][0]:
-                best_column_by_field[field] = (rank, column)
+            if field not in best_rank_and_column_by_field or rank < best_rank_and_column_by_field[field][0]:
+                best_rank_and_column_by_field[field] = (rank, column)
     whole_name_column = None
-    if "first_name" not in best_column_by_field:
-        if "last_name" in best_column_by_field:
-            whole_name_column = _find_header([best_column_by_field["last_name"][1]], WHOLE_NAME_HEADERS)
+    if "first_name" not in best_rank_and_column_by_field:
+        if "last_name" in best_rank_and_column_by_field:
+            whole_name_column = _find_header([best_rank_and_column_by_field["last_name"][1]], WHOLE_NAME_HEADERS)
             column_for_first_name = _find_header(columns, _FIRST_NAME_HEADERS_BESIDE_LAST_NAME)
         else:
             whole_name_column = column_for_first_name = _find_header(columns, WHOLE_NAME_HEADERS)
         if column_for_first_name is not None:
-            best_column_by_field["first_name"] = (0, column_for_first_name)
-    rules = {field: build_column_rule(field, column, columns) for field, (_, column) in best_column_by_field.items()}
+            best_rank_and_column_by_field["first_name"] = (0, column_for_first_name)
+    rules = {
+        field: build_column_rule(field, column, columns) for field, (_, column) in best_rank_and_column_by_field.items()
+    }
     return FieldMapping(rules, whole_name_column)
 
 

@@ -192,10 +192,10 @@ class DeltaWriter:
         )
         if run.proves_absence:
             filter_sqls = (f"t.{name} = {_quote_literal(value)}" for name, value in run.filters.items())
-            time_sql = f"TIMESTAMP '{run.exported_at.isoformat()}'"
+            exported_at_sql = f"TIMESTAMP '{run.exported_at.isoformat()}'"
             merge = merge.when_not_matched_by_source_update(
                 predicate=" AND ".join([f"t.{DELETED_AT} IS NULL", *filter_sqls]),
-                updates={DELETED_AT: time_sql, EXPORTED_AT: time_sql, RUN_ID: _quote_literal(run.run_id)},
+                updates={DELETED_AT: exported_at_sql, EXPORTED_AT: exported_at_sql, RUN_ID: _quote_literal(run.run_id)},
             )
         metrics = merge.execute()
         return RowChanges(metrics["num_target_rows_inserted"], metrics["num_target_rows_updated"])

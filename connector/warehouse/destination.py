@@ -281,8 +281,8 @@ def parse_receipts(text: str, *, table: str = RECEIPTS_TABLE, schema: str | None
     """Return the destination of receipts: a table, or a folder that has one file for each run. The suffix of the folder
     decides the format of the files. Raises ConfigurationError."""
     is_url, path = _URL_PATTERN.fullmatch(text) is not None, Path(text)
-    has_tables = is_url and not is_store_url(text) and not text.lower().startswith(f"{Format.DELTA}://")
-    if table == RECEIPTS_TABLE and not has_tables:
+    is_database_url = is_url and not is_store_url(text) and not text.lower().startswith(f"{Format.DELTA}://")
+    if table == RECEIPTS_TABLE and not is_database_url:
         table = _DEFAULT_TABLE
     try:
         if is_url:
@@ -425,9 +425,9 @@ def _check_names(destination_format: Format, table: str, schema: str | None) -> 
 def _refuse_useless_options(destination: Destination, file_format: str | None, *, has_delimiter: bool) -> None:
     is_table, is_csv = destination.is_database, destination.format is Format.CSV
     is_delta, is_standard_output = destination.format is Format.DELTA, destination.is_standard_output
-    has_no_tables = is_delta or not is_table
+    ignores_table_name = is_delta or not is_table
     has_file_permissions = destination.object_url is None and not is_standard_output and (is_delta or not is_table)
-    refusal_by_key = {
+    is_refused_by_key = {
         "guard_formulas": destination.file_options.has_escaped_formulas and not is_csv,
         "csv_dialect": destination.file_options.is_for_excel and not is_csv,
         "delimiter": has_delimiter and not is_csv,
@@ -436,10 +436,10 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
         "group_readable": destination.is_group_readable and not has_file_permissions,
         "overwrite": destination.overwrite and is_standard_output,
         "partition_by": bool(destination.partition_by) and not is_delta,
-        "table": has_no_tables and destination.table != _DEFAULT_TABLE,
-        "schema": has_no_tables and destination.schema is not None,
+        "table": ignores_table_name and destination.table != _DEFAULT_TABLE,
+        "schema": ignores_table_name and destination.schema is not None,
     }
-    for key, is_refused in refusal_by_key.items():
+    for key, is_refused in is_refused_by_key.items():
         if is_refused:
             option = "--no-run-columns" if key == "run_columns" else f"--{key.replace('_', '-')}"
             raise ConfigurationError(

@@ -216,14 +216,14 @@ def _create_empty_database(path: Path) -> None:
     """Create an empty database that only its owner may read. DuckDB itself refuses an empty file, and would let other
     users read a new file."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        new_file = Path(folder) / path.name
-        duckdb.connect(str(new_file), config=_SETTINGS).close()
-        new_file.chmod(0o600)
+        new_path = Path(folder) / path.name
+        duckdb.connect(str(new_path), config=_SETTINGS).close()
+        new_path.chmod(0o600)
         try:
-            os.link(new_file, path)
+            os.link(new_path, path)
         except PermissionError:  # the file system has no hard links
             create_empty_file(path)
-            new_file.replace(path)
+            new_path.replace(path)
 
 
 @contextmanager

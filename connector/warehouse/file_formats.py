@@ -31,8 +31,8 @@ from connector.warehouse.statements import read_kinds
 _COLUMNS_OF_EVERY_EXPORT = {ID, INVALID_COLUMN}
 """Columns that every export has. A file with these columns counts as a file of an earlier export."""
 
-_COLUMN_NAME = re.compile(r"\w+")
-_DELIMITER_AFTER_ID = re.compile(rb'id"?([,;|\t])')  # the delimiter after the name of the first column
+_COLUMN_NAME_PATTERN = re.compile(r"\w+")
+_DELIMITER_AFTER_ID_PATTERN = re.compile(rb'id"?([,;|\t])')  # the delimiter after the name of the first column
 
 _MAX_FIRST_LINE_BYTES = 1 << 20  # much longer than a header, and than the JSON of a subscriber
 
@@ -136,13 +136,15 @@ class CsvFormat:
 
     @staticmethod
     def is_of_export(file: BinaryIO) -> bool:
-        return set(_COLUMN_NAME.findall(file.readline(_MAX_FIRST_LINE_BYTES).decode())) >= _COLUMNS_OF_EVERY_EXPORT
+        return (
+            set(_COLUMN_NAME_PATTERN.findall(file.readline(_MAX_FIRST_LINE_BYTES).decode())) >= _COLUMNS_OF_EVERY_EXPORT
+        )
 
     @staticmethod
     def count_rows(file: BinaryIO, filters: Mapping[str, object]) -> int | None:
         convert_options = arrow_csv.ConvertOptions(include_columns=[ID], column_types={ID: pa.string()})
         read_options = arrow_csv.ReadOptions(use_threads=False)
-        delimiter_match = _DELIMITER_AFTER_ID.search(file.readline(_MAX_FIRST_LINE_BYTES))
+        delimiter_match = _DELIMITER_AFTER_ID_PATTERN.search(file.readline(_MAX_FIRST_LINE_BYTES))
         file.seek(0)
         delimiter = delimiter_match[1].decode() if delimiter_match is not None else ","
         parse_options = arrow_csv.ParseOptions(newlines_in_values=True, delimiter=delimiter)

@@ -36,7 +36,7 @@ _SQL_TYPE_BY_PYTHON_TYPE: Mapping[type, sa.types.TypeEngine[Any]] = {
 }  # fmt: skip
 """SQL types of parameters, by the Python type of the value. Some drivers cannot infer the SQL types."""
 
-_RACE_CODES = ("42P06", "42P07", "42710", 1050, 1684)
+_ALREADY_EXISTS_CODES = ("42P06", "42P07", "42710", 1050, 1684)
 """Error codes for a schema or table that already exists: SQLSTATEs of PostgreSQL (42710 for the row type of a table),
 and error numbers of MySQL."""
 
@@ -186,8 +186,8 @@ class SqlalchemyDatabase:
         sql_state = first_argument.get("C") if isinstance(first_argument, dict) else _read_sql_state(error)
         return (
             isinstance(error, sa.exc.IntegrityError)
-            or sql_state in _RACE_CODES
-            or (type(first_argument) is int and first_argument in _RACE_CODES)
+            or sql_state in _ALREADY_EXISTS_CODES
+            or (type(first_argument) is int and first_argument in _ALREADY_EXISTS_CODES)
         )
 
 
@@ -231,7 +231,7 @@ def _build_dialect(dialect: sa.Dialect) -> Dialect:
     )
 
 
-_COPIED_COLUMN = re.compile(r"COPY [^,]+, line \d+, column ([^:]+):")
+_COPIED_COLUMN_PATTERN = re.compile(r"COPY [^,]+, line \d+, column ([^:]+):")
 """The beginning of PostgreSQL's error context, which ends before the refused value."""
 
 
@@ -332,7 +332,7 @@ class PostgresDatabase(SqlalchemyDatabase):
         """Return the driver's message. If COPY could not read a value, add the name of the column."""
         message = super().explain(error)
         error_context = getattr(getattr(getattr(error, "orig", error), "diag", None), "context", None) or ""
-        column_match = _COPIED_COLUMN.match(error_context)
+        column_match = _COPIED_COLUMN_PATTERN.match(error_context)
         return message if column_match is None or column_match[1] in message else f"{message}, column {column_match[1]}"
 
     def is_refusal(self, error: Exception) -> bool:
