@@ -29,7 +29,7 @@ from connector.listing.dispatching import ListProgress
 from connector.listing.findings import MAX_COMPARED_ENTRIES
 from connector.listing.reader import LIST_CONNECTION_COUNT, list_filters, read_list
 from connector.pace.pace import Pace
-from connector.paging.certificate import Certificate, CertificateReason, EvidenceResult, describe_hidden_classes
+from connector.paging.certificate import Certificate, CertificateReason, EvidenceResult, describe_hidden_groups
 from connector.progress import Progress, ProgressMeter
 from connector.runs.report import (
     Report,
@@ -344,7 +344,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
     report.certificate = certificate.as_report()
     report.rows = {"read": certificate.distinct, "written": 0 if refusal_message else staged_sweep.row_count}
     if certificate.hidden:
-        report.messages.append(describe_hidden_classes(certificate))
+        report.messages.append(describe_hidden_groups(certificate))
     if refusal_message:
         report.messages.append(refusal_message)
     elif invalid_count := staged_sweep.invalid_row_count:

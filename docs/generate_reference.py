@@ -285,7 +285,7 @@ def list_report_keys(model: type, prefix: str = "") -> Iterator[ReportKey]:
 
 _OPTIONAL_KEYS_BY_MODEL: Mapping[type, frozenset[str]] = {Report: frozenset((*OPTIONAL_REPORT_KEYS, "is_planned"))}
 """The fields of a class that have no key in the JSON of some reports."""
-_UNREPORTED_FIELDS = ("scope", "reconciled", "signal", "unlisted_ids", "unshown_classes")
+_UNREPORTED_FIELDS = ("scope", "reconciled", "signal", "unlisted_ids", "unshown_groups")
 """Fields that have no key of their own in a report."""
 
 _JSON_KEY_BY_FIELD = {"is_planned": "planned"}

@@ -20,7 +20,7 @@ from connector.control import Stop
 from connector.fields import FIELD_BY_NAME
 from connector.ledger.commits import LedgerWriter
 from connector.ledger.entries import ConfirmedEntry
-from connector.paging.certificate import Certificate, CertificateReason, HiddenClass
+from connector.paging.certificate import Certificate, CertificateReason, HiddenGroup
 from connector.paging.overlap import IdArray, IdSet
 from connector.service.client import Client
 from connector.service.retry import Retrier
@@ -159,13 +159,12 @@ class LookupResult:
         return find_latest_time(self.seen_confirmed_creates)
 
 
-@dataclass(
-    slots=True, unsafe_hash=True
-)  # not frozen: an instance of a frozen class takes three times as long to create
+# The class is not frozen, because creating a frozen object takes three times as long.
+@dataclass(slots=True, unsafe_hash=True)
 class ConfirmedCreate:
     """A create of this run that the service has confirmed, with the identity's field and its text as sent.
     `confirmed_at` is the time of the answer, `sent_at` the time of the request (monotonic). `is_active` and `base_id`
-    (None: not known) are the class of the subscriber: the list may show this class and hide another class.
+    (None: not known) are the group of the subscriber: the list may show one group and hide another group.
 
     If a look-up shows a create that was confirmed after another create was sent, the list is fresh enough to prove
     whether the other create took effect."""
@@ -310,10 +309,10 @@ class LookupState:
     subscribers_of_other_bases: ShownSubscribers = field(default_factory=ShownSubscribers)
     """Subscribers in bases that are not bases of the run, from a listing of up to 200,000 subscribers."""
     base_id: int | None = None  # the Id of a base that the account's list hides; each sweep sends this BaseId
-    hidden_classes: tuple[HiddenClass, ...] = ()  # classes that the list shows only to a request for the class
-    unshown_classes: tuple[HiddenClass, ...] = ()
-    """Classes without a known subscriber: neither a sweep nor a request for the class has shown one."""
-    are_classes_known: bool = False  # whether counts have shown which classes the list hides
+    hidden_groups: tuple[HiddenGroup, ...] = ()  # the list shows these groups only on request
+    unshown_groups: tuple[HiddenGroup, ...] = ()
+    """Groups without a known subscriber: no sweep and no request for the group has shown a subscriber of the group."""
+    are_groups_known: bool = False  # whether counts have shown which groups the list hides
 
 
 def _fits_url(text: str) -> bool:

@@ -90,7 +90,7 @@ async def read_account_list(
     certificate, _ = await _sweep_list(accesses, rows, frozenset())
     # A renewal reads only the end of the list. Newcomers are there if the list is in id order, or was empty.
     are_newcomers_at_end = certificate.order is Order.ID or not certificate.distinct
-    # If the list hides a class, a renewal would miss the newcomers of this class.
+    # If the list hides a group of subscribers, a renewal would miss the newcomers of this group.
     is_renewable = certificate.is_complete and are_newcomers_at_end and not certificate.hidden
     list_end = ListEnd(rows.last_id, certificate.distinct) if is_renewable else None
     return Listing(certificate, rows, started_at, list_end)
@@ -303,9 +303,9 @@ async def _read_list_and_record_state(
     state.swept_confirmed_create_ids = seen_ids & confirmed_create_ids
     state.activity_values_shown_by_sweep = watching_sink.activity_values
     state.unreadable_reason = describe_unreadable_list(certificate)
-    state.are_classes_known |= certificate.is_complete
-    state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *certificate.hidden]))
-    state.unshown_classes = certificate.unshown_classes
+    state.are_groups_known |= certificate.is_complete
+    state.hidden_groups = tuple(dict.fromkeys([*state.hidden_groups, *certificate.hidden]))
+    state.unshown_groups = certificate.unshown_groups
     has_list_changed = certificate.total_first != certificate.total_last or certificate.appeared or certificate.vanished
     state.swept_base_ids = frozenset(base_ids if certificate.is_complete and not has_list_changed else ())
     state.list_stats = watching_sink.list_stats
@@ -334,7 +334,7 @@ async def _read_shared_list(
         allow_truncated=list_access.policy.allow_truncated,
         find_unlisted_entries=partial(_find_unlisted_entries, accesses),
         base_ids=base_ids,
-        known_hidden_classes=list_access.state.hidden_classes,
+        known_hidden_groups=list_access.state.hidden_groups,
         earlier_total=earlier_total,
         draw_bytes=list_access.draw_bytes,
     )

@@ -9,7 +9,7 @@ from typing import Generic
 
 import numpy as np
 
-from connector.listing.findings import CLASS_FIELDS
+from connector.listing.findings import GROUP_FIELDS
 from connector.listing.pages import PageSink, ReceivedPage, RowForm
 from connector.listing.trials import RowMatcher, build_row_matcher
 from connector.paging.overlap import IdSet, Mask
@@ -39,20 +39,21 @@ class PageDispatcher(Generic[Rows]):
     sweep_number: int = 0
     row_count: int = 0
     dropped_row_count: int = 0
-    class_counts: dict[str, Counter[object]] = field(default_factory=dict)
-    """The number of rows of each class, by field name and value. Rows that the filters leave out also count."""
+    group_counts: dict[str, Counter[object]] = field(default_factory=dict)
+    """The number of rows of each group of subscribers, by field name and value. Rows that the filters leave out also
+    count."""
 
     def dispatch(self, page: ReceivedPage[Rows]) -> None:
         """Pass the page's rows to the sink. The first page of another sweep resets the counts."""
         if page.sweep_number != self.sweep_number:
             self.sweep_number, self.missing_ids = page.sweep_number, self.expected_ids
             self.row_count = self.dropped_row_count = 0
-            self.class_counts.clear()
+            self.group_counts.clear()
             self.sink.start_sweep(page.sweep_number)
         if self.missing_ids:
             self.missing_ids = self.missing_ids.difference(page.ids.tolist())
         new_row_count, matching_row_count = _dispatch_new_rows(
-            page.rows, page.new_row_mask, self.sink, self.row_form, self.row_matcher, self.class_counts
+            page.rows, page.new_row_mask, self.sink, self.row_form, self.row_matcher, self.group_counts
         )
         self.dropped_row_count += new_row_count - matching_row_count
         self.row_count += matching_row_count
@@ -66,15 +67,15 @@ def _dispatch_new_rows(
     sink: PageSink[Rows],
     row_form: RowForm[Rows],
     row_matcher: RowMatcher | None,
-    class_counts: dict[str, Counter[object]],
+    group_counts: dict[str, Counter[object]],
 ) -> tuple[int, int]:
-    """Count the new rows by class, and pass the new rows that match the filters to the sink. Return the number of new
-    rows, and the number of rows that match."""
+    """Count the new rows by group (by the values of `GROUP_FIELDS`), and pass the new rows that match the filters to
+    the sink. Return the number of new rows, and the number of rows that match."""
     new_row_count = int(np.count_nonzero(new_row_mask))
     if not new_row_count:
         return 0, 0
     rows = rows if new_row_mask.all() else row_form.select_rows(rows, new_row_mask)
-    _count_classes(rows, row_form, class_counts)
+    _count_groups(rows, row_form, group_counts)
     matching_row_count = new_row_count
     if row_matcher is not None:
         match_mask = row_matcher(partial(row_form.read_values, rows))
@@ -85,43 +86,43 @@ def _dispatch_new_rows(
     return new_row_count, matching_row_count
 
 
-def _count_classes(rows: Rows, row_form: RowForm[Rows], class_counts: dict[str, Counter[object]]) -> None:
-    for field_name in CLASS_FIELDS:
-        count_by_value = class_counts.setdefault(field_name, Counter())
+def _count_groups(rows: Rows, row_form: RowForm[Rows], group_counts: dict[str, Counter[object]]) -> None:
+    for field_name in GROUP_FIELDS:
+        count_by_value = group_counts.setdefault(field_name, Counter())
         for value, row_count in row_form.count_values(rows, field_name).items():
             count_by_value["" if field_name == "gender" and value is None else value] += row_count
 
 
 @dataclass(slots=True)
 class PartDispatcher(Generic[Rows]):
-    """Passes the matching rows of a reading of hidden classes to `sink`, each subscriber once."""
+    """Passes the matching rows of a reading of hidden groups of subscribers to `sink`, each subscriber once."""
 
     sink: PageSink[Rows]
     row_form: RowForm[Rows]
     row_matcher: RowMatcher | None
-    filters: Mapping[str, object]  # the filters that show the hidden classes
+    filters: Mapping[str, object]  # the filters that show the hidden groups
     earlier_ids: IdSet  # ids of subscribers that the run has read before this reading
-    class_counts: dict[str, Counter[object]]  # the number of rows of each class in all readings together
-    # The number of rows of each class in this reading.
-    class_counts_of_this_reading: dict[str, Counter[object]] = field(default_factory=dict)
-    has_other_classes: bool = False  # whether a page has a subscriber of another class
+    group_counts: dict[str, Counter[object]]  # the number of rows of each group in all readings together
+    # The number of rows of each group in this reading.
+    group_counts_of_this_reading: dict[str, Counter[object]] = field(default_factory=dict)
+    has_other_groups: bool = False  # whether a page has a subscriber of another group
     sweep_number: int = 0
 
     def dispatch(self, page: ReceivedPage[Rows]) -> None:
         """Pass the page's new rows to the sink. A second sweep adds the rows that the first sweep lacks."""
         if page.sweep_number != self.sweep_number:
             self.sweep_number = page.sweep_number
-            self.class_counts_of_this_reading.clear()
+            self.group_counts_of_this_reading.clear()
         part_row_matcher = build_row_matcher(self.filters)
         if part_row_matcher is not None and not part_row_matcher(partial(self.row_form.read_values, page.rows)).all():
-            self.has_other_classes = True
+            self.has_other_groups = True
             return
         if page.new_row_mask.any():
-            _count_classes(
+            _count_groups(
                 self.row_form.select_rows(page.rows, page.new_row_mask),
                 self.row_form,
-                self.class_counts_of_this_reading,
+                self.group_counts_of_this_reading,
             )
         new_row_mask = page.new_row_mask & ~self.earlier_ids.mark_contained_ids(page.ids)
         self.earlier_ids.add(page.ids[new_row_mask])
-        _dispatch_new_rows(page.rows, new_row_mask, self.sink, self.row_form, self.row_matcher, self.class_counts)
+        _dispatch_new_rows(page.rows, new_row_mask, self.sink, self.row_form, self.row_matcher, self.group_counts)

@@ -1,7 +1,7 @@
 """Evidence from outside a sweep that the list shows every subscriber (architecture 7, rule 7).
 
-A list that a result window cuts off, or that hides a class of subscribers, looks complete, because its TotalCount
-counts only the subscribers on its pages. Other requests show the missing subscribers: counts of classes and bases, and
+A list that a result window cuts off, or that hides a group of subscribers, looks complete, because its TotalCount
+counts only the subscribers on its pages. Other requests show the missing subscribers: counts of groups and bases, and
 look-ups by Id. These requests look up two kinds of Ids: Ids that the ledger has and the sweep lacks, and Ids between
 the listed Ids that no page showed.
 
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from connector.listing.findings import (
-    CLASS_FIELDS,
+    GROUP_FIELDS,
     ID_COUNT_AFTER_LAST_ROW,
     ID_LOOK_UP_TARGETS,
     Answer,
@@ -29,11 +29,11 @@ from connector.listing.findings import (
     compute_id_step,
     contradicts_reading,
     decide_partition,
-    find_hidden_classes,
+    find_hidden_groups,
     find_hidden_ids,
     find_list_end_of_id,
     find_present_ids,
-    list_unshown_classes,
+    list_unshown_groups,
     read_rounds,
     read_totals,
     select_answers,
@@ -46,7 +46,7 @@ from connector.listing.trials import (
     have_requested_values,
     make_up_value,
 )
-from connector.paging.certificate import HiddenClass, Order
+from connector.paging.certificate import HiddenGroup, Order
 from connector.paging.overlap import IdArray
 from connector.service.wire import MAX_LIMIT, ListQuery
 
@@ -63,7 +63,7 @@ _ID_COUNT_BETWEEN_LISTED_IDS = 3  # number of gaps between listed ids in which o
 # Number of ids before the first row that are looked up. One id is enough, because a result window cuts off only the
 # last rows.
 _ID_COUNT_BEFORE_FIRST_ROW = 1
-_FIRST_ENTRY_COUNT = 4  # number of ledger entries that are looked up before the combinations of classes
+_FIRST_ENTRY_COUNT = 4  # number of ledger entries that are looked up before the combinations of groups of subscribers
 _RESERVED_REQUEST_COUNT = 4  # number of requests that are reserved for repeated counts and repeated look-ups
 # An end of the list is requested this many times, because one answer may come from a replica that lags.
 _REQUEST_COUNT_PER_END = 2
@@ -85,8 +85,8 @@ async def gather_answers(request_page: RequestPage, reading: ListReading, concur
 async def look_up_unlisted_entries(
     request_page: RequestPage, unlisted_entry_ids: Sequence[int], earlier_answers: Sequence[Answer], concurrency: int
 ) -> list[Answer]:
-    """Look up ledger entries that the reading still lacks after the hidden classes were read separately. All requests
-    for evidence, including those of `earlier_answers`, are at most MAX_REQUESTS."""
+    """Look up ledger entries that the reading still lacks after the hidden groups of subscribers were read separately.
+    All requests for evidence, including those of `earlier_answers`, are at most MAX_REQUESTS."""
     requests = _build_entry_requests(unlisted_entry_ids, earlier_answers)
     return await send_requests_together(
         request_page, requests[: max(0, MAX_REQUESTS - len(earlier_answers))], concurrency
@@ -112,24 +112,24 @@ async def send_requests_together(
 
 
 async def request_combinations(
-    request_page: RequestPage, combinations: Sequence[Sequence[HiddenClass]], concurrency: int
-) -> dict[tuple[HiddenClass, ...], Sequence[dict[str, Any]]]:
-    """Request each combination of classes, at most `concurrency` at a time. Return the subscribers of the answers, by
-    combination. Leave out combinations that show no subscriber."""
+    request_page: RequestPage, combinations: Sequence[Sequence[HiddenGroup]], concurrency: int
+) -> dict[tuple[HiddenGroup, ...], Sequence[dict[str, Any]]]:
+    """Request each combination of groups of subscribers, at most `concurrency` at a time. Return the subscribers of the
+    answers, by combination. Leave out combinations that show no subscriber."""
     requests = [
         EvidenceRequest(
             RequestTarget.COMBINATION,
             ListQuery(limit=SAMPLE_ROW_COUNT, **dict(combination)),  # type: ignore[arg-type] # each value has its field's type
-            classes=tuple(combination),
+            groups=tuple(combination),
         )
         for combination in combinations
     ]
     return {
-        answer.request.classes: answer.page.subscribers
+        answer.request.groups: answer.page.subscribers
         for answer in await send_requests_together(request_page, requests, concurrency)
         if answer.page is not None
         and answer.page.subscribers
-        and have_requested_values(dict(answer.request.classes), answer.page.subscribers)
+        and have_requested_values(dict(answer.request.groups), answer.page.subscribers)
     }
 
 
@@ -144,8 +144,8 @@ def plan_requests(reading: ListReading, answers: Sequence[Answer]) -> list[Evide
     are at most MAX_REQUESTS.
 
     The order of the requests is: counts, repeated counts if the counts contradict the list, look-ups by Id, second
-    look-ups of ids that exist, combinations of classes, and look-ups of more ledger entries. The look-ups get the
-    requests that remain after the counts. If the list changes, each count may be requested up to three times.
+    look-ups of ids that exist, combinations of groups of subscribers, and look-ups of more ledger entries. The look-ups
+    get the requests that remain after the counts. If the list changes, each count may be requested up to three times.
     """
     if not answers:
         requests = _plan_count_requests(reading)
@@ -160,7 +160,7 @@ def plan_requests(reading: ListReading, answers: Sequence[Answer]) -> list[Evide
         requests = _plan_second_look_ups(reading, answers)
     if not requests or len(answers) + len(requests) > MAX_REQUESTS:
         requests = _plan_combination_requests(reading, answers)
-        if not requests and not contradicts_reading(reading, answers) and not find_hidden_classes(reading, answers):
+        if not requests and not contradicts_reading(reading, answers) and not find_hidden_groups(reading, answers):
             requests = _build_entry_requests(reading.unlisted_entry_ids, answers)
     return requests[: MAX_REQUESTS - len(answers)]
 
@@ -206,12 +206,12 @@ def _plan_recount_requests(reading: ListReading, answers: Sequence[Answer]) -> l
     """Return requests that count the parts of one partition again, in the opposite order. The partition is the first
     whose counts must be repeated. Return no request if no partition needs another count.
     """
-    for field_name in CLASS_FIELDS:
+    for field_name in GROUP_FIELDS:
         rounds = read_rounds(reading, field_name, answers)
         if rounds and decide_partition(reading, field_name, answers) is None:
-            class_values = PARTITIONS.get(field_name) or _choose_bases(reading)
+            group_values = PARTITIONS.get(field_name) or _choose_bases(reading)
             round_index = len(rounds)
-            values_in_request_order = class_values if round_index % 2 == 0 else class_values[::-1]
+            values_in_request_order = group_values if round_index % 2 == 0 else group_values[::-1]
             return [
                 *_build_part_requests(reading, field_name, values_in_request_order, round_index),
                 _build_whole_list_request(reading, round_index),
@@ -220,53 +220,53 @@ def _plan_recount_requests(reading: ListReading, answers: Sequence[Answer]) -> l
 
 
 def _plan_combination_requests(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:
-    """Return requests for the bases of the load that no row shows, and requests for combinations of classes.
+    """Return requests for the bases of the load that no row shows, and requests for combinations of groups of
+    subscribers.
 
-    A subscriber may belong to two hidden classes, for example if it is inactive and has no gender. Only a request for
-    both classes shows this subscriber. If a request has shown a hidden class, the class is combined only with bases
+    A subscriber may belong to two hidden groups, for example if it is inactive and has no gender. Only a request for
+    both groups shows this subscriber. If a request has shown a hidden group, the group is combined only with bases
     without a listed row."""
     if select_answers(answers, RequestTarget.COMBINATION) or contradicts_reading(reading, answers):
         return []
     base_ids = () if "base_id" in reading.filters else reading.base_ids or ()
-    unshown_classes = list_unshown_classes(reading, answers)
-    classes_of_unlisted_bases: list[HiddenClass] = [
+    unshown_groups = list_unshown_groups(reading, answers)
+    groups_of_unlisted_bases: list[HiddenGroup] = [
         ("base_id", base_id) for base_id in base_ids if base_id not in reading.row_count_by_base_id
     ]
-    classes_of_bases = {*classes_of_unlisted_bases, *(class_ for class_ in unshown_classes if class_[0] == "base_id")}
-    classes = dict.fromkeys([*unshown_classes, *find_hidden_classes(reading, answers), *classes_of_unlisted_bases])
+    groups_of_bases = {*groups_of_unlisted_bases, *(group for group in unshown_groups if group[0] == "base_id")}
+    groups = dict.fromkeys([*unshown_groups, *find_hidden_groups(reading, answers), *groups_of_unlisted_bases])
     # A load needs only the subscribers of its bases.
-    is_every_base_unlisted = 0 < len(base_ids) == len(classes_of_unlisted_bases)
+    is_every_base_unlisted = 0 < len(base_ids) == len(groups_of_unlisted_bases)
     combinations = [
         combination
-        for combination in combine_classes(list(classes), min_size=2)
-        if not classes_of_bases.isdisjoint(combination)
-        or (set(unshown_classes).issuperset(combination) and not is_every_base_unlisted)
+        for combination in combine_groups(list(groups), min_size=2)
+        if not groups_of_bases.isdisjoint(combination)
+        or (set(unshown_groups).issuperset(combination) and not is_every_base_unlisted)
     ]
     return [
-        EvidenceRequest(RequestTarget.COMBINATION, _build_part_query(reading, dict(combination)), classes=combination)
-        for combination in [*((class_of_base,) for class_of_base in classes_of_unlisted_bases), *combinations]
+        EvidenceRequest(RequestTarget.COMBINATION, _build_part_query(reading, dict(combination)), groups=combination)
+        for combination in [*((group_of_base,) for group_of_base in groups_of_unlisted_bases), *combinations]
     ]
 
 
-def combine_classes(classes: Sequence[HiddenClass], min_size: int = 1) -> list[tuple[HiddenClass, ...]]:
-    """Return the combinations of at least `min_size` of these classes, the small combinations first. A combination has
-    at most one class of each field.
+def combine_groups(groups: Sequence[HiddenGroup], min_size: int = 1) -> list[tuple[HiddenGroup, ...]]:
+    """Return the combinations of at least `min_size` of these groups, the small combinations first. A combination has
+    at most one group of each field.
 
-    Every subscriber is active or inactive. So if `classes` has both values and `min_size` is more than one, each
+    Every subscriber is active or inactive. So if `groups` has both values and `min_size` is more than one, each
     combination has one of these values: (active, male, base 7) and (inactive, male, base 7), but not (male, base 7).
     The three values of gender are treated in the same way.
     """
-    field_names = list(dict.fromkeys(field_name for field_name, _ in classes))
-    class_options_per_field = list[list[HiddenClass | None]]()
+    field_names = list(dict.fromkeys(field_name for field_name, _ in groups))
+    group_options_per_field = list[list[HiddenGroup | None]]()
     for field_name in field_names:
-        classes_of_field = [class_ for class_ in classes if class_[0] == field_name]
-        has_all_values = len(classes_of_field) == len(PARTITIONS.get(field_name, ())) > 0
-        class_options_per_field.append(
-            [*classes_of_field] if has_all_values and min_size > 1 else [None, *classes_of_field]
+        groups_of_field = [group for group in groups if group[0] == field_name]
+        has_all_values = len(groups_of_field) == len(PARTITIONS.get(field_name, ())) > 0
+        group_options_per_field.append(
+            [*groups_of_field] if has_all_values and min_size > 1 else [None, *groups_of_field]
         )
     combinations = [
-        tuple(class_ for class_ in combination if class_ is not None)
-        for combination in product(*class_options_per_field)
+        tuple(group for group in combination if group is not None) for combination in product(*group_options_per_field)
     ]
     return sorted((combination for combination in combinations if len(combination) >= min_size), key=len)
 

@@ -16,7 +16,7 @@ from connector.paging.certificate import (
     Certificate,
     EvidenceResult,
     Finding,
-    HiddenClass,
+    HiddenGroup,
     Order,
     RoundCounts,
     TotalCountCheck,
@@ -26,7 +26,7 @@ from connector.paging.certificate import (
 from connector.paging.overlap import NO_IDS, IdArray, mark_contained_ids
 from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 
-CLASS_FIELDS = (*PARTITIONS, "base_id")
+GROUP_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
 
 ID_COUNT_AFTER_LAST_ROW = 3  # number of looked-up ids after the last row; a result window would cut off the last rows
@@ -38,8 +38,8 @@ class RequestTarget(Enum):
     WHOLE_LIST = "whole_list"  # TotalCount and the first rows of the whole list, after the reading
     # Whether a filter of the reading's query still works together with a filter of a partition.
     QUERY_FILTER_WITH_PART_FILTER = "query_filter_with_part_filter"
-    PART = "part"  # TotalCount of one class or base
-    COMBINATION = "combination"  # subscribers of several classes at once, such as inactive subscribers without a gender
+    PART = "part"  # TotalCount of one group of subscribers, or of one base
+    COMBINATION = "combination"  # subscribers of several groups at once, such as inactive subscribers without a gender
     KNOWN_SUBSCRIBER = "known_subscriber"  # a listed subscriber, looked up by Id to try this filter
     MISSING_ID = "missing_id"  # an id that is missing between two listed ids
     BEYOND_ID = "beyond_id"  # an id that is smaller or larger than all listed ids; newcomers may have such ids
@@ -58,7 +58,7 @@ class EvidenceRequest:
     """A request for evidence.
 
     - A request for a part or an id has its filter in `field_name` and `value`.
-    - A request for a combination has its classes in `classes`.
+    - A request for a combination has its groups in `groups`.
     - A request for an end of the list has the end in `value`: "above" (ids larger than the listed ids) or "below".
 
     `round_index` is 0 for a first request, 1 for its first repetition, and so on.
@@ -69,7 +69,7 @@ class EvidenceRequest:
     field_name: str = ""
     value: object = None
     round_index: int = 0
-    classes: tuple[HiddenClass, ...] = ()
+    groups: tuple[HiddenGroup, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,12 @@ class ListReading:
     filters: Mapping[str, object]  # the filters of the query, by field name
     ids: IdArray  # the listed ids, in ascending order
     page_size: int = MAX_LIMIT  # number of rows of a full page
-    class_counts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
-    """The number of listed rows of each class: by field name, then by value."""
+    group_counts: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
+    """The number of listed rows of each group of subscribers: by field name, then by value."""
     base_ids: Sequence[int] | None = None  # the known Ids of a load's bases; None: the reading is for every base
     unlisted_base_ids: Sequence[int] = ()  # bases that are counted even if no row shows them
-    hidden_classes: tuple[HiddenClass, ...] = ()
-    """Classes that were read separately. Their rows are among `ids` and `class_counts`."""
+    hidden_groups: tuple[HiddenGroup, ...] = ()
+    """Groups of subscribers that were read separately. Their rows are among `ids` and `group_counts`."""
     skipped_partitions: Collection[str] = ()  # partitions whose parts are not counted
     earlier_total: int | None = None  # TotalCount shortly before the reading
     unlisted_entry_ids: Sequence[int] = ()  # ids of confirmed ledger entries that the reading lacks
@@ -116,7 +116,7 @@ class ListReading:
     def row_count_by_base_id(self) -> Mapping[int, int]:
         """The number of listed rows of each base."""
         return {
-            value: row_count for value, row_count in self.class_counts.get("base_id", {}).items() if type(value) is int
+            value: row_count for value, row_count in self.group_counts.get("base_id", {}).items() if type(value) is int
         }
 
     @property
@@ -193,9 +193,9 @@ _NEW_ROW_LIMIT_BETWEEN_REQUESTS, _NEW_SHARE_LIMIT_BETWEEN_REQUESTS = 2, 0.01
 # Assumed: during all requests for evidence, a list grows by less than 5 rows, or a large list by less than 3 %.
 _NEW_ROW_LIMIT_DURING_EVIDENCE, _NEW_SHARE_LIMIT_DURING_EVIDENCE = 5, 0.03
 
-_MAX_LISTED_SHARE_OF_HIDDEN_CLASS = 0.1
-"""The list may show up to a tenth of a hidden class, because subscribers change their class. If the list shows more
-than a tenth, the class is not hidden, and a result window has cut the list off."""
+_MAX_LISTED_SHARE_OF_HIDDEN_GROUP = 0.1
+"""The list may show up to a tenth of a hidden group of subscribers, because subscribers change their group. If the list
+shows more than a tenth, the group is not hidden, and a result window has cut the list off."""
 
 MAX_COMPARED_ENTRIES = 20_000
 """The largest number of ledger entries that are compared with the list. An export compares at most this many entries
@@ -210,7 +210,7 @@ def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Fin
     """Return a finding for each kind of evidence in the answers. A finding shows whether the evidence contradicts the
     size of the list."""
     findings = []
-    for field_name in CLASS_FIELDS:
+    for field_name in GROUP_FIELDS:
         if rounds := read_rounds(reading, field_name, answers):
             evidence_result = decide_partition(reading, field_name, answers) or EvidenceResult.NOTHING
             last_round = rounds[-1]
@@ -220,18 +220,18 @@ def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Fin
                 if evidence_result is EvidenceResult.CONTRADICTS
                 else ()
             )
-            hidden_classes = tuple((field_name, value) for value in hidden_values)
+            hidden_groups = tuple((field_name, value) for value in hidden_values)
             message = (
                 f"the parts of the list have {part_sum_text} subscribers, and TotalCount of the list is "
                 f"{last_round.whole_list_totals[-1]:,}"
             )
-            findings.append(Finding(field_name, evidence_result, message, hidden_classes))
+            findings.append(Finding(field_name, evidence_result, message, hidden_groups))
         elif unlisted_values := _find_unlisted_values(reading, field_name, answers):
-            message = f"requests for {len(unlisted_values)} classes show only unlisted subscribers"
-            hidden_classes = tuple((field_name, value) for value in unlisted_values)
-            findings.append(Finding(field_name, EvidenceResult.CONTRADICTS, message, hidden_classes))
+            message = f"requests for {len(unlisted_values)} groups show only unlisted subscribers"
+            hidden_groups = tuple((field_name, value) for value in unlisted_values)
+            findings.append(Finding(field_name, EvidenceResult.CONTRADICTS, message, hidden_groups))
     other_findings = (
-        _evaluate_class_combinations(reading, answers),
+        _evaluate_group_combinations(reading, answers),
         _evaluate_total_counts(reading, answers),
         _evaluate_rows(reading, answers),
         _evaluate_entry_look_ups(reading, answers),
@@ -240,29 +240,31 @@ def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Fin
     return [*findings, *(finding for finding in other_findings if finding is not None)]
 
 
-def find_hidden_classes(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenClass]:
-    """Return the classes that the list shows only to a request for the class, according to the answers."""
-    return [class_ for finding in decide_evidence(reading, answers) for class_ in finding.hidden_classes]
+def find_hidden_groups(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenGroup]:
+    """Return the groups of subscribers that the list shows only to a request for the group, according to the
+    answers."""
+    return [group for finding in decide_evidence(reading, answers) for group in finding.hidden_groups]
 
 
 def contradicts_reading(reading: ListReading, answers: Sequence[Answer]) -> bool:
-    """Return whether a finding contradicts the list and no hidden class explains the finding."""
+    """Return whether a finding contradicts the list and no hidden group of subscribers explains the finding."""
     findings = decide_evidence(reading, answers)
     return any(
-        finding.evidence_result is EvidenceResult.CONTRADICTS and not finding.hidden_classes for finding in findings
+        finding.evidence_result is EvidenceResult.CONTRADICTS and not finding.hidden_groups for finding in findings
     )
 
 
-def list_unshown_classes(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenClass]:
-    """Return the classes without a known subscriber: the reading shows none, and a request for the class shows none."""
+def list_unshown_groups(reading: ListReading, answers: Sequence[Answer]) -> list[HiddenGroup]:
+    """Return the groups without a known subscriber: the reading and a request for the group show no subscriber of the
+    group."""
     part_counts_of_rounds_by_field = {
-        field_name: _read_part_counts(reading, field_name, answers) for field_name in CLASS_FIELDS
+        field_name: _read_part_counts(reading, field_name, answers) for field_name in GROUP_FIELDS
     }
     return [
         (field_name, value)
         for field_name, part_counts_of_rounds in part_counts_of_rounds_by_field.items()
         for value in (part_counts_of_rounds[-1] if part_counts_of_rounds else ())
-        if not part_counts_of_rounds[-1][value] and not reading.class_counts.get(field_name, {}).get(value)
+        if not part_counts_of_rounds[-1][value] and not reading.group_counts.get(field_name, {}).get(value)
     ]
 
 
@@ -274,7 +276,7 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
         total_count for total_count in (certificate.total_first, certificate.total_last) if total_count is not None
     }
     rounds = read_rounds(reading, field_name, answers)
-    if any(hidden_field_name == field_name for hidden_field_name, _ in reading.hidden_classes):
+    if any(hidden_field_name == field_name for hidden_field_name, _ in reading.hidden_groups):
         return (
             EvidenceResult.CONTRADICTS
             if _find_underlisted_values(reading, field_name, answers)
@@ -308,17 +310,17 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
 
 def _find_underlisted_values(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition that the list hides: a request for the value counts more subscribers than the
-    reading shows. A small difference does not count while the list changes, or after a class was read separately.
+    reading shows. A small difference does not count while the list changes, or after a group was read separately.
 
-    If the reading shows more than a tenth of such a class, a result window has cut the list off. Then no class is
-    hidden, and no value is returned. This rule does not apply after a class was read separately."""
+    If the reading shows more than a tenth of such a group, a result window has cut the list off. Then no group is
+    hidden, and no value is returned. This rule does not apply after a group was read separately."""
     if unlisted_values := _find_unlisted_values(reading, field_name, answers):
         return unlisted_values
     count_by_value = _read_part_counts(reading, field_name, answers)[-1]
-    listed_count_by_value = reading.class_counts.get(field_name, {})
+    listed_count_by_value = reading.group_counts.get(field_name, {})
     tolerated_difference = (
         _compute_growth_limit_between_requests(reading.certificate.distinct)
-        if reading.hidden_classes or not reading.is_list_unchanged
+        if reading.hidden_groups or not reading.is_list_unchanged
         else 0
     )
     hidden_values = [
@@ -327,34 +329,35 @@ def _find_underlisted_values(reading: ListReading, field_name: str, answers: Seq
         if count - listed_count_by_value.get(value, 0) > tolerated_difference
     ]
     is_list_cut_off = any(
-        listed_count_by_value.get(value, 0) > _MAX_LISTED_SHARE_OF_HIDDEN_CLASS * count_by_value[value]
+        listed_count_by_value.get(value, 0) > _MAX_LISTED_SHARE_OF_HIDDEN_GROUP * count_by_value[value]
         for value in hidden_values
     )
-    return [] if is_list_cut_off and not reading.hidden_classes else hidden_values
+    return [] if is_list_cut_off and not reading.hidden_groups else hidden_values
 
 
 def _find_unlisted_values(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[object]:
     """Return the values of a partition that no listed row has, although requests for the value show subscribers.
 
-    Missing answers for other values do not matter, because one answer is enough to show that the list hides a class.
+    Missing answers for other values do not matter, because one answer is enough to show that the list hides a group of
+    subscribers.
     """
-    listed_count_by_value = reading.class_counts.get(field_name, {})
+    listed_count_by_value = reading.group_counts.get(field_name, {})
     part_answers = select_answers(answers, RequestTarget.PART, field_name=field_name)
     unlisted_values = list[object]()
     for value in dict.fromkeys(answer.request.value for answer in part_answers):
         answers_for_value = [answer for answer in part_answers if answer.request.value == value]
         is_unlisted = all(
-            _read_count(reading, answer) is not None and _shows_only_hidden_classes(reading, answer, answers)
+            _read_count(reading, answer) is not None and _shows_only_hidden_groups(reading, answer, answers)
             for answer in answers_for_value
         )
         unlisted_values += [value] if is_unlisted and not listed_count_by_value.get(value) else []
     return unlisted_values
 
 
-def _shows_only_hidden_classes(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> bool:
-    """Return whether the list hides all subscribers in the answer for a class or a base. One or two unlisted
-    subscribers may be newcomers. So the answer must have at least three, or a subscriber with an id between listed
-    ids."""
+def _shows_only_hidden_groups(reading: ListReading, answer: Answer, answers: Sequence[Answer]) -> bool:
+    """Return whether the list hides all subscribers in the answer for a group of subscribers or a base. One or two
+    unlisted subscribers may be newcomers. So the answer must have at least three, or a subscriber with an id between
+    listed ids."""
     hidden_ids, ids = find_hidden_ids(reading, answer, answers), reading.ids
     if not len(hidden_ids) or len(hidden_ids) < len(read_ids(answer)):
         return False
@@ -418,27 +421,28 @@ def _read_count(reading: ListReading, answer: Answer) -> int | None:
     return total_count if have_requested_values(requested_values, page.subscribers) else None
 
 
-def _evaluate_class_combinations(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding of the requests for combinations of classes, or None if the requests prove nothing.
+def _evaluate_group_combinations(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
+    """Return the finding of the requests for combinations of groups of subscribers, or None if the requests prove
+    nothing.
 
-    An unlisted subscriber in an answer is a newcomer, or the list hides its classes. Three such subscribers prove that
-    the list hides classes. If the list did not change and no class was read separately, one subscriber is enough."""
-    combinations, unlisted_count = list[tuple[HiddenClass, ...]](), 0
-    for answer in answers:  # requests for fewer classes come first
-        classes, page = answer.request.classes, answer.page
-        is_combination_covered = any(set(combination) <= set(classes) for combination in combinations)
-        if is_combination_covered or not classes or page is None:
+    An unlisted subscriber in an answer is a newcomer, or the list hides its groups. Three such subscribers prove that
+    the list hides groups. If the list did not change and no group was read separately, one subscriber is enough."""
+    combinations, unlisted_count = list[tuple[HiddenGroup, ...]](), 0
+    for answer in answers:  # requests for fewer groups come first
+        groups, page = answer.request.groups, answer.page
+        is_combination_covered = any(set(combination) <= set(groups) for combination in combinations)
+        if is_combination_covered or not groups or page is None:
             continue
         unlisted_ids = find_hidden_ids(reading, answer, answers)
-        if len(unlisted_ids) and have_requested_values({**reading.filters, **dict(classes)}, page.subscribers):
+        if len(unlisted_ids) and have_requested_values({**reading.filters, **dict(groups)}, page.subscribers):
             unlisted_count += len(unlisted_ids)
-            combinations.append(classes)
-    if unlisted_count < (1 if reading.is_list_unchanged and not reading.hidden_classes else _MIN_UNLISTED_COUNT):
+            combinations.append(groups)
+    if unlisted_count < (1 if reading.is_list_unchanged and not reading.hidden_groups else _MIN_UNLISTED_COUNT):
         return None
-    hidden_classes = dict.fromkeys(class_ for classes in combinations for class_ in classes)
+    hidden_groups = dict.fromkeys(group for groups in combinations for group in groups)
     field_names_text = " and ".join(field_name for field_name, _ in combinations[0])
     message = f"{unlisted_count:,} subscribers are only in the answers to requests for {field_names_text}"
-    return Finding("classes", EvidenceResult.CONTRADICTS, message, tuple(hidden_classes))
+    return Finding("classes", EvidenceResult.CONTRADICTS, message, tuple(hidden_groups))
 
 
 def _evaluate_total_counts(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
@@ -522,20 +526,20 @@ def _has_grown_at_end(reading: ListReading, answers: Sequence[Answer]) -> bool:
 
 
 def _evaluate_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
-    """Return the finding of the rows in the answers for the whole list, a class or a base. Return None if the rows
-    prove nothing. Several unlisted ids between listed ids show that the list leaves subscribers out, because newcomers
-    have larger ids.
+    """Return the finding of the rows in the answers for the whole list, a group of subscribers or a base. Return None
+    if the rows prove nothing. Several unlisted ids between listed ids show that the list leaves subscribers out,
+    because newcomers have larger ids.
     """
     if len(reading.ids) < 2:
         return None
     smallest_id, largest_id = int(reading.ids[0]), int(reading.ids[-1])
-    hidden_classes = {
+    hidden_groups = {
         (field_name, value)
-        for field_name in CLASS_FIELDS
+        for field_name in GROUP_FIELDS
         for value in _find_unlisted_values(reading, field_name, answers)
     }
     for answer in select_answers(answers, RequestTarget.WHOLE_LIST, RequestTarget.PART):
-        if (answer.request.field_name, answer.request.value) in hidden_classes:
+        if (answer.request.field_name, answer.request.value) in hidden_groups:
             continue
         if answer.page is None or not have_requested_values(reading.filters, answer.page.subscribers):
             continue
@@ -576,7 +580,7 @@ def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) ->
         and not _is_id_filter_working(reading, answers)
         and not any(
             decide_partition(reading, field_name, answers) is EvidenceResult.AGREES
-            for field_name in CLASS_FIELDS
+            for field_name in GROUP_FIELDS
             if read_rounds(reading, field_name, answers)
         )
     ):

@@ -1,8 +1,8 @@
-"""Finds the bases and classes of subscribers that the list hides. The list shows a hidden class only to a request for
-the class (architecture 4.7).
+"""Finds the bases and groups of subscribers that the list hides. The list shows a hidden group only to a request for
+the group (architecture 4.7).
 
-A load that looks subscribers up by filters alone never reads the list. Filters leave out the same classes as the list.
-So the load counts the subscribers of each class before it uses filters. Without these counts, a filter does not prove
+A load that looks subscribers up by filters alone never reads the list. Filters leave out the same groups as the list.
+So the load counts the subscribers of each group before it uses filters. Without these counts, a filter does not prove
 absence.
 """
 
@@ -15,12 +15,12 @@ from typing import Any
 from connector.fields import FIELD_BY_NAME
 from connector.listing.access import ListAccess, LookupState
 from connector.listing.base_reader import BaseReader, build_reader
-from connector.listing.evidence import combine_classes, request_combinations, send_requests_together
+from connector.listing.evidence import combine_groups, request_combinations, send_requests_together
 from connector.listing.findings import EvidenceRequest, RequestTarget
 from connector.listing.pages import ListFailed, try_fetch_page
 from connector.listing.requests import look_up, read_list_stats, request_rows, try_filters_with_unlisted_ids
 from connector.listing.trials import PARTITIONS, SAMPLE_ROW_COUNT, RequestPage, have_requested_values
-from connector.paging.certificate import EvidenceResult, HiddenClass, RoundCounts, compare_counts
+from connector.paging.certificate import EvidenceResult, HiddenGroup, RoundCounts, compare_counts
 from connector.service.wire import MAX_LIMIT, ListQuery, read_field
 
 
@@ -50,7 +50,7 @@ async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -
     confirmed_creates_by_id = {create.subscriber_id: create for create in access.confirmed_creates}
     rows_without_confirmed_creates = [row for row in rows if row["Id"] not in confirmed_creates_by_id]
     if not rows_without_confirmed_creates:
-        rows_without_confirmed_creates = await access.stop.wait_until_stopped(_request_class_rows(access, base_id))
+        rows_without_confirmed_creates = await access.stop.wait_until_stopped(_request_group_rows(access, base_id))
     if not rows_without_confirmed_creates or (has_read_list and await _shows_base(access, reader)):
         return False
     field_name, identity_key = access.policy.identity_field, FIELD_BY_NAME[access.policy.identity_field].path[0]
@@ -97,16 +97,16 @@ async def _request_base_rows(access: ListAccess, base_id: int) -> Sequence[dict[
         return ()
 
 
-async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str, Any]]:
-    """Return subscribers of the base that the list shows only to a request for both the base and a hidden class. Leave
+async def _request_group_rows(access: ListAccess, base_id: int) -> list[dict[str, Any]]:
+    """Return subscribers of the base that the list shows only to a request for both the base and a hidden group. Leave
     out the subscribers that this run has created.
     """
-    classes = tuple(dict.fromkeys([*access.state.hidden_classes, *access.state.unshown_classes]))
-    class_of_base = "base_id", base_id
+    groups = tuple(dict.fromkeys([*access.state.hidden_groups, *access.state.unshown_groups]))
+    group_of_base = "base_id", base_id
     combinations = [
         combination
-        for combination in combine_classes([*classes, class_of_base], min_size=2)
-        if class_of_base in combination
+        for combination in combine_groups([*groups, group_of_base], min_size=2)
+        if group_of_base in combination
     ]
     request_first_page = partial(try_fetch_page, access.client, access.retrier)
     rows_by_combination = await request_combinations(request_first_page, combinations, access.policy.max_concurrency)
@@ -121,63 +121,64 @@ async def _request_class_rows(access: ListAccess, base_id: int) -> list[dict[str
     return [row for row in rows if row["Id"] not in confirmed_create_ids]
 
 
-async def record_hidden_classes(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenClass, ...]:
-    """Return the classes that the list hides, and record these classes in the state of the look-ups. A run counts the
-    subscribers of each class once. With `is_repeated`, the run counts the subscribers again, because a create of this
-    run may be the first create of its class."""
+async def record_hidden_groups(access: ListAccess, *, is_repeated: bool = False) -> tuple[HiddenGroup, ...]:
+    """Return the groups of subscribers that the list hides, and record these groups in the state of the look-ups. A run
+    counts the subscribers of each group once. With `is_repeated`, the run counts the subscribers again, because a
+    create of this run may be the first create of its group."""
     state = access.state
-    if not state.are_classes_known or (is_repeated and not state.hidden_classes):
+    if not state.are_groups_known or (is_repeated and not state.hidden_groups):
         request_page = partial(try_fetch_page, access.client, access.retrier)
         concurrency = access.policy.max_concurrency
-        class_counts = await access.stop.wait_until_stopped(count_classes(request_page, concurrency))
-        hidden_classes = await access.stop.wait_until_stopped(
-            find_hidden_classes(request_page, class_counts, concurrency)
+        group_counts = await access.stop.wait_until_stopped(count_groups(request_page, concurrency))
+        hidden_groups = await access.stop.wait_until_stopped(
+            find_hidden_groups(request_page, group_counts, concurrency)
         )
-        unlisted_ids = await access.stop.wait_until_stopped(_find_older_ids(request_page, class_counts.ids))
+        unlisted_ids = await access.stop.wait_until_stopped(_find_older_ids(request_page, group_counts.ids))
         await access.stop.wait_until_stopped(try_filters_with_unlisted_ids(access, unlisted_ids))
-        state.hidden_classes = tuple(dict.fromkeys([*state.hidden_classes, *hidden_classes]))
-        state.unshown_classes = class_counts.unshown_classes
-        state.are_classes_known = True
-    return state.hidden_classes
+        state.hidden_groups = tuple(dict.fromkeys([*state.hidden_groups, *hidden_groups]))
+        state.unshown_groups = group_counts.unshown_groups
+        state.are_groups_known = True
+    return state.hidden_groups
 
 
-async def find_hidden_classes(
-    request_page: RequestPage, class_counts: "ClassCounts", concurrency: int
-) -> list[HiddenClass]:
-    """Return the classes that the list shows only to a request for one or several classes.
+async def find_hidden_groups(
+    request_page: RequestPage, group_counts: "GroupCounts", concurrency: int
+) -> list[HiddenGroup]:
+    """Return the groups of subscribers that the list shows only to a request for one or several groups.
 
-    A class is hidden if the first page has none of its subscribers and the counts of its partition add up to more than
+    A group is hidden if the first page has none of its subscribers and the counts of its partition add up to more than
     the whole list. If the list has no TotalCount, only the rows of the first page decide."""
-    hidden_classes = list[HiddenClass]()
-    for field_name, count_by_value in class_counts.part_totals.items():
-        totals = class_counts.whole_list_totals
+    hidden_groups = list[HiddenGroup]()
+    for field_name, count_by_value in group_counts.part_totals.items():
+        totals = group_counts.whole_list_totals
         if len(totals) < 2 or sum(count_by_value.values()) > min(totals):
-            hidden_classes += [
+            hidden_groups += [
                 (field_name, value)
                 for value, count in count_by_value.items()
-                if count and value not in class_counts.shown_values[field_name]
+                if count and value not in group_counts.shown_values[field_name]
             ]
     rows_by_combination = await request_combinations(
-        request_page, combine_classes(class_counts.unshown_classes, min_size=2), concurrency
+        request_page, combine_groups(group_counts.unshown_groups, min_size=2), concurrency
     )
-    return list(dict.fromkeys([*hidden_classes, *(class_ for classes in rows_by_combination for class_ in classes)]))
+    return list(dict.fromkeys([*hidden_groups, *(group for groups in rows_by_combination for group in groups)]))
 
 
 @dataclass(frozen=True, slots=True)
-class ClassCounts:
-    """Counts of the whole list and of its classes."""
+class GroupCounts:
+    """Counts of the whole list and of its groups of subscribers."""
 
     whole_list_totals: Sequence[int] = ()  # TotalCount of the whole list, before the parts and after them
     part_totals: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
-    """TotalCount of each class, by filter and value. Answers whose rows do not match the filter are left out."""
+    """TotalCount of each group of subscribers, by filter and value. Answers whose rows do not match the filter are left
+    out."""
     # The values that the rows of the first page have, by filter.
     shown_values: Mapping[str, Collection[object]] = field(default_factory=dict)
     ids: Sequence[object] = ()  # the Ids on the first page
 
     @property
-    def unshown_classes(self) -> tuple[HiddenClass, ...]:
-        """The classes without a known subscriber: neither the first page nor a request for the class shows a subscriber
-        of the class."""
+    def unshown_groups(self) -> tuple[HiddenGroup, ...]:
+        """The groups without a known subscriber: neither the first page nor a request for the group shows a subscriber
+        of the group."""
         return tuple(
             (field_name, value)
             for field_name, count_by_value in self.part_totals.items()
@@ -196,8 +197,8 @@ class ClassCounts:
         return compare_counts([round_counts], True, ()) or EvidenceResult.CONTRADICTS
 
 
-async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCounts:
-    """Count the subscribers of each class and of the whole list with seven requests, at most `concurrency` at a
+async def count_groups(request_page: RequestPage, concurrency: int) -> GroupCounts:
+    """Count the subscribers of each group and of the whole list with seven requests, at most `concurrency` at a
     time."""
     requests = [
         EvidenceRequest(RequestTarget.WHOLE_LIST, ListQuery(limit=MAX_LIMIT - 1)),
@@ -217,7 +218,7 @@ async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCou
         request_page, requests, concurrency
     )
     if first_whole_list_answer.page is None:
-        return ClassCounts()
+        return GroupCounts()
     part_totals: dict[str, dict[object, int]] = {field_name: {} for field_name in PARTITIONS}
     for part_answer in part_answers:
         field_name, value = part_answer.request.field_name, part_answer.request.value
@@ -235,7 +236,7 @@ async def count_classes(request_page: RequestPage, concurrency: int) -> ClassCou
         for total_count in (first_whole_list_answer.total_count, last_whole_list_answer.total_count)
         if total_count is not None
     ]
-    return ClassCounts(whole_list_totals, part_totals, shown_values, [row.get("Id") for row in rows])
+    return GroupCounts(whole_list_totals, part_totals, shown_values, [row.get("Id") for row in rows])
 
 
 async def _find_older_ids(request_page: RequestPage, ids: Sequence[object]) -> list[int]:

@@ -69,7 +69,7 @@ _OLDEST_CONFIRMED_CREATE_COUNT = 2
 """How many of the run's oldest confirmed creates are looked up to check a filter. The list most likely shows the oldest
 confirmed create, but this confirmed create may have been erased."""
 
-# The identity filter is tried with this many subscribers of a class, because the first may have vanished.
+# The identity filter is tried with this many subscribers of a group, because the first may have vanished.
 _SAMPLE_COUNT = 3
 _PLAIN_EMAIL_TRAITS = TextTraits("email", frozenset())
 
@@ -248,8 +248,8 @@ async def find_visible_confirmed_creates(
 async def _find_confirmed_creates_by_filter(
     access: ListAccess, filter_check: FilterCheck, started_at: float, field: str
 ) -> ConfirmedCreateVisibility:
-    """Look up the latest confirmed create, and the latest confirmed create of each class of the base. If the filter
-    does not show the latest confirmed create, look a few earlier confirmed creates up.
+    """Look up the latest confirmed create, and the latest confirmed create of each group (`is_active`) of the base. If
+    the filter does not show the latest confirmed create, look a few earlier confirmed creates up.
 
     A confirmed create that the filter does not show proves a lag only if a trial with a similar text has passed.
     """
@@ -294,14 +294,14 @@ async def _look_up_confirmed_creates(
     )
 
 
-async def is_class_shown(access: ListAccess, *, is_active: bool, uses_filters: bool) -> bool | None:
+async def is_group_shown(access: ListAccess, *, is_active: bool, uses_filters: bool) -> bool | None:
     """Return whether look-ups show subscribers with this `is_active`. The look-ups are by filters (`uses_filters`), or
     by sweeps. If no look-up has shown such a subscriber yet, request the list with the filter `is_active`:
 
     - The request fails: return None.
     - The service refuses or ignores the filter: return False.
     - The answer is empty, so no such subscriber exists: return True.
-    - The answer has subscribers, so sweeps hide the class: return False for sweeps. For filters, return whether the
+    - The answer has subscribers, so sweeps hide the group: return False for sweeps. For filters, return whether the
       identity filter finds one of these subscribers.
     """
     state, field_name = access.state, access.policy.identity_field

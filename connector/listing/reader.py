@@ -16,7 +16,7 @@ from typing import Any, Generic
 from connector.listing.dispatching import ListProgress, PageDispatcher, PartDispatcher
 from connector.listing.evidence import (
     FindUnlistedEntries,
-    combine_classes,
+    combine_groups,
     draw_absent_values,
     gather_answers,
     look_up_unlisted_entries,
@@ -26,8 +26,8 @@ from connector.listing.findings import (
     ListReading,
     RequestTarget,
     decide_evidence,
-    find_hidden_classes,
-    list_unshown_classes,
+    find_hidden_groups,
+    list_unshown_groups,
     select_answers,
 )
 from connector.listing.pages import (
@@ -56,7 +56,7 @@ from connector.paging.certificate import (
     CutOff,
     EvidenceResult,
     Finding,
-    HiddenClass,
+    HiddenGroup,
     decide_cut_off,
 )
 from connector.paging.overlap import IdSet
@@ -101,7 +101,7 @@ async def read_list(
     find_unlisted_entries: FindUnlistedEntries | None = None,
     base_ids: Sequence[int] | None = None,
     unlisted_base_ids: Sequence[int] = (),
-    known_hidden_classes: Sequence[HiddenClass] = (),
+    known_hidden_groups: Sequence[HiddenGroup] = (),
     earlier_total: int | None = None,
     draw_bytes: Callable[[int], bytes] = os.urandom,
     monotonic: Callable[[], float] = time.monotonic,
@@ -114,7 +114,7 @@ async def read_list(
     the certificate's `filters`.
 
     If the sweeps prove a complete reading, further requests check whether the service hides subscribers (architecture
-    7, rule 7). Hidden classes are read separately, and passed to the sink after the last sweep.
+    7, rule 7). Hidden groups are read separately, and passed to the sink after the last sweep.
 
     - `query.limit` is the size of a page; `query.offset` must be 0 (ValueError).
     - `row_form` is the form of the sink's rows, by default wire objects.
@@ -126,7 +126,7 @@ async def read_list(
     - `find_unlisted_entries` returns ids of ledger entries that the list should show and lacks.
     - `base_ids` are the known Ids of a load's bases; None: every base.
     - `unlisted_base_ids` are bases that are counted even if no row shows them.
-    - `known_hidden_classes`: classes that are known to be hidden.
+    - `known_hidden_groups`: groups that are known to be hidden.
     - `earlier_total`: TotalCount shortly before the reading.
     - `draw_bytes` returns random bytes.
 
@@ -175,7 +175,7 @@ async def read_list(
         sent_filters,
         pager.ids,
         page_size=pager.page_size,
-        class_counts=dispatcher.class_counts,
+        group_counts=dispatcher.group_counts,
         base_ids=base_ids,
         unlisted_base_ids=unlisted_base_ids,
         earlier_total=earlier_total,
@@ -184,22 +184,22 @@ async def read_list(
         absent_values=draw_absent_values(sent_filters, draw_bytes),
     )
     answers = await gather_answers(request_page, list_reading, concurrency_limit.allowed_count)
-    classes = dict.fromkeys([*known_hidden_classes, *find_hidden_classes(list_reading, answers)])
+    groups = dict.fromkeys([*known_hidden_groups, *find_hidden_groups(list_reading, answers)])
     list_reading = replace(
         list_reading,
-        certificate=replace(certificate, unshown_classes=tuple(list_unshown_classes(list_reading, answers))),
-        hidden_classes=tuple(class_ for class_ in classes if class_[0] not in sent_filters),
+        certificate=replace(certificate, unshown_groups=tuple(list_unshown_groups(list_reading, answers))),
+        hidden_groups=tuple(group for group in groups if group[0] not in sent_filters),
     )
-    hidden_class_findings = list[Finding]()
-    if list_reading.hidden_classes:
-        list_reading, hidden_class_findings = await reader.read_hidden_classes(
-            list_reading, answers, dispatcher.class_counts
+    hidden_group_findings = list[Finding]()
+    if list_reading.hidden_groups:
+        list_reading, hidden_group_findings = await reader.read_hidden_groups(
+            list_reading, answers, dispatcher.group_counts
         )
         unlisted_entry_ids = [] if find_unlisted_entries is None else await find_unlisted_entries(list_reading.ids)
         answers += await look_up_unlisted_entries(
             request_page, unlisted_entry_ids, answers, concurrency_limit.allowed_count
         )
-    findings = [*decide_evidence(list_reading, answers), *hidden_class_findings]
+    findings = [*decide_evidence(list_reading, answers), *hidden_group_findings]
     certificate = replace(list_reading.certificate, finished_at=now())
     return decide_cut_off(certificate, findings, accepts_possible_cut_off=allow_truncated)
 
@@ -215,18 +215,18 @@ async def _has_same_total(request_page: RequestPage, reading: ListReading, answe
 
 @dataclass(frozen=True, slots=True)
 class _PartResult:
-    """The result of a separate reading of hidden classes."""
+    """The result of a separate reading of hidden groups of subscribers."""
 
     page_count: int
     problem: str = ""  # the reason why the reading proves nothing, or "" for a complete reading
-    hidden_classes: Sequence[HiddenClass] = ()
-    """Classes that this reading does not show either. Some subscribers belong to two hidden classes, and only a request
-    for both classes shows them."""
+    hidden_groups: Sequence[HiddenGroup] = ()
+    """Groups that this reading does not show either. Some subscribers belong to two hidden groups, and only a request
+    for both groups shows them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _SweepReader(Generic[Rows]):
-    """Reads the sweeps of a list, and the classes that the list hides, into one sink."""
+    """Reads the sweeps of a list, and the groups of subscribers that the list hides, into one sink."""
 
     client: Client
     retrier: Retrier
@@ -254,43 +254,44 @@ class _SweepReader(Generic[Rows]):
                 dispatch(page)
         return pager
 
-    async def read_hidden_classes(
-        self, reading: ListReading, answers: Sequence[Answer], class_counts: dict[str, Counter[object]]
+    async def read_hidden_groups(
+        self, reading: ListReading, answers: Sequence[Answer], group_counts: dict[str, Counter[object]]
     ) -> tuple[ListReading, list[Finding]]:
-        """Read each hidden class, and each combination of hidden classes, separately (architecture 7, rule 7). Return
-        the reading with all subscribers, and a finding for each separate reading that may be incomplete."""
+        """Read each hidden group of subscribers, and each combination of hidden groups, separately (architecture 7,
+        rule 7). Return the reading with all subscribers, and a finding for each separate reading that may be
+        incomplete."""
         listed_id_set = IdSet()
         listed_id_set.add(reading.ids)
         largest_total = max((answer.total_count or 0 for answer in answers), default=0)
-        pending_combinations = combine_classes(reading.hidden_classes)
-        hidden_class_findings = list[Finding]()
+        pending_combinations = combine_groups(reading.hidden_groups)
+        hidden_group_findings = list[Finding]()
         while pending_combinations:
             part_filters = dict(pending_combinations.pop(0))
             part_dispatcher = PartDispatcher(
-                self.sink, self.row_form, self.row_matcher, part_filters, listed_id_set, class_counts
+                self.sink, self.row_form, self.row_matcher, part_filters, listed_id_set, group_counts
             )
             part_result = await self._read_part(reading, part_dispatcher, largest_total)
             certificate = replace(reading.certificate, pages=reading.certificate.pages + part_result.page_count)
-            new_classes = [class_ for class_ in part_result.hidden_classes if class_ not in reading.hidden_classes]
-            hidden_classes = (*reading.hidden_classes, *new_classes)
-            reading = replace(reading, certificate=certificate, hidden_classes=hidden_classes)
-            if new_classes:  # the new classes make new combinations, so all combinations are read again
-                pending_combinations, hidden_class_findings = combine_classes(hidden_classes), []
+            new_groups = [group for group in part_result.hidden_groups if group not in reading.hidden_groups]
+            hidden_groups = (*reading.hidden_groups, *new_groups)
+            reading = replace(reading, certificate=certificate, hidden_groups=hidden_groups)
+            if new_groups:  # the new groups of subscribers make new combinations, so all combinations are read again
+                pending_combinations, hidden_group_findings = combine_groups(hidden_groups), []
                 continue
             if part_result.problem:
-                hidden_class_findings.append(Finding("hidden", EvidenceResult.CONTRADICTS, part_result.problem))
+                hidden_group_findings.append(Finding("hidden", EvidenceResult.CONTRADICTS, part_result.problem))
             is_last_part = bool(part_filters) and not pending_combinations
             if is_last_part and not await _has_same_total(self.request_page, reading, answers):
-                # A subscriber may have changed the class between two readings, so the whole list is read again.
+                # A subscriber may have changed the group between two readings, so the whole list is read again.
                 pending_combinations.append(())
         ids = listed_id_set.to_array()
-        certificate = replace(reading.certificate, distinct=len(ids), hidden=reading.hidden_classes)
-        return replace(reading, certificate=certificate, ids=ids), hidden_class_findings
+        certificate = replace(reading.certificate, distinct=len(ids), hidden=reading.hidden_groups)
+        return replace(reading, certificate=certificate, ids=ids), hidden_group_findings
 
     async def _read_part(
         self, reading: ListReading, part_dispatcher: PartDispatcher[Rows], largest_total: int
     ) -> _PartResult:
-        """Read the subscribers of hidden classes by the filters of `part_dispatcher`, or the whole list without filters
+        """Read the subscribers of hidden groups by the filters of `part_dispatcher`, or the whole list without filters
         (architecture 7, rule 7)."""
         query = replace(reading.query, **part_dispatcher.filters)  # type: ignore[arg-type] # each value has its field's type
         started_at = self.now()
@@ -301,8 +302,8 @@ class _SweepReader(Generic[Rows]):
             if not failure.is_query_refused:
                 raise
             return _PartResult(0, f"the service refused the filter {filters_text}")
-        certificate, hidden_classes = pager.certify(started_at, self.now()), list[HiddenClass]()
-        if part_dispatcher.has_other_classes:
+        certificate, hidden_groups = pager.certify(started_at, self.now()), list[HiddenGroup]()
+        if part_dispatcher.has_other_groups:
             return _PartResult(certificate.pages, f"the filter {filters_text} lists other subscribers as well")
         if certificate.is_complete and part_dispatcher.filters:
             filters = {**reading.filters, **part_dispatcher.filters}
@@ -312,20 +313,20 @@ class _SweepReader(Generic[Rows]):
                 filters,
                 pager.ids,
                 page_size=pager.page_size,
-                class_counts=part_dispatcher.class_counts_of_this_reading,
-                skipped_partitions={name for name, _ in reading.hidden_classes},
+                group_counts=part_dispatcher.group_counts_of_this_reading,
+                skipped_partitions={name for name, _ in reading.hidden_groups},
                 seed=self.draw_bytes(_SEED_BYTES),
                 absent_values=draw_absent_values(filters, self.draw_bytes),
             )
             answers = await gather_answers(self.request_page, part_reading, self.concurrency_limit.allowed_count)
-            hidden_classes = find_hidden_classes(part_reading, answers)
+            hidden_groups = find_hidden_groups(part_reading, answers)
             certificate = decide_cut_off(
                 certificate, decide_evidence(part_reading, answers), accepts_possible_cut_off=False
             )
         if not certificate.is_complete:
             problem = f"the reading with {filters_text} is incomplete ({certificate.reason})"
-            return _PartResult(certificate.pages, problem, hidden_classes)
-        # A result window may cut off both the list and the class.
+            return _PartResult(certificate.pages, problem, hidden_groups)
+        # A result window may cut off both the list and the group of subscribers.
         # In this case, both have the same number of rows, and no TotalCount is larger.
         has_size_of_list = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
         may_be_cut_off = (

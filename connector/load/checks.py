@@ -256,7 +256,7 @@ async def find_unlisted_create(session: Session) -> ConfirmedCreate | None:
         ):
             return None
         ids = await _look_up_confirmed_create(
-            session, last_confirmed_create, asks_for_class=quiet_period_share == _QUIET_PERIOD_SHARES[-1]
+            session, last_confirmed_create, asks_for_group=quiet_period_share == _QUIET_PERIOD_SHARES[-1]
         )
         if ids:
             identities = [digest_identity(last_confirmed_create.field, last_confirmed_create.value)]
@@ -292,19 +292,19 @@ def describe_unlisted_create(
 
 
 async def _look_up_confirmed_create(
-    session: Session, confirmed_create: ConfirmedCreate, *, asks_for_class: bool
+    session: Session, confirmed_create: ConfirmedCreate, *, asks_for_group: bool
 ) -> set[int] | None:
     """Look the subscriber up by the identity, then by the Id. Return the ids under which the list shows the subscriber,
     or None if the look-ups are inconclusive.
 
-    With `asks_for_class`, also send a query with the Id, the base and the activity, because the list may hide a
-    class."""
+    With `asks_for_group`, also send a query with the Id, the base and the activity, because the list may hide a group
+    of subscribers."""
     base_id = session.list_access.state.base_id
     queries = [
         build_query(confirmed_create.field, confirmed_create.value),
         ListQuery(id=confirmed_create.subscriber_id, base_id=base_id),
     ]
-    if asks_for_class:
+    if asks_for_group:
         queries.append(
             ListQuery(
                 id=confirmed_create.subscriber_id,
@@ -312,7 +312,7 @@ async def _look_up_confirmed_create(
                 is_active=confirmed_create.is_active,
             )
         )
-    is_inconclusive = bool(session.list_access.state.hidden_classes)  # these queries may miss a hidden subscriber
+    is_inconclusive = bool(session.list_access.state.hidden_groups)  # these queries may miss a hidden subscriber
     for query in queries:
         ids, ids_shown_in_base = await find_ids_of_confirmed_create(session.list_access, confirmed_create, query)
         session.tally.record_duplicates(ids_shown_in_base)

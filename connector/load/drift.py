@@ -22,7 +22,7 @@ import numpy.typing as npt
 from connector.ledger.entries import Entry, Ledger
 from connector.ledger.receipts import ReceiptKind
 from connector.listing.base_reader import has_identity
-from connector.listing.hidden import record_hidden_classes
+from connector.listing.hidden import record_hidden_groups
 from connector.listing.pages import ListFailed
 from connector.listing.reader import SMALLEST_WINDOW, read_list
 from connector.listing.requests import look_up_together, request_rows
@@ -257,7 +257,7 @@ class _Comparison:
 
     async def _may_miss_opt_outs(self) -> bool:
         """Return whether the list must be read for inactive rows whose subscribers the look-ups by Id did not show.
-        This is the case if such a row has an opt-out on record, or if the list hides a class.
+        This is the case if such a row has an opt-out on record, or if the list hides a group of subscribers.
         """
         unseen_row_indexes = [
             index
@@ -267,7 +267,7 @@ class _Comparison:
         ]
         if any(index in self._opt_out_jobs for index in unseen_row_indexes):
             return True
-        return bool(unseen_row_indexes) and bool(await record_hidden_classes(self._session.list_access))
+        return bool(unseen_row_indexes) and bool(await record_hidden_groups(self._session.list_access))
 
     async def _compare_by_listing(self) -> None:
         session = self._session

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult, find_latest_time
 from connector.listing.base_list import look_up_by_sweep
-from connector.listing.hidden import find_hidden_base, record_hidden_classes
+from connector.listing.hidden import find_hidden_base, record_hidden_groups
 from connector.listing.lookup import BATCH_SIZE, can_prove_absence, count_requests, look_up_by_filters
 from connector.listing.pages import ListFailed
 from connector.listing.requests import read_list_stats
@@ -192,10 +192,10 @@ async def _choose_next_method(
         groups[0].list_access,
         frozenset({LookupMethod.FILTER, LookupMethod.FILTER_BY_SENT_SPELLING}),
     )
-    if list_access.state.hidden_classes:  # filters leave out the same classes as the list
+    if list_access.state.hidden_groups:  # filters leave out the same groups of subscribers as the list
         progress = replace(progress, tried_methods=progress.tried_methods | filter_methods)
     method = await choose_lookup_method(groups, progress)
-    if method in filter_methods and await record_hidden_classes(list_access, is_repeated=True):
+    if method in filter_methods and await record_hidden_groups(list_access, is_repeated=True):
         progress = replace(progress, tried_methods=progress.tried_methods | filter_methods)
         method = await choose_lookup_method(groups, progress)
     return method, replace(progress, tried_methods=progress.tried_methods | {method})

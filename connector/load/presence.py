@@ -16,7 +16,7 @@ from connector.ledger.entries import Ledger
 from connector.listing.access import KeyGroup, ListAccess, LookupKey, store_shown_subscribers
 from connector.listing.base_list import MAX_SHOWN_RECORDS, Listing, read_account_list, record_base
 from connector.listing.base_reader import SweptRows, build_reader
-from connector.listing.hidden import find_hidden_base, record_hidden_classes
+from connector.listing.hidden import find_hidden_base, record_hidden_groups
 from connector.listing.lookup import count_requests
 from connector.listing.pages import ListFailed
 from connector.listing.renewal import extend_listing, list_newcomers
@@ -31,7 +31,7 @@ from connector.load.lookups import (
     try_look_up_by_filters,
 )
 from connector.load.session import Session
-from connector.paging.certificate import describe_hidden_classes
+from connector.paging.certificate import describe_hidden_groups
 from connector.rows import PlannedChunk
 from connector.states import State
 from connector.subscribers.identity import digest_identity
@@ -203,8 +203,8 @@ class AccountPresence:
     async def _look_up_by_filter(self, tasks: Sequence[LookupTask], method: LookupMethod) -> list[LookupTask]:
         """Make the look-ups by filters. Return a task for each base whose look-up is inconclusive for some keys, with
         only these keys."""
-        if await record_hidden_classes(tasks[0].presence.list_access):
-            return list(tasks)  # filters hide the same class as the list, so no filter proves absence
+        if await record_hidden_groups(tasks[0].presence.list_access):
+            return list(tasks)  # filters hide the same subscribers as the list, so no filter proves absence
         remaining_tasks = list[LookupTask]()
         looks_up_only_sent_spellings = method is LookupMethod.FILTER_BY_SENT_SPELLING
         for task in tasks:
@@ -279,7 +279,7 @@ class AccountPresence:
         keys = [key for task in tasks for key in task.keys]
         listing = await read_account_list(self._visible_base_accesses, keys, keeps_other_bases=self._has_many_bases)
         if listing.certificate.hidden:
-            session.tally.add_message(describe_hidden_classes(listing.certificate))
+            session.tally.add_message(describe_hidden_groups(listing.certificate))
         for task in tasks:
             if not task.presence.list_access.unverified_entries:
                 await task.presence.record_listing(listing)

@@ -24,7 +24,7 @@ from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
 from connector.listing.access import ConfirmedCreate, KeyGroup, LookupKey, LookupResult, find_latest_time
 from connector.listing.answered import find_existing_ids
-from connector.listing.lookup import is_class_shown
+from connector.listing.lookup import is_group_shown
 from connector.load.candidates import Candidate, CandidateList, SendCandidates, build_entry_key, read_body
 from connector.load.lookups import UNCHECKED_SPELLINGS_MESSAGE, LookupPart, look_up_keys
 from connector.load.outcomes import Outcomes
@@ -160,8 +160,8 @@ class Settler:
     def _find_unresolved_create(self, entry: UnfinishedEntry) -> UnresolvedCreate:
         return self.outcomes.unresolved_creates[entry.identity]
 
-    def _find_later_confirmed_creates_of_class(self, entry: UnfinishedEntry) -> set[ConfirmedCreate]:
-        """Return the confirmed creates of the entry's class that were confirmed after the attempt of the entry."""
+    def _find_later_confirmed_creates_of_group(self, entry: UnfinishedEntry) -> set[ConfirmedCreate]:
+        """Return the confirmed creates of the entry's group that were confirmed after the attempt of the entry."""
         attempt_ended_at = self._find_unresolved_create(entry).attempt_ended_at
         return self._session.find_confirmed_creates(attempt_ended_at, is_active=is_sent_active(entry))
 
@@ -242,7 +242,7 @@ class Settler:
             return False
         later_confirmed_creates = {
             create
-            for create in self._find_later_confirmed_creates_of_class(entry)
+            for create in self._find_later_confirmed_creates_of_group(entry)
             if create.sent_at > unresolved_create.attempt_ended_at
         }
         return not later_confirmed_creates & self._last_result.seen_confirmed_creates and any(
@@ -307,38 +307,39 @@ class Settler:
 
     async def _find_absent_entries(self, missed_entries: Sequence[UnfinishedEntry]) -> list[UnfinishedEntry]:
         """Return two kinds of entries. The look-ups have proved the first kind absent. No look-up can prove the second
-        kind absent, because the list may hide their class. The second kind gets an `unprovable_reason`."""
+        kind absent, because the list may hide their group of subscribers. The second kind gets an
+        `unprovable_reason`."""
         session, absent_entries = self._session, list[UnfinishedEntry]()
-        class_visibility_by_is_active = dict[bool, bool | None]()
+        group_visibility_by_is_active = dict[bool, bool | None]()
         for entry in missed_entries:
             if not self._is_absent(entry):
                 continue
             unresolved_create, is_active = self._find_unresolved_create(entry), is_sent_active(entry)
-            if not self._find_later_confirmed_creates_of_class(entry):
-                if is_active not in class_visibility_by_is_active:
-                    class_visibility_by_is_active[is_active] = await session.stop.wait_until_stopped(
-                        is_class_shown(
+            if not self._find_later_confirmed_creates_of_group(entry):
+                if is_active not in group_visibility_by_is_active:
+                    group_visibility_by_is_active[is_active] = await session.stop.wait_until_stopped(
+                        is_group_shown(
                             session.list_access, is_active=is_active, uses_filters=self._last_result.is_filter_result
                         )
                     )
-                if class_visibility_by_is_active[is_active] is None:
+                if group_visibility_by_is_active[is_active] is None:
                     continue
                 unresolved_create.unprovable_reason = (
-                    "" if class_visibility_by_is_active[is_active] else _explain_missing_proof(is_active=is_active)
+                    "" if group_visibility_by_is_active[is_active] else _explain_missing_proof(is_active=is_active)
                 )
             absent_entries.append(entry)
         return absent_entries
 
     def _is_absent(self, entry: UnfinishedEntry) -> bool:
         """Return whether the look-ups prove the entry absent. The proof assumes that the list shows subscribers of the
-        entry's class: the same base and the same `is_active`.
+        entry's group: the same base and the same `is_active`.
 
-        If the run has confirmed creates of the class that were confirmed after the attempt, the look-ups must show at
+        If the run has confirmed creates of the group that were confirmed after the attempt, the look-ups must show at
         least one of these confirmed creates. Otherwise the look-ups must show at least one confirmed create of another
-        class that was confirmed after the attempt. If nothing was confirmed after the attempt, twice the largest lag
+        group that was confirmed after the attempt. If nothing was confirmed after the attempt, twice the largest lag
         must have passed."""
         unresolved_create, result, session = self._find_unresolved_create(entry), self._last_result, self._session
-        later_confirmed_creates = self._find_later_confirmed_creates_of_class(entry)
+        later_confirmed_creates = self._find_later_confirmed_creates_of_group(entry)
         is_absent_after_refusal = unresolved_create.has_retryable_refusal and entry.identity in result.absent_identities
         first_confirmed_create = session.canaries.first_confirmed_create
         # A confirmed create with a smaller Id than `first_confirmed_create` may be an older subscriber that the service
@@ -442,7 +443,7 @@ class Settler:
     async def _send_entries_again(self, absent_entries: Sequence[UnfinishedEntry], base: Base) -> None:
         """Send the creates of these absent entries again.
 
-        Creates without a confirmed create of their class are sent one at a time, until the service has created a
+        Creates without a confirmed create of their group are sent one at a time, until the service has created a
         subscriber. This create is a confirmed create for the other entries, which wait for the next look-up.
 
         Creates whose refusal may be temporary are also sent one at a time. If the service accepts one of these creates,
@@ -453,7 +454,7 @@ class Settler:
         temporary_refusals = session.temporary_refusals
         refusal_kinds = {entry.identity: self._find_unresolved_create(entry).refusal_kind for entry in absent_entries}
         entries_with_confirmed_create = [
-            entry for entry in absent_entries if self._find_later_confirmed_creates_of_class(entry)
+            entry for entry in absent_entries if self._find_later_confirmed_creates_of_group(entry)
         ]
         identities_with_confirmed_create = {entry.identity for entry in entries_with_confirmed_create}
         entries_to_send = list[UnfinishedEntry]()

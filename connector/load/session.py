@@ -269,7 +269,7 @@ class Session:
 
     def find_confirmed_creates(self, confirmed_after: float, *, is_active: bool) -> set[ConfirmedCreate]:
         """Return the subscribers of the base with this `is_active` that this run has confirmed after `confirmed_after`
-        (monotonic). Other subscribers prove nothing, because the list may hide one class or base and show another."""
+        (monotonic). Other subscribers prove nothing, because the list may hide one group or base and show another."""
         base_id = self.ledger_writer.base.service_id
         return {
             create

@@ -10,10 +10,10 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, TypedDict
 
-HiddenClass = tuple[str, object]
-"""A class of subscribers: the name of a filter, and the value that a request must ask for."""
+HiddenGroup = tuple[str, object]
+"""A group of subscribers: the name of a filter, and the value that a request must ask for."""
 
-_CLASS_NAMES: Mapping[HiddenClass, str] = {
+_GROUP_NAMES: Mapping[HiddenGroup, str] = {
     ("is_active", True): "active subscribers",
     ("is_active", False): "inactive subscribers",
     ("gender", "male"): "male subscribers",
@@ -107,7 +107,7 @@ class FiltersReport(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The facts about one reading of the list. All fields except `unlisted_ids` and `unshown_classes` are keys of the
+    """The facts about one reading of the list. All fields except `unlisted_ids` and `unshown_groups` are keys of the
     report's `certificate`.
 
     The annotation of each of these keys has the type of the field, the description in the reference, and sometimes the
@@ -137,14 +137,14 @@ class Certificate:
         "`nothing`), with figures.",
     ] = field(default_factory=dict)
     hidden: Annotated[
-        tuple[HiddenClass, ...],
+        tuple[HiddenGroup, ...],
         "Hidden values of each filter. The list shows the subscribers with a hidden value only to a request that "
         "filters by this value. If the verdict is `complete`, the run read these subscribers separately.",
         dict[str, list[Any]],
     ] = ()
     unlisted_ids: tuple[int, ...] = ()  # the reading lacks these subscribers, and a look-up by Id showed them
-    unshown_classes: tuple[HiddenClass, ...] = ()
-    """Classes without a known subscriber: the reading shows none, and a request for the class shows none."""
+    unshown_groups: tuple[HiddenGroup, ...] = ()
+    """Groups without a known subscriber: the reading and a request for the group show no subscriber of the group."""
 
     @property
     def is_complete(self) -> bool:
@@ -161,7 +161,7 @@ class Certificate:
             name: [value for other_name, value in self.hidden if other_name == name] for name, _ in self.hidden
         }
         values = asdict(self) | enum_texts | time_texts | {"hidden": hidden_values}
-        del values["unlisted_ids"], values["unshown_classes"]
+        del values["unlisted_ids"], values["unshown_groups"]
         return values
 
 
@@ -182,8 +182,8 @@ class Finding:
     topic: str
     evidence_result: EvidenceResult
     message: str  # a description of the evidence, with its figures
-    hidden_classes: tuple[HiddenClass, ...] = ()
-    """Classes of which the list shows too few subscribers, although the list shows enough of the other classes."""
+    hidden_groups: tuple[HiddenGroup, ...] = ()
+    """Groups of which the list shows too few subscribers, although the list shows enough of the other groups."""
     unlisted_ids: tuple[int, ...] = ()  # the list lacks these subscribers, although they exist
 
 
@@ -206,9 +206,10 @@ def compare_counts(
 ) -> EvidenceResult | None:
     """Return whether the counts of several rounds contradict the size of the list, or None if another round is needed.
 
-    If a result window cuts the list off, or the list hides a class, the parts together have more subscribers than the
-    list. Because the list may change, a difference counts only above a tolerance, and in every round. Example: if the
-    TotalCounts are 1,000 to 1,003, the tolerance is 3. A sum of the parts above 1,006 contradicts the list.
+    If a result window cuts the list off, or the list hides a group of subscribers, the parts together have more
+    subscribers than the list. Because the list may change, a difference counts only above a tolerance, and in every
+    round. Example: if the TotalCounts are 1,000 to 1,003, the tolerance is 3. A sum of the parts above 1,006
+    contradicts the list.
 
     `totals` has TotalCounts from outside the rounds. With `is_list_unchanged`, no row appeared or vanished during the
     sweep.
@@ -266,12 +267,13 @@ def decide_cut_off(
     )
 
 
-def describe_hidden_classes(certificate: Certificate) -> str:
-    """Return the sentence that names the classes that the list hides, or "" if the list hides no class."""
+def describe_hidden_groups(certificate: Certificate) -> str:
+    """Return the sentence that names the groups of subscribers that the list hides, or "" if the list hides no
+    group."""
     if not certificate.hidden:
         return ""
     names = [
-        f"subscribers of the base {value}" if name == "base_id" else _CLASS_NAMES[name, value]
+        f"subscribers of the base {value}" if name == "base_id" else _GROUP_NAMES[name, value]
         for name, value in certificate.hidden
     ]
     last_sentence = (

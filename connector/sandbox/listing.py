@@ -23,7 +23,7 @@ _MAX_SEARCHED_NEIGHBOURS = 1000
 _TEXT_FILTERS = ("ClientUserId", "Email", "FirstName", "LastName")
 _IDENTITY_FILTERS = (*_TEXT_FILTERS, "Id")
 _PERSON_FILTERS = ("BaseId", "IsActive", "FirstName", "LastName", "Gender")
-_CLASS_BY_GENDER = {"male": "male", "female": "female", "": "unspecified"}
+_GROUP_BY_GENDER = {"male": "male", "female": "female", "": "unspecified"}
 
 
 # Queries of the list
@@ -168,21 +168,21 @@ def _is_hidden_subscriber(
     request's filters by name."""
     subscriber = store.read(subscriber_id)
     gender = subscriber.get("Gender") or ""
-    hidden_flag_by_class = {
+    hidden_flag_by_group = {
         "inactive": subscriber.get("IsActive") is not True and requested_values.get("IsActive") is not False,
-        _CLASS_BY_GENDER[gender]: requested_values.get("Gender") != gender,
+        _GROUP_BY_GENDER[gender]: requested_values.get("Gender") != gender,
         "unconfirmed": subscriber_id in store.created_ids,
         "no_email": not subscriber.get("Email") and not requested_values.keys() & {"Id", "ClientUserId"},
         "old_ids": subscriber_id < settings.old_ids_below and "Id" not in requested_values,
     }
-    return any(hidden_flag_by_class.get(name, False) for name in settings.hide)
+    return any(hidden_flag_by_group.get(name, False) for name in settings.hide)
 
 
 def _always_finds_nothing(filter_: Filter, settings: SandboxSettings) -> bool:
     """Return whether a text filter finds nothing because of its characters (switch `blind_filters`)."""
     text = str(filter_.value) if filter_.name in _TEXT_FILTERS else ""
-    character_flag_by_class = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}
-    return any(character_flag_by_class[name] for name in settings.blind_filters)
+    character_flag_by_trait = {"capitals": text != text.lower(), "plus": "+" in text, "non_ascii": not text.isascii()}
+    return any(character_flag_by_trait[name] for name in settings.blind_filters)
 
 
 def _find_candidates(store: SubscriberStore, query: Query, settings: SandboxSettings) -> list[int] | None:

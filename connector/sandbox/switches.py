@@ -152,10 +152,10 @@ class SandboxSettings(BaseModel):
     hide: _CommaSeparated[
         Literal["inactive", "male", "female", "unspecified", "unconfirmed", "no_email", "old_ids"]
     ] = ()
-    """Classes of subscribers that the list leaves out. A filter by IsActive=0 still shows the class `inactive`. A
-    filter by Gender still shows the class of that gender. A filter by Id still shows `old_ids` and `no_email`. A filter
-    by ClientUserId still shows `no_email`. The class `unconfirmed` has all subscribers that were stored by a create. No
-    filter shows this class."""
+    """Groups of subscribers that the list leaves out. A filter by IsActive=0 still shows the group `inactive`. A filter
+    by Gender still shows the group of that gender. A filter by Id still shows `old_ids` and `no_email`. A filter by
+    ClientUserId still shows `no_email`. The group `unconfirmed` has all subscribers that were stored by a create. No
+    filter shows this group."""
     old_ids_below: _Count = 100_101
     """`hide=old_ids` leaves out the subscribers whose Id is below this number."""
     lost_shard: _Probability = 0.0

@@ -21,7 +21,7 @@ from connector.jobs.mail_planner import plan_mail
 from connector.jobs.models import Job
 from connector.jobs.reader import load_job, read_settings
 from connector.ledger.opening import check_ledger_rights, count_open_entries, read_lag
-from connector.listing.hidden import count_classes
+from connector.listing.hidden import count_groups
 from connector.listing.pages import NO_WHOLE_ID_MESSAGE, ListFailed, fetch_page, try_fetch_page
 from connector.listing.trials import RequestPage, TrialResult, try_made_up_value, try_sample
 from connector.paging.certificate import EvidenceResult, is_window_size
@@ -38,7 +38,7 @@ from pipelines.flows.validate import run_validation
 _MAX_ROWS = 100  # rows of the source that are checked; these are enough to show a wrong mapping
 _ATTEMPT_COUNT, _MAX_RETRY_S = 2, 5.0  # few attempts and short waits, because a person waits for the result
 _TRIED_FILTERS = ("email", "client_user_id")
-_CLASS_NAMES_BY_FIELD = {"is_active": "active and inactive", "gender": "male, female and other"}
+_GROUP_NAMES_BY_FIELD = {"is_active": "active and inactive", "gender": "male, female and other"}
 _MIN_VALUE_LENGTH = 5  # characters; a filter is also tried with all but the first and last character of a value
 
 
@@ -255,26 +255,27 @@ async def _try_filter(request_page: RequestPage, name: str, page: ListPage) -> s
 
 
 async def _describe_cut_off(request_page: RequestPage, total_count: int | None) -> str:
-    """Compare the list's TotalCount with the counts of its classes, and describe whether the list may be cut off.
+    """Compare the list's TotalCount with the counts of groups of subscribers, and describe whether the list may be cut
+    off.
 
-    A result window limits each count separately, so the counts of the classes together can exceed TotalCount.
+    A result window limits each count separately, so the counts of the groups together can exceed TotalCount.
     """
     if total_count is None:
         return (
             "not known: the list has no TotalCount. Loads and exports need --ignore-total-count, or "
             "ignore_total_count in the job"
         )
-    counts = await count_classes(request_page, 1)
-    evidence_by_field = {name: counts.compare_with_total(name) for name in _CLASS_NAMES_BY_FIELD}
-    for name, class_names in _CLASS_NAMES_BY_FIELD.items():
+    counts = await count_groups(request_page, 1)
+    evidence_by_field = {name: counts.compare_with_total(name) for name in _GROUP_NAMES_BY_FIELD}
+    for name, group_names in _GROUP_NAMES_BY_FIELD.items():
         if evidence_by_field[name] is EvidenceResult.CONTRADICTS:
             return (
                 f"the list may be cut off or hide subscribers: its TotalCount is {total_count:,}, and the counts of "
-                f"{class_names} subscribers add up to {sum(counts.part_totals[name].values()):,}"
+                f"{group_names} subscribers add up to {sum(counts.part_totals[name].values()):,}"
             )
-    for name, class_names in _CLASS_NAMES_BY_FIELD.items():
+    for name, group_names in _GROUP_NAMES_BY_FIELD.items():
         if evidence_by_field[name] is EvidenceResult.AGREES:
-            return f"not cut off: the counts of {class_names} subscribers add up to the TotalCount, {total_count:,}"
+            return f"not cut off: the counts of {group_names} subscribers add up to the TotalCount, {total_count:,}"
     if is_window_size(total_count):
         return f"the list may be cut off: {total_count:,} is a typical limit, and nothing shows that the list goes on"
     return f"nothing suggests that the list is cut off: TotalCount is {total_count:,}"

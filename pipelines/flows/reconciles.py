@@ -19,7 +19,7 @@ from connector.ledger.planned import open_planned_ledger
 from connector.ledger.records import find_open_run, list_bases, read_largest_lag
 from connector.listing.dispatching import ListProgress
 from connector.listing.reader import LIST_CONNECTION_COUNT, read_list
-from connector.paging.certificate import Certificate, describe_hidden_classes
+from connector.paging.certificate import Certificate, describe_hidden_groups
 from connector.progress import Progress, ProgressMeter
 from connector.reconcile import Comparison
 from connector.runs.report import Report, end_report, end_run, record_report, start_report
@@ -109,7 +109,7 @@ class _Reconciliation:
             certificate = await self._read_list(ledger, client, comparison)
             report.certificate = certificate.as_report()
             if certificate.hidden:
-                report.messages.append(describe_hidden_classes(certificate))
+                report.messages.append(describe_hidden_groups(certificate))
             is_certain = self.differences.is_certain = certificate.is_complete
             compared_bases = ComparedBases(comparison.bases, ledger, account)
             source_rows = SourceRows(load_plan, suppression, comparison, compared_bases, names)

@@ -72,7 +72,7 @@ class SimulatedList:
     replica_lags: tuple[int, ...] = ()  # lags in requests; one of the replicas answers each request
     id_steps: tuple[int, ...] = (10,)  # the possible differences between an id and the next id
     is_homogeneous: bool = False  # all subscribers are active, in one base, and without a gender
-    hidden_classes: Filters = ()  # subscribers of these classes are listed only with the filter of the class
+    hidden_groups: Filters = ()  # subscribers of these groups are listed only with the filter of the group
     lost_shard_chance: float = 0.0  # the chance that an answer lacks one of five shards
     duplicate_share: float = 0.0  # share of subscribers that have two rows with the same id
     ids: list[int] = field(default_factory=list)
@@ -107,12 +107,12 @@ class SimulatedList:
         applied_limit = min(limit, self.limit)
         applied_offset = self._choose_offset(offset, applied_limit)
         ids = self._read_replica(self.random.choice(self.replica_lags)) if self.replica_lags else self.ids
-        if self.hidden_classes:
-            hidden_classes = [hidden_class for hidden_class in self.hidden_classes if hidden_class not in filters]
+        if self.hidden_groups:
+            hidden_groups = [hidden_group for hidden_group in self.hidden_groups if hidden_group not in filters]
             ids = [
                 subscriber_id
                 for subscriber_id in ids
-                if not any(self.matches(subscriber_id, (hidden_class,)) for hidden_class in hidden_classes)
+                if not any(self.matches(subscriber_id, (hidden_group,)) for hidden_group in hidden_groups)
             ]
         if self.lost_shard_chance and self.random.random() < self.lost_shard_chance:
             lost_shard_index = self.random.randrange(5)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from connector.listing.evidence import plan_requests
-from connector.listing.findings import Answer, ListReading, decide_evidence, find_hidden_classes
+from connector.listing.findings import Answer, ListReading, decide_evidence, find_hidden_groups
 from connector.paging.certificate import Certificate, CertificateReason, CertificateVerdict, EvidenceResult, Order
 from connector.service.wire import ListPage, ListQuery
 
@@ -31,7 +31,7 @@ def build_reading(ids: list[int], order: Order, base_id_of_load: int = 7) -> Lis
         READ_AT,
         READ_AT,
     )
-    class_counts: dict[str, dict[object, int]] = {
+    group_counts: dict[str, dict[object, int]] = {
         "gender": {"": len(ids)},
         "is_active": {True: len(ids)},
         "base_id": {7: len(ids)},
@@ -41,7 +41,7 @@ def build_reading(ids: list[int], order: Order, base_id_of_load: int = 7) -> Lis
         ListQuery(limit=1000),
         {},
         np.array(sorted(ids), dtype=np.int64),
-        class_counts=class_counts,
+        group_counts=group_counts,
         base_ids=[base_id_of_load],
     )
 
@@ -126,7 +126,7 @@ def test_a_base_with_only_new_subscribers_is_not_mistaken_for_a_hidden_base(
         answers = answer_evidence_requests(
             reading, existing_ids, base_8_ids=added_ids, is_base_8_hidden=is_base_8_hidden
         )
-        assert (("base_id", 8) in find_hidden_classes(reading, answers)) is is_base_8_hidden
+        assert (("base_id", 8) in find_hidden_groups(reading, answers)) is is_base_8_hidden
         findings = decide_evidence(reading, answers)
         # If an empty list gets subscribers before the evidence is complete, the list is read again.
         if subscriber_count:
@@ -148,7 +148,7 @@ def test_a_growing_base_is_not_mistaken_for_a_hidden_base(
         answers = answer_evidence_requests(
             reading, listed_ids, is_base_8_hidden=is_base_8_hidden, added_count_per_answer=added_count_per_answer
         )
-        assert (("base_id", 8) in find_hidden_classes(reading, answers)) is is_base_8_hidden
+        assert (("base_id", 8) in find_hidden_groups(reading, answers)) is is_base_8_hidden
 
 
 def test_only_a_working_filter_by_id_proves_the_end_of_a_list() -> None:

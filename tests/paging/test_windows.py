@@ -63,9 +63,9 @@ def test_a_list_that_hides_or_repeats_subscribers_gets_no_false_certificate(
     assert result_counts["whole"] or build_list is build_duplicating_list, result_counts
 
 
-def test_a_list_is_not_certified_if_the_filter_of_a_hidden_class_lists_other_classes() -> None:
+def test_a_list_is_not_certified_if_the_filter_of_a_hidden_group_lists_other_groups() -> None:
     simulated_list = SimulatedList(
-        Random(1), 300, limit=1000, hidden_classes=(("is_active", False),), filter_mode="small"
+        Random(1), 300, limit=1000, hidden_groups=(("is_active", False),), filter_mode="small"
     )
     queried_list = QueriedList(simulated_list)
 
@@ -76,16 +76,16 @@ def test_a_list_is_not_certified_if_the_filter_of_a_hidden_class_lists_other_cla
 
 
 def test_a_complete_list_is_rarely_mistaken_for_a_cut_off_list() -> None:
-    reason_counts, cut_off_counts, lists_with_hidden_class_count = Counter[CertificateReason](), Counter[CutOff](), 0
+    reason_counts, cut_off_counts, lists_with_hidden_group_count = Counter[CertificateReason](), Counter[CutOff](), 0
     for seed in range(LIST_COUNT // 2):
         queried_list = build_complete_list(seed)
         certificate = queried_list.read()
         reason_counts[certificate.reason] += 1
         cut_off_counts[certificate.cut_off] += 1
-        # A class looks hidden if its first subscriber is created during the reading.
-        lists_with_hidden_class_count += bool(certificate.hidden)
+        # A group looks hidden if its first subscriber is created during the reading.
+        lists_with_hidden_group_count += bool(certificate.hidden)
         assert queried_list.evidence_request_count <= MAX_REQUESTS or certificate.hidden, f"seed {seed}"
-    assert lists_with_hidden_class_count <= max(1, LIST_COUNT // 100)
+    assert lists_with_hidden_group_count <= max(1, LIST_COUNT // 100)
     assert reason_counts[CertificateReason.CUT_OFF] + reason_counts[CertificateReason.CUT_OFF_POSSIBLE] <= max(
         1, LIST_COUNT // 100
     )

@@ -14,7 +14,7 @@ from connector.service.wire import ListPage, ListQuery
 from tests.paging.simulated import STARTED_AT, Filters, SimulatedList
 
 _FILTER_NAMES = ("id", "is_active", "base_id", "gender")
-_HIDDEN_CLASSES: Sequence[Filters] = (
+_HIDDEN_GROUPS: Sequence[Filters] = (
     (("is_active", False),),
     (("is_active", False),),
     (("gender", "male"),),
@@ -54,9 +54,9 @@ class QueriedList:
     @property
     def is_whole(self) -> bool:
         """Whether each subscriber that was on the list all the time has a row, and no subscriber has two rows. If the
-        list hides a class, a subscriber whose `is_active` has changed may be missing."""
+        list hides a group, a subscriber whose `is_active` has changed may be missing."""
         simulated_list = self.simulated_list
-        excused_ids = simulated_list.ids_with_changed_activity if simulated_list.hidden_classes else set()
+        excused_ids = simulated_list.ids_with_changed_activity if simulated_list.hidden_groups else set()
         return simulated_list.always_listed_ids - excused_ids <= set(self.row_ids) and len(set(self.row_ids)) == len(
             self.row_ids
         )
@@ -122,11 +122,11 @@ def build_cut_off_list(seed: int) -> QueriedList:
 
 
 def build_hiding_list(seed: int) -> QueriedList:
-    """Build a list that hides one or two classes of subscribers."""
+    """Build a list that hides one or two groups of subscribers."""
     random = Random(seed)
-    hidden_classes = random.choice(_HIDDEN_CLASSES)
+    hidden_groups = random.choice(_HIDDEN_GROUPS)
     return _build_queried_list(
-        random, random.choice((20, 300, random.randrange(20, 2500))), (0, 0, 0.02, 0.2), hidden_classes=hidden_classes
+        random, random.choice((20, 300, random.randrange(20, 2500))), (0, 0, 0.02, 0.2), hidden_groups=hidden_groups
     )
 
 

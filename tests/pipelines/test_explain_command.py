@@ -127,7 +127,7 @@ EXPECTED_ENTRY_BY_CASE = {
     "dropped": ("rejected", "person", None, "given up", None),
     "misanswered": ("held", "answer", None, "answered as bob@example.com", "connector status"),
     "held": ("held", "lookup", None, None, "connector status"),
-    "held without message": ("held", None, None, "the list hides this class", "connector status"),
+    "held without message": ("held", None, None, "the list hides this group", "connector status"),
     "unknown": ("unknown", None, None, None, "connector retry"),
     "sending": ("sending", None, None, None, "connector retry"),
 }
@@ -177,7 +177,7 @@ def add_entry(ledger: Ledger, base: Base, run_key: int, entry_case: str) -> None
     if entry_case == "settled":
         ledger.mark_found(base, State.UNKNOWN, [(digest, 9)])
     if entry_case in ("held", "held without message", "dropped", "accepted"):
-        message = "the list hides this class" if entry_case == "held without message" else None
+        message = "the list hides this group" if entry_case == "held without message" else None
         ledger.mark_held(base, [(digest, message)])
     if entry_case == "accepted":
         ledger.mark_accepted(base, [(digest, 9)])

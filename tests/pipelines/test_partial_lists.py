@@ -135,10 +135,10 @@ def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connect
     ("switches", "is_active", "other_base_id"),
     [({"hide": "inactive,male"}, False, 7), ({"hide": "male", "hidden_bases": "7"}, True, 50)],
 )
-def test_a_hidden_class_is_requested_if_all_listed_subscribers_have_the_same_class(
+def test_a_hidden_group_is_requested_if_all_listed_subscribers_have_the_same_group(
     connector: Connector, switches: Mapping[str, str], is_active: bool, other_base_id: int
 ) -> None:
-    """The list shows a hidden class only to a request for this class, for example for inactive subscribers.
+    """The list shows a hidden group only to a request for this group, for example for inactive subscribers.
 
     The first import must find existing subscribers. The second import must find the subscribers that
     it created, because the answers to its creates are lost."""
@@ -253,7 +253,7 @@ def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
         ({"hidden_bases": "7", "drop_after": 1.0}, 30, build_rows(count=1)),
         ({"drop_before": 0.5, "seed": 2}, 0, MIXED_ROWS[:4]),
     ],
-    ids=["a cached answer", "a cached answer to a filter", "a hidden class", "a hidden base", "an empty account"],
+    ids=["a cached answer", "a cached answer to a filter", "a hidden group", "a hidden base", "an empty account"],
 )
 def test_each_lost_create_is_found_or_sent_again_but_never_twice(
     connector: Connector, switches: Mapping[str, Any], other_person_count: int, rows: Sequence[str]
@@ -264,7 +264,7 @@ def test_each_lost_create_is_found_or_sent_again_but_never_twice(
     assert sorted(connector.count_creates_by_email().values()) == [1] * len(rows)
 
 
-def test_a_lost_create_of_a_class_that_the_list_never_shows_is_held(connector: Connector) -> None:
+def test_a_lost_create_of_a_group_that_the_list_never_shows_is_held(connector: Connector) -> None:
     connector.sandbox.seed(30, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="ignored", drop_after=1.0)
     result = import_people(connector, build_rows("", False, 1), NEWS_BASE_OPTION)
@@ -290,11 +290,11 @@ def test_a_create_answered_with_another_identity_is_not_reported_as_an_unexpecte
 # Exports and reconciliations
 
 
-@pytest.mark.parametrize(("classes", "gender"), [("inactive,male", "male"), ("inactive,unspecified", "")])
-def test_an_export_has_the_subscribers_of_two_hidden_classes(connector: Connector, classes: str, gender: str) -> None:
+@pytest.mark.parametrize(("groups", "gender"), [("inactive,male", "male"), ("inactive,unspecified", "")])
+def test_an_export_has_the_subscribers_of_two_hidden_groups(connector: Connector, groups: str, gender: str) -> None:
     fill_base(connector, build_rows(gender, False))
     create_in_service(connector.sandbox, "other@x.org", {"Id": 7}, IsActive=True, Gender="" if gender else "male")
-    connector.sandbox.switch(hide=classes)
+    connector.sandbox.switch(hide=groups)
     result = connector.run_json("export", "out.csv")
     certificate = result.report["certificate"]
     assert (result.exit_code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 6), certificate
@@ -315,7 +315,7 @@ def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(
     assert (reconcile_result.exit_code, certificate["hidden"]) == (0, {"base_id": [51]}), reconcile_result.stdout
 
 
-def test_an_export_reads_a_hidden_class_and_marks_nobody_as_deleted(connector: Connector) -> None:
+def test_an_export_reads_a_hidden_group_and_marks_nobody_as_deleted(connector: Connector) -> None:
     fill_base(connector, build_rows(count=40))
     arguments = "export", f"sqlite:///{connector.folder}/out.db", "--table", "people", "--mode", "upsert"
     assert connector.run_json(*arguments).exit_code == 0

@@ -129,21 +129,21 @@ class SimulationFacts:
     @property
     def hides_created_subscribers(self) -> bool:
         """Whether no request ever shows the subscribers that creates have stored."""
-        return self._hides_class("unconfirmed")
+        return self._hides_group("unconfirmed")
 
     @property
     def hides_old_ids(self) -> bool:
         """Whether the list and its filters by identity leave out subscribers with old ids."""
-        return self._hides_class("old_ids")
+        return self._hides_group("old_ids")
 
     @property
     def has_provisional_ids(self) -> bool:
         """Whether the Id in the answer to a create differs from the Id in the list."""
         return "provisional_ids" in self.simulation.scenario.settings
 
-    def _hides_class(self, name: str) -> bool:
-        hidden_class_names = self.simulation.scenario.settings.get("hide", ())
-        return isinstance(hidden_class_names, list) and name in hidden_class_names
+    def _hides_group(self, name: str) -> bool:
+        hidden_group_names = self.simulation.scenario.settings.get("hide", ())
+        return isinstance(hidden_group_names, list) and name in hidden_group_names
 
     @property
     def has_unclear_refusals(self) -> bool:

@@ -250,7 +250,7 @@ class _ScenarioBuilder:
             return self._add_result_window(scenario, rng, window_sizes)
         elif random_value < 0.6:
             return self._merge_bases(scenario, rng)
-        elif random_value < 0.64 and settings["filters"] != "ignored":  # otherwise no request shows a hidden class
+        elif random_value < 0.64 and settings["filters"] != "ignored":  # otherwise no request shows a hidden group
             settings["hide"] = [rng.choice(("inactive", "unspecified", "male"))]
         elif random_value > 0.97:
             settings["list_omits"] = ["TotalCount"]
@@ -286,10 +286,10 @@ class _ScenarioBuilder:
         Many persons exist before the first run, some of them beyond the window. If no filter of the service works,
         `window_sizes` must have only typical sizes, because then only the size shows that the list may be cut off.
         """
-        result_window, has_varied_classes = rng.choice(window_sizes), rng.random() >= 0.3
+        result_window, has_varied_groups = rng.choice(window_sizes), rng.random() >= 0.3
         additional_count = result_window + rng.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.existing_subscribers)
         additional_subscribers = tuple(
-            self._draw_subscriber_of_base(rng, has_varied_classes) for _ in range(additional_count)
+            self._draw_subscriber_of_base(rng, has_varied_groups) for _ in range(additional_count)
         )
         settings = {**scenario.settings, "result_window": result_window, "max_limit": 1000}
         first_run, *later_runs = scenario.job_runs
@@ -303,8 +303,8 @@ class _ScenarioBuilder:
             scenario, settings=settings, existing_subscribers=existing_subscribers, job_runs=(first_run, *later_runs)
         )
 
-    def _draw_subscriber_of_base(self, rng: Random, has_varied_classes: bool) -> Mapping[str, object]:
-        """Return an existing subscriber in the base of the job. With `has_varied_classes`, its activity and gender are
+    def _draw_subscriber_of_base(self, rng: Random, has_varied_groups: bool) -> Mapping[str, object]:
+        """Return an existing subscriber in the base of the job. With `has_varied_groups`, its activity and gender are
         random. Otherwise the subscriber is active and has no gender."""
         local_part = "".join(rng.choices(_LETTERS, k=12))
         base = {"Id": BASE_ID} if self._has_base else {"Name": BASE_NAME}
@@ -314,7 +314,7 @@ class _ScenarioBuilder:
             "ClientUserId": f"c-{local_part}",
         }
         subscriber_object |= {"LastName": "Stranger", "IsActive": True}
-        if has_varied_classes:
+        if has_varied_groups:
             subscriber_object |= {"IsActive": rng.random() < 0.7, "Gender": rng.choice(("male", "female", ""))}
         return subscriber_object
 

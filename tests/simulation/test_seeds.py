@@ -33,8 +33,8 @@ _RARE_SEEDS = (78, 93, 95, 115, 116, 155, 229, 309, 356, 474, 603, 9231, 20130, 
 - a lag that the ledger does not know
 - a dropped create whose subscriber the list shows
 - a dropped create that is sent again after a change of its row
-- a hidden class while requests for other classes fail
-- an outage during the requests for hidden classes
+- a hidden group while requests for other groups fail
+- an outage during the requests for hidden groups
 - a retry that sends refused creates again after a temporary refusal
 - a 429 whose create took effect, and then a create that updates a subscriber of another program
 - a look-up that shows a new subscriber before the answer to its create arrives

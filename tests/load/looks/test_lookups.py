@@ -148,7 +148,7 @@ def test_a_stopped_run_cancels_hanging_look_ups(tmp_path: Path) -> None:
     run_with_fake_list(FakeList(), tmp_path, look_up_all)
 
 
-_CLASS_QUERY = ListQuery(is_active=False)
+_GROUP_QUERY = ListQuery(is_active=False)
 _REDIRECT = AmbiguousResult(307, "redirected")
 
 
@@ -157,14 +157,14 @@ def _try_page(tmp_path: Path, is_failing: Callable[[FakeList, ListQuery], bool])
     fake_list.choose_answer = lambda query: _REDIRECT if is_failing(fake_list, query) else None
 
     async def request_page(session: Session) -> None:
-        pages.append(await try_fetch_page(session.list_access.client, session.list_access.retrier, _CLASS_QUERY))
+        pages.append(await try_fetch_page(session.list_access.client, session.list_access.retrier, _GROUP_QUERY))
 
     run_with_fake_list(fake_list, tmp_path, request_page)
     return pages[0]
 
 
 def test_a_page_at_which_the_service_always_fails_is_returned_as_none(tmp_path: Path) -> None:
-    assert _try_page(tmp_path, lambda fake_list, query: query == _CLASS_QUERY) is None
+    assert _try_page(tmp_path, lambda fake_list, query: query == _GROUP_QUERY) is None
 
 
 def test_a_page_at_which_the_service_fails_once_is_read_again(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_at_most_nine_requests_find_the_lag_of_a_list(
 
 def test_the_message_about_a_cut_off_list_has_only_contradicting_evidence() -> None:
     evidence = {
-        "gender": "agrees: the classes have 40 subscribers",
+        "gender": "agrees: the groups have 40 subscribers",
         "ledger": "contradicts: look-ups by Id find 3 of 4 subscribers that the list lacks",
         "ids": "nothing",
         "rows": "contradicts: another answer shows 2 unlisted ids between the listed ids",
