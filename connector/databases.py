@@ -127,7 +127,7 @@ def mask_secrets(message: str, url: sa.URL) -> str:
     return message
 
 
-# The database of a ledger
+# Functions for the database of a ledger
 
 _POSTGRESQL_SCHEMES = {"postgresql", "postgres", "postgresql+psycopg"}
 _SQLITE_SCHEMES = {"sqlite", "sqlite+pysqlite"}

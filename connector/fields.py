@@ -110,7 +110,7 @@ def find_wire_name(field: Field) -> str:
     return ".".join(field.path)
 
 
-# Identities and bases
+# Functions for identities and for names of bases
 
 IDENTITY_RULE_VERSION = 1
 """The version of the rules for identities. A ledger records the version with which it was written."""

@@ -108,7 +108,7 @@ class Comparison(CloseableResource):
         self._database.close()
         self._folder.cleanup()
 
-    # The list
+    # Methods that receive the list
 
     def start_sweep(self, sweep_number: int) -> None:
         """Forget the listed subscribers, because a new reading of the list shows all of them again."""
@@ -141,7 +141,7 @@ class Comparison(CloseableResource):
         self._insert_rows("listed", self._pending_rows)
         self._pending_rows = []
 
-    # The source and the ledger
+    # Methods that add the source and the ledger
 
     def add_rows(
         self,
@@ -169,7 +169,7 @@ class Comparison(CloseableResource):
         """Add entries of a compared base, as `list_entries` returns them."""
         self._insert_rows("entry", [(*entry, base_number) for entry in entries])
 
-    # The join
+    # Methods that join the tables
 
     def assign_bases(self, listed_base_numbers: Sequence[tuple[int, int]]) -> None:
         """Record the number of the compared base for each listed base. The pair (2, 0) means that `bases[2]` belongs to
@@ -191,7 +191,7 @@ class Comparison(CloseableResource):
             while rows := self._database.fetchmany(_ROWS_PER_FETCH):
                 yield from rows
 
-    # DuckDB
+    # Methods that call DuckDB
 
     def _execute_statement(self, statement: str) -> None:
         with _translate_errors():

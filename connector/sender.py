@@ -64,7 +64,7 @@ class Delivery(Protocol[SentItem, AnswerT, Result]):
         """Return the time (monotonic) until which the item may be sent."""
 
     async def commit_intents(self, items: Sequence[SentItem]) -> None:
-        """Commit the intents of these items. Return once they are durable."""
+        """Commit the intents of these items. Return when the intents are durable."""
 
     def attempt(self, item: SentItem) -> Awaitable[AnswerT | NotSent]:
         """Make one attempt. Raises only CancelledError."""

@@ -97,23 +97,23 @@ class SheetFile:
         )
         self._pending_rows: list[str] = []
         self._pending_length = 0
-        self.rows = 0
+        self.row_count = 0
         self.write_row(header)
 
     def write_row(self, cells: Iterable[Cell]) -> None:
         """Write a row with a cell for each column of the header. Raises CellError for a value that a workbook cannot
         contain, and OSError."""
-        self.rows += 1
-        if self.rows > MAX_ROWS:
+        self.row_count += 1
+        if self.row_count > MAX_ROWS:
             raise CellError(
                 f"a sheet can have at most {MAX_ROWS:,} rows, including the header, and there are more rows"
             )
         row = "".join(
-            _write_cell(f"{letters}{self.rows}", cell, name)
+            _write_cell(f"{letters}{self.row_count}", cell, name)
             for letters, cell, name in zip(self._column_letters, cells, self._header, strict=True)
             if cell is not None and cell != ""
         )
-        self._pending_rows.append(f'<row r="{self.rows}">{row}</row>')
+        self._pending_rows.append(f'<row r="{self.row_count}">{row}</row>')
         self._pending_length += len(row)
         if self._pending_length > _BATCH_LENGTH:
             self._flush_rows()

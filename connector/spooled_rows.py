@@ -21,7 +21,7 @@ from connector.subscribers.identity import Digests, Mask, Positions, Suppression
 from connector.subscribers.preparation import Difference, PreparedChunk, build_inactive_mask
 from connector.texts import choose_form, count
 
-# Several rows of one subscriber
+# Code for subscribers that have several rows
 
 _MAX_SHOWN_ROWS = 10  # the largest number of rows that one message names
 

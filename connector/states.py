@@ -9,7 +9,8 @@ An entry is the ledger's record of one identity in one base. The states of an en
 - REJECTED: The service refused the create.
 - DROPPED: A person has given the create up. The create is sent again only if its row changes.
 - UNKNOWN: The create may or may not have taken effect, because no understandable answer came, or because a crash cut
-  the request off. Only a proof ends this state: the subscriber is found, or is absent by architecture 4.5.
+  the request off. This state ends if the subscriber is found, if the subscriber is proved absent (architecture 4.5), or
+  if a person must decide.
 - HELD: A person must decide. For example, the answer has another base or identity than the request, and no look-up can
   show the reason.
 

@@ -18,7 +18,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from connector.errors import ConfigurationError, ConnectorError
 
-# Names of persons
+# Functions for names of persons
 
 _PERSON_TITLES = frozenset({
     "dr", "drs", "prof", "professor", "doctor", "doktor", "mr", "mrs", "ms", "miss", "mx", "sir", "madam", "rev",

@@ -9,7 +9,7 @@ import json
 import re
 from textwrap import TextWrapper
 
-# The singular or plural of words
+# Functions for the singular or plural of words
 
 
 def count(number: int, noun: str, plural: str | None = None) -> str:
@@ -57,7 +57,7 @@ def _escape_match(match: re.Match[str]) -> str:
     return ascii(match[0])[1:-1]
 
 
-# Cells of spreadsheets
+# Functions for cells of spreadsheets
 
 FORMULA_PATTERN = "^'*[=+@\t\r\n-]"
 """The pattern of a text that Excel, LibreOffice or Google Sheets may run. The characters are from OWASP's list "CSV

@@ -141,7 +141,7 @@ class LedgerQueue:
                 self._start_next_call()
 
         # The submitted function contains the digests of a chunk of rows, so it must not refer to itself. Only the
-        # garbage collector frees a circular reference. Until it runs, 200 MB of digests would pile up.
+        # garbage collector frees a circular reference. Until the garbage collector runs, 200 MB of digests pile up.
         thread_future = self._executor.submit(function)
         self._running = queued_call, thread_future
         thread_future.add_done_callback(lambda future: loop.call_soon_threadsafe(finish_running_call, future))

@@ -184,7 +184,7 @@ def restore_ledger(url: str, source: Path, *, restored_at: datetime) -> Backup:
 _MARK_RESTORED_SQL = "INSERT OR REPLACE INTO email_meta (name, value) VALUES ('restored_at', ?)"
 
 
-# The copy of a ledger to PostgreSQL
+# Code that copies a ledger to PostgreSQL
 
 
 _BATCH_ROW_COUNT = 5000

@@ -55,7 +55,7 @@ class EmailEntry:
 
 @dataclass(frozen=True, slots=True)
 class UnsettledEmail:
-    """An UNKNOWN email of a campaign. A person must decide about it. `recipient` is the digest of the address."""
+    """An UNKNOWN email of a campaign, about which a person must decide. `recipient` is the digest of the address."""
 
     recipient: bytes
     address: str
@@ -163,7 +163,7 @@ class EmailLog:
         rows = self.connection.execute(_READ_UNSETTLED_EMAILS, {"campaign": campaign.key, "state": EmailState.UNKNOWN})
         return [UnsettledEmail(*row) for row in rows]
 
-    # The state transitions of a campaign's emails
+    # Methods for the state transitions of a campaign's emails
 
     def mark_intended(
         self, campaign: Campaign, run_id: str, intents: Sequence[tuple[bytes, str]], *, intended_at: float

@@ -307,7 +307,7 @@ class Ledger:
         parameters = {"base": base.key, "state": State.UNKNOWN, "field": IDENTITY_FIELD_NUMBERS[field]}
         return bool(self.connection.execute(_HAS_UNKNOWN_ENTRY_OF_ANOTHER_FIELD, parameters).scalar_one())
 
-    # State transitions before a request leaves
+    # Methods for state transitions before a request leaves
 
     def mark_intended(self, base: Base, run_key: int, intents: Sequence[Intent]) -> None:
         """Add entries in the state SENDING for identities that have no entry."""
@@ -326,7 +326,7 @@ class Ledger:
         """Move entries from UNKNOWN to SENDING. Their subscribers are proved absent (architecture 4.5)."""
         self._mark_sent_again(base, run_key, intents, State.UNKNOWN, Event.ABSENT)
 
-    # State transitions after an answer, or after a failed request
+    # Methods for state transitions after an answer, or after a failed request
 
     def mark_answered(self, base: Base, answered_entries: Sequence[tuple[bytes, int]]) -> None:
         """Move entries from SENDING to CONFIRMED. `answered_entries` are (identity, subscriber id in the answer)."""
@@ -364,7 +364,7 @@ class Ledger:
         parameters = {"new_state": ENTRY_STATE_MACHINE.decide(State.SENDING, Event.DIED), "old_state": State.SENDING}
         return self.connection.execute(_SET_STATE_OF_ALL_ENTRIES, parameters | self._range).rowcount
 
-    # State transitions that settle unresolved, held or rejected entries
+    # Methods for state transitions that settle unresolved, held or rejected entries
 
     def mark_found(
         self,
@@ -402,7 +402,7 @@ class Ledger:
         before it sends the creates again. Each entry must have a body. An entry that was DROPPED keeps its message."""
         self._change_state(_SET_ENTRIES_UNKNOWN, _build_rows(base, identities), old_state, Event.UNRESOLVED)
 
-    # State transitions that a person has decided
+    # Methods for state transitions that a person has decided
 
     def mark_reopened(self, base: Base, identities: Sequence[bytes]) -> None:
         """Move these entries from HELD to UNKNOWN. A run looks up the subscribers again, and sends the creates of
@@ -427,7 +427,7 @@ class Ledger:
         the next row of each identity as new."""
         self._change_state(_DELETE_ENTRIES, _build_rows(base, identities), old_state, Event.FORGOTTEN)
 
-    # Records of subscribers that the list has shown
+    # Methods that record subscribers which the list has shown
 
     def record_listed_subscribers(
         self, base: Base, field: str, listed_subscribers: Sequence[tuple[bytes, int]]
@@ -464,7 +464,7 @@ class Ledger:
         }
         self.store.write(_SET_ENTRIES_SHOWN, shared_values, _build_rows(base, identities))
 
-    # Records of the comparison of rows with the service
+    # Methods that record how rows compare with the service
 
     def record_rows_equal_to_service(self, base: Base, digest_pairs: Sequence[tuple[bytes, bytes]]) -> None:
         """Store in CONFIRMED entries the fingerprints of rows whose values are the values of the service.

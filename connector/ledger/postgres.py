@@ -2,8 +2,8 @@
 when the transaction is on the server's disk.
 
 A lost session is not opened again, because the lock of its campaign is lost, too. A pooler must not share the session
-between transactions, because it would also share the lock. A deleted request body stays in PostgreSQL's files until the
-next vacuum.
+between transactions, because the pooler would also share the lock. A deleted request body stays in PostgreSQL's files
+until the next vacuum.
 
 Leases (architecture 4.3). Every process that writes holds a lease of its shard. An ordinary run holds a lease of all
 identities. A process takes a lease in one transaction, under a lock, and only if no other lease overlaps. The id of a
@@ -168,7 +168,7 @@ def compute_key(schema: str, purpose: bytes = b"connector ledger", lock_name: by
     return int.from_bytes(digest, "big", signed=True)
 
 
-# The locks of campaigns
+# Code for the locks of campaigns
 
 
 def build_campaign_lock(connection: Connection, schema: str, ledger_name: str) -> CampaignLock:

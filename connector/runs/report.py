@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from connector.subscribers.rules import BaseColumn, FieldMapping
 
 
-# The scope of a run
+# Functions that describe the settings of a run
 
 
 _FILTERS_WITHOUT_PERSONAL_DATA = ("id", "is_active", "gender")

@@ -287,7 +287,7 @@ def build_invalid_problems(chunk: Chunk, faults: Sequence[Fault]) -> list[Proble
 
 def build_problem_of_unused_row(chunk: Chunk, difference: Difference, identity_field: str) -> Problem:
     """Return the problem of a row that is not used because of another row with the same identity. The other row is
-    either invalid and may say inactive, or it is used and has different values."""
+    either an invalid row that may say inactive, or the used row, which has different values."""
     fields_text = f"This row differs in {', '.join(difference.fields)}"
     code = "overruled" if difference.is_overruled_by_inactive_row else "differs"
     if not difference.fields:

@@ -181,7 +181,7 @@ def test_a_workbook_that_is_not_finished_closes_its_archive() -> None:
 
 def test_a_workbook_refuses_more_rows_than_excel_can_store() -> None:
     sheet = SheetFile(io.BytesIO(), ["email"])
-    sheet.rows = MAX_ROWS - 1
+    sheet.row_count = MAX_ROWS - 1
     sheet.write_row(["ann@example.com"])
     with pytest.raises(CellError, match="1,048,576 rows"):
         sheet.write_row(["bob@example.com"])
