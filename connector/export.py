@@ -287,7 +287,7 @@ async def _export_list(plan: ExportPlan, report: Report, client: Client, progres
 
     def show_progress(list_progress: ListProgress) -> None:
         row_count, total_count = list_progress.row_count, list_progress.total_count
-        sweep_text = f"sweep {list_progress.sweep_number}: {row_count:,} read"
+        sweep_text = f"pass {list_progress.sweep_number} over the list: {row_count:,} read"
         progress.set_describe_function(
             lambda: f"{sweep_text}; {progress_meter.describe(row_count, total_count)}".rstrip("; ")
         )

@@ -49,8 +49,8 @@ _FILE_SUFFIXES = ("", "-wal", "-shm", "-journal")
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """The number of copied entries (None: the source has no file of the ledger), and the number of copied emails (None:
-    the source has no file of emails)."""
+    """The number of copied entries, and the number of copied emails. A number is None if the source lacks the file of
+    the entries or of the emails."""
 
     entry_count: int | None
     email_count: int | None

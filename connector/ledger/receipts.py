@@ -96,9 +96,9 @@ def find_pending_runs(ledger: Ledger, account: str, job: str, run_key: int) -> l
 def read_receipts(
     ledger: Ledger, run_key: int, after_position: ReceiptPosition, max_count: int
 ) -> tuple[list[Receipt], ReceiptPosition | None]:
-    """Return the receipts of at most `max_count` subscribers of the run after `after_position`, and the position of the
-    last of these subscribers (None: there are no more subscribers). A subscriber without an entry has no receipt,
-    because its create was not sent."""
+    """Return the receipts of at most `max_count` subscribers of the run after `after_position`. Also return the
+    position of the last of these subscribers, or None if there are no more subscribers. A subscriber without an entry
+    has no receipt, because its create was not sent."""
     parameters = {"run": run_key, "base": after_position[0], "identity": after_position[1], "number": max_count}
     rows = ledger.connection.execute(_READ_RECEIPTS, parameters).all()
     receipts = [receipt for row in rows if (receipt := _build_receipt(run_key, *row[2:])) is not None]

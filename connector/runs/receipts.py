@@ -33,8 +33,8 @@ _PAGE_SIZE = 5_000  # receipts that are read from the ledger together
 
 @dataclass(slots=True)
 class ReceiptsDelivery:
-    """The result of a delivery: the number of receipts that were written, and the reason why the other receipts were
-    not written, or "" if all receipts were written."""
+    """The result of a delivery: the number of written receipts, and the reason why other receipts were not written ("":
+    all receipts were written)."""
 
     written_count: int = 0
     failure: str = ""

@@ -43,8 +43,8 @@ _FILTERS_WITH_PERSONAL_DATA = ("client_user_id", "email", "first_name", "last_na
 
 
 def describe_requested_base(base: "BaseRef | BaseColumn") -> str:
-    """Return the base of a load as a text: the name and the id of the base if they are known, or the column with the
-    base of each row."""
+    """Return the base of a load as a text: the known name and id of the base, or the column that names the base of each
+    row."""
     if not isinstance(base, BaseRef):
         return f"by the column {base.column}"
     id_text = f"id {base.service_id}" if base.service_id is not None else ""

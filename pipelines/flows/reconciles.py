@@ -175,7 +175,7 @@ class _Reconciliation:
             bases = list_bases(connection, self._load_plan.settings.account)
 
         def show_list_progress(list_progress: ListProgress) -> None:
-            progress_text = f"sweep {list_progress.sweep_number}: {list_progress.row_count:,} listed"
+            progress_text = f"pass {list_progress.sweep_number} over the list: {list_progress.row_count:,} listed"
             row_count, total_count = list_progress.row_count, list_progress.total_count
             self._progress.set_describe_function(
                 lambda: f"{progress_text}; {progress_meter.describe(row_count, total_count)}".rstrip("; ")
