@@ -99,7 +99,7 @@ class DemoData:
 
     @property
     def crm_people(self) -> list[Person]:
-        """All subscribers as the CRM has them."""
+        """All subscribers with the values that the CRM has."""
         return [*self.changed_people, *self.file_people[len(self.changed_people) :], *self.added_people]
 
 

@@ -298,8 +298,8 @@ def reconcile_command(
 
     The command changes neither the service nor the ledger. While the ledger has a vanished subscriber, no sync creates
     the subscriber again. To create the subscriber again, run `connector forget IDENTITY`, and then a sync that reads a
-    row of the subscriber. If the subscriber must stay erased, remove these rows from the source before you run
-    `connector forget IDENTITY`.
+    row of the subscriber. If the subscriber must stay erased, remove the rows of the subscriber from the source
+    before you run `connector forget IDENTITY`.
     """
     from connector.jobs.load_planner import RunRequest, plan_sync
     from connector.jobs.reader import load_job, read_settings

@@ -39,7 +39,7 @@ SHARD = ParsedType("shard", Shard.parse)
 
 
 class FilePath(click.Path):
-    """The type of an option that names a file. `-` is refused, because no such option reads or writes a stream."""
+    """The type of an option that names a file. `-` is refused, because these options read and write no stream."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return a Path."""
@@ -106,8 +106,8 @@ limit_option = option(
     metavar="N",
     group=RUN_GROUP,
     default_text="all rows",
-    help="Use only the first N rows. All rows are still read, so that a person with an inactive row anywhere is not "
-    "created as active, and gets no email by default.",
+    help="Use only the first N rows. If a column shows who is active, the command still reads all rows: a person with "
+    "an inactive row anywhere is not created as active, and gets no email by default.",
 )
 
 

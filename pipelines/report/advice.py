@@ -1,4 +1,4 @@
-"""The next steps of a person after one run or several runs: sentences, some of them with a command to copy."""
+"""The next steps for a person after one run or several runs: sentences, some of them with a command to copy."""
 
 import re
 import shlex

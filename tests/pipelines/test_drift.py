@@ -115,7 +115,7 @@ def test_a_sync_after_an_import_of_other_columns_reports_only_the_changed_value(
     assert count_list_requests(second_result) <= 1
 
 
-def test_values_that_the_service_altered_at_the_create_are_not_reported(connector: Connector) -> None:
+def test_values_that_the_service_altered_at_the_create_are_not_reported_as_changes(connector: Connector) -> None:
     connector.sandbox.switch(alter_fields=["FirstName"])
     create_result = sync_lines(connector, "ann@x.org,Annabel,,", "bob@x.org,Robert,a,")
     assert create_result.report["echo"] == {"first_name": 2}
@@ -191,7 +191,7 @@ def test_a_comparison_that_fails_at_the_end_of_a_run_is_reported_in_a_message(co
     request_count = count_requests(sandbox, "list")
     sandbox.switch(latency_ms=2000)
     with connector.start("sync", "job.yaml", "--output", "json") as process:
-        wait_for(lambda: count_requests(sandbox, "list") > request_count)  # the account guard has sent its request
+        wait_for(lambda: count_requests(sandbox, "list") > request_count)  # the run has checked the account
         sandbox.switch(latency_ms=0, authorization="no longer {token}")
         result = wait_for_result(process)
     result.expect(0, read=1, changed=1)

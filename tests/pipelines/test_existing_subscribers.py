@@ -35,7 +35,7 @@ def check_held_rows(result: CommandResult, connector: Connector) -> None:
 
 
 @pytest.mark.parametrize(("filters", "new_customer_count"), [("ignored", 0), ("exact", 10)])
-def test_a_service_that_moves_subscribers_moves_at_most_three(
+def test_a_load_ends_after_its_creates_have_moved_at_most_three_subscribers(
     connector: Connector, tmp_path: Path, filters: str, new_customer_count: int
 ) -> None:
     """`new_customer_count`: the number of rows at the start of the file whose people are not in the service."""

@@ -74,7 +74,7 @@ def test_an_export_of_another_program_is_read_without_options(path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", SAMPLE_PATHS, ids=lambda path: path.stem)
-def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
+def test_a_drafted_job_maps_the_columns_like_an_import_does(path: Path) -> None:
     with open_file(path) as source:
         rules_guessed_from_headers = guess_mapping(source.columns).rules
         frame = pd.concat([chunk.frame for chunk in source.read_chunks()])
@@ -83,7 +83,7 @@ def test_a_draft_maps_the_columns_like_an_import_does(path: Path) -> None:
         for guessed_field in guess_fields(frame, TODAY)
         if guessed_field.confidence != "unsure"
     }
-    # Only the draft can map is_active, because only the draft reads the cells.
+    # Only the rule of the drafted job can map is_active, because an import guesses the mapping without the cells.
     activity_rule = {"is_active": drafted_rules["is_active"]} if "is_active" in drafted_rules else {}
     assert drafted_rules == {**rules_guessed_from_headers, **activity_rule}
 

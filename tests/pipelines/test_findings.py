@@ -31,7 +31,7 @@ def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: 
     assert (result.exit_code, result.find_messages(UNLISTED_MESSAGE)) == (0, []), result.stderr
 
 
-def test_a_lag_below_the_recorded_lag_does_not_change_the_exit_code(connector: Connector) -> None:
+def test_a_list_that_lags_less_than_in_an_earlier_run_does_not_change_the_exit_code(connector: Connector) -> None:
     path = connector.folder / "people.csv"
     assert connector.import_file(connector.write_addresses(2, name=path)).exit_code == 0
     record_lag_of_list(connector, 900.0)
@@ -63,7 +63,7 @@ LACKING_TEXT = "the list is complete and lacks"
 
 
 def test_a_load_counts_the_confirmed_subscribers_that_the_list_of_a_base_lacks(connector: Connector) -> None:
-    # The account guard must find at least one of the few known subscribers that it looks up.
+    # A load ends early if the list shows none of a few known subscribers. So only 20 of 220 subscribers are erased.
     rows = [*(f"a{index}@x.org,news" for index in range(200)), *(f"b{index}@x.org,shop" for index in range(20))]
     # The message does not count subscribers that were created within the quiet period.
     job_path = write_job_with_bases(connector, *rows, load="quiet_period: 1ms")
@@ -164,11 +164,11 @@ def test_a_load_reports_all_subscribers_that_another_program_created_meanwhile(c
     assert message.startswith("10 subscribers appeared in the base during this run")
 
 
-def test_loads_do_not_report_their_own_subscribers_as_foreign(connector: Connector) -> None:
+def test_a_load_does_not_report_subscribers_of_earlier_loads_as_created_by_others(connector: Connector) -> None:
     people_path = connector.write_addresses(30)
     assert connector.import_file(people_path).find_messages(FOREIGN_SUBSCRIBERS_TEXT) == []
     connector.write_addresses(60, name=people_path)
     assert connector.import_file(people_path).find_messages(FOREIGN_SUBSCRIBERS_TEXT) == []
     request_count = count_requests(connector.sandbox, "list")
     connector.import_file(people_path)
-    assert count_requests(connector.sandbox, "list") <= request_count + 1  # one request of the account guard
+    assert count_requests(connector.sandbox, "list") <= request_count + 1  # the request that checks the account

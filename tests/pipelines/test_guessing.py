@@ -95,7 +95,7 @@ def test_cells_have_precedence_over_a_contradicting_header() -> None:
 
 
 @pytest.mark.parametrize("header", ["Name", "Full Name", "\"Name'", "{{Name}}"])
-def test_a_draft_proposes_two_templates_for_a_column_of_whole_names(header: str) -> None:
+def test_a_drafted_job_proposes_two_templates_for_a_column_of_whole_names(header: str) -> None:
     cells = ["Ann Mary Lee", "Dr. Bo Vos", "Cher"]
     frame = pd.DataFrame({"email": EMAILS[:3], header: cells}, dtype="str")
     _, unsplit_field, *split_fields = guess_fields(frame, TODAY)
@@ -161,7 +161,7 @@ def test_a_drafted_job_with_any_headers_is_read_back_unchanged(
     assert "secret" not in text
 
 
-def test_an_unsure_guess_is_a_comment_in_the_draft() -> None:
+def test_an_unsure_guess_is_a_comment_in_the_drafted_job() -> None:
     frame = pd.DataFrame({"email": ["ann@x.org"], "Birthday": ["02/03/1990"], "Phone": ["+49 30 1234567"]}, dtype="str")
     text = write_draft(list(guess_fields(frame, TODAY)), ["Birthday"])
     assert list(load_mapping(text).rules) == ["email", "phone"]

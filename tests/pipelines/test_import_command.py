@@ -1,4 +1,4 @@
-"""`connector import FILE`: outcomes, rejects, options and reports."""
+"""`connector import FILE`: outcomes, rejects files, options and reports."""
 
 import csv
 from pathlib import Path

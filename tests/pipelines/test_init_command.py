@@ -15,7 +15,7 @@ PEOPLE = ("Kontakt;Naam;Geslacht;Geboren", "ann@x.org;Dr. Ann Lee;V;31-01-1990",
 
 
 def map_is_active(job: Path) -> None:
-    """Turn the draft's comment on is_active into a key."""
+    """Turn the comment about is_active in a drafted job into a key."""
     text = job.read_text(encoding="utf-8")
     job.write_text(text.replace("# is_active: {value: true}", "is_active: {value: true}"), encoding="utf-8")
 
@@ -34,7 +34,7 @@ def test_a_job_drafted_from_an_export_of_another_program_imports_its_rows(
     assert connector.sync().rows == {"read": 2} | expected_row_counts
 
 
-def test_a_draft_combines_all_consent_columns_in_one_rule(connector: Connector) -> None:
+def test_a_drafted_job_combines_all_consent_columns_in_one_rule(connector: Connector) -> None:
     header = "Email,Subscribed,Unsubscribed at,Email hard bounce reason"
     rows = ("ann@x.org,yes,,", "bob@x.org,no,,", "cem@x.org,yes,2024-01-02,", "dora@x.org,yes,,550")
     connector.write_people(header, *rows)
@@ -65,7 +65,7 @@ def test_a_job_drafted_from_headers_in_another_language_imports_its_rows(connect
     assert (ann["FirstName"], ann["LastName"], ann["Gender"]) == ("Ann", "Lee", "female")
 
 
-def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Connector, tmp_path: Path) -> None:
+def test_a_drafted_job_has_the_encoding_and_the_delimiter_of_the_file(connector: Connector, tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     (tmp_path / "people.csv").write_bytes("email|Prénom\na@x.org|Zoë\n".encode("cp1252"))
     arguments = ("--encoding", "cp1252", "--delimiter", "|", "--base-id", "7", "-o", "jobs/people.yaml")
@@ -75,7 +75,7 @@ def test_the_draft_has_the_encoding_and_the_delimiter_of_the_file(connector: Con
     assert connector.list_created_subscribers()["a@x.org"]["FirstName"] == "Zoë"
 
 
-def test_a_draft_for_a_table_contains_no_url_and_proposes_a_cursor(connector: Connector) -> None:
+def test_a_drafted_job_for_a_table_contains_no_url_and_proposes_a_cursor(connector: Connector) -> None:
     database_path = connector.folder / "crm.db"
 
     def run_sql(statement: str) -> None:
@@ -91,7 +91,7 @@ def test_a_draft_for_a_table_contains_no_url_and_proposes_a_cursor(connector: Co
     assert 'url: "${CRM_URL}", table: people' in "\n".join(lines)
     assert "crm.db" not in "\n".join(lines)
     line_index = next(index for index, line in enumerate(lines) if line.startswith("  # sql: "))
-    # Replace lines of the draft as the comment in the draft tells the user.
+    # Replace lines of the drafted job as a comment in the job tells the user.
     lines[line_index - 3 : line_index + 1] = [lines[line_index].replace("# ", "")]
     (connector.folder / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     map_is_active(connector.folder / "job.yaml")
