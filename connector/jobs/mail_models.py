@@ -109,7 +109,7 @@ AttachedFileKey = Annotated[AttachedFile, accept_short_form("path")]
 
 
 class Tracking(JobModel):
-    """The kinds of tracking (service-api.md 2.2). With `null`, the service decides."""
+    """Actions of recipients that the service tracks (service-api.md 2.2). If a key is `null`, the service decides."""
 
     track_links: bool | None = Field(
         default=False, description="Track clicks on links of the HTML body. With `null`, the service decides."
@@ -126,7 +126,7 @@ class Tracking(JobModel):
 
 
 class SendSettings(JobModel):
-    """The settings of sending (service-api.md 2.2). With `null`, the service decides."""
+    """How the service sends the email (service-api.md 2.2). If a key is `null`, the service decides."""
 
     inline_images: bool | None = Field(
         default=False,

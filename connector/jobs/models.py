@@ -217,7 +217,8 @@ class Guard(JobModel):
     max_shrink: Share = Field(
         default=0.5,
         description="Largest share by which the source, or the suppression list, may shrink since the last complete "
-        "run. Neither the source nor the suppression list may be empty.",
+        "run. If the source or the suppression list is empty, the run ends. But a source with a cursor may have no new "
+        "rows.",
     )
 
 

@@ -241,7 +241,7 @@ def find_allowed_keys(model: type[BaseModel], key_path: KeyPath) -> list[str]:
         annotations = {
             field_info.alias or name: field_info.annotation for name, field_info in group_model.model_fields.items()
         }
-        # In a mapping, such as `fields: {email: …}`, the keys are free, and `group_model` already describes the values.
+        # A mapping, such as `fields: {email: …}`, allows any key, and `group_model` already describes the values.
         group_model = find_model(annotations[str(key)]) if key in annotations else group_model
     return [field_info.alias or name for name, field_info in group_model.model_fields.items()] if group_model else []
 

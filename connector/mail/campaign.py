@@ -58,7 +58,7 @@ def record_campaign_start(
     is_reopening: bool,
 ) -> None:
     """Record the start of this run. Raises ConfigurationError if the ledger lacks emails that an earlier run has
-    reported as sent. With `is_reopening`, neither this run nor a later run checks the reports of earlier runs."""
+    reported as sent. With `is_reopening`, this run and later runs ignore the reports of earlier runs."""
     with email_log.transaction():
         if is_reopening:
             email_log.record_start(campaign, "open", started_at.isoformat())

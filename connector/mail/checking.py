@@ -290,6 +290,6 @@ def _check_chunk(
 
 
 _UNCLEAR_CONSENT_MESSAGE = (
-    "a consent column is unclear for this address: in this row, or in another row with this address, the cell is empty "
-    "or has a word that means neither active nor inactive"
+    "it is unclear whether this person wants email, because a row with this address is malformed, or a consent column "
+    "is empty or has an unknown word"
 )

@@ -140,7 +140,7 @@ class _HtmlTextReader(HTMLParser):
         return self.rawdata.find(">", i) + 1 or -1
 
     def end_link(self) -> None:
-        """Write the address of the open link, unless the text of the link is the address."""
+        """Write the address of the open link. If the text of the link is the address, write nothing."""
         text = "".join(self.pieces[self._link_start :]).strip() if self._link else ""
         if text and _SCHEME.sub("", text).rstrip("/") != _SCHEME.sub("", self._link).rstrip("/"):
             self.pieces.append(f" [{self._link}]")

@@ -40,7 +40,7 @@ async def run_send(message: Message, settings: Settings, stop: Stop, progress: P
 
 
 async def send_without_record(message: Message, settings: Settings, job: str, stop: Stop) -> Report:
-    """Send one email, and report its outcome. Neither the email nor the run is recorded."""
+    """Send one email, and report its outcome. The email and the run are not recorded."""
     scope = RunScope(destination=settings.service.base_url, account=settings.account)
     report = start_report("mail", job, stop.clock.now(), scope)
     await _send_message(message, settings, report, stop)

@@ -1,9 +1,9 @@
-"""The limit of requests in flight. The limit is about the number of requests that the service works on at once, so that
+"""The limit of requests in flight. The limit follows the number of requests that the service works on at once, so that
 few requests wait in the service.
 
-Requests are counted in rounds. The mean round-trip time of a round is compared with the smallest mean of all rounds. If
-the mean is close to the smallest mean and the limit is used, the limit grows. The limit doubles until the first slow
-round or refusal, and then grows by a tenth.
+A round is a group of successive requests. The mean round-trip time of a round is compared with the smallest mean of all
+rounds. If the mean is close to the smallest mean and the limit is used, the limit grows. The limit doubles until the
+first slow round or refusal, and then grows by a tenth.
 
 In a slow round, requests wait for each other in the service. Then the limit falls to the number of requests that would
 hardly wait (Little's law: the same rate at little more than the smallest mean). If the service serves fewer requests

@@ -1,7 +1,7 @@
-"""The verdict on the completeness of a reading of the list (architecture 7).
+"""The verdict whether a run has read the complete list (architecture 7).
 
-If a result window cuts a list off, TotalCount, the pages and the end of the list still agree. Only evidence from
-outside the sweep shows that the list is cut off. `decide_cut_off` applies this evidence to the verdict (rule 7).
+If a result window cuts a list off, TotalCount, the pages and the end of the list still agree. Only other evidence
+shows that the list is cut off. `decide_cut_off` applies this evidence to the verdict (rule 7).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -23,8 +23,8 @@ _GROUP_NAMES: Mapping[HiddenGroup, str] = {
 
 
 class CertificateVerdict(StrEnum):
-    """Whether a reading is complete: each subscriber that was on the list throughout the reading is in the output,
-    once."""
+    """Whether the list was read completely. Then the output has each subscriber, once, that was on the list from the
+    start to the end of the reading."""
 
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
@@ -49,11 +49,11 @@ class CertificateReason(StrEnum):
 
 
 PROVING_REASONS = frozenset((CertificateReason.ONE_ANSWER, CertificateReason.ID_ORDER, CertificateReason.TWO_SWEEPS))
-"""The reasons that prove a reading complete."""
+"""The reasons that prove that the complete list was read."""
 
 
 class TotalCountCheck(StrEnum):
-    """Whether TotalCount was compared with the rows of the reading."""
+    """Whether TotalCount was compared with the rows that were read."""
 
     CHECKED = "checked"
     IGNORED = "ignored"  # TotalCount contradicts the proof, and the job ignores TotalCount
@@ -62,7 +62,7 @@ class TotalCountCheck(StrEnum):
 class CutOff(StrEnum):
     """Whether a result window may cut the list off (rule 7)."""
 
-    # The reading is incomplete. If the list is or may be cut off, `reason` is CUT_OFF or CUT_OFF_POSSIBLE.
+    # The list was not read completely. If the list is or may be cut off, `reason` is CUT_OFF or CUT_OFF_POSSIBLE.
     UNCHECKED = "unchecked"
     EXCLUDED = "excluded"  # no result window cuts the list off, because other evidence agrees with the size of the list
     # There is no evidence that the list is complete. The size of the list is not typical for a result window.
@@ -77,12 +77,12 @@ class EvidenceResult(StrEnum):
 
     AGREES = "agrees"
     CONTRADICTS = "contradicts"
-    NOTHING = "nothing"  # the evidence neither agrees with the size of the list nor contradicts the size
+    NOTHING = "nothing"  # the evidence does not show whether the size of the list is right
     UNCLEAR = "unclear"  # the ledger has confirmed many subscribers that the list lacks, and no look-up can find them
 
 
 class Order(StrEnum):
-    """The order of the list, as the last sweep showed it."""
+    """The order in which the service listed the subscribers."""
 
     ID = "id"
     ID_DESC = "id_desc"
@@ -148,7 +148,7 @@ class Certificate:
 
     @property
     def is_complete(self) -> bool:
-        """Whether each subscriber that was on the list throughout the reading is in the output."""
+        """Whether the output has each subscriber that was on the list from the start to the end of the reading."""
         return self.verdict is CertificateVerdict.COMPLETE
 
     def as_report(self) -> dict[str, Any]:
@@ -171,13 +171,13 @@ often."""
 
 _ROUND_COUNT_OF_UNCHANGED_LIST, _ROUND_COUNT_OF_CHANGING_LIST = 2, 3
 """The number of rounds in which the counts must contradict the list: 2 for a list that did not change, and 3 for any
-other list. One round is not enough, because a subscriber that moves to another part of the list during a round is
-counted twice in this round."""
+other list. A round counts each part of the list, such as the active and the inactive subscribers. One round is not
+enough, because a subscriber that moves to another part of the list during a round is counted twice in this round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One piece of evidence from outside the sweep, for or against the size of the list."""
+    """One piece of evidence for or against the size of the list, from other sources than its pages."""
 
     topic: str
     evidence_result: EvidenceResult
@@ -189,8 +189,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RoundCounts:
-    """The counts of one round: TotalCount of each part of the list, and of the whole list before and after the
-    parts."""
+    """The counts of one round: TotalCount of each part of the list (such as the active and the inactive subscribers),
+    and TotalCount of the whole list before and after the parts."""
 
     part_counts: Sequence[int]
     whole_list_totals: tuple[int, int]
@@ -211,8 +211,8 @@ def compare_counts(
     round. Example: if the TotalCounts are 1,000 to 1,003, the tolerance is 3. A sum of the parts above 1,006
     contradicts the list.
 
-    `totals` has TotalCounts from outside the rounds. With `is_list_unchanged`, no row appeared or vanished during the
-    sweep.
+    `totals` has other TotalCounts of the list. With `is_list_unchanged`, no row appeared or vanished while the list was
+    read.
     """
     if not rounds:
         return EvidenceResult.NOTHING
@@ -236,8 +236,8 @@ def compare_counts(
 def decide_cut_off(
     certificate: Certificate, findings: Sequence[Finding], *, accepts_possible_cut_off: bool
 ) -> Certificate:
-    """Add the findings of rule 7 to the certificate of a complete reading, and return the certificate with the verdict
-    that follows from the findings."""
+    """Add the findings of rule 7 to the certificate of a list that was read to its end. Return the certificate with the
+    verdict that follows from the findings."""
     checked_certificate = replace(
         certificate,
         evidence={

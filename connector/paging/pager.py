@@ -27,7 +27,7 @@ from connector.paging.overlap import NO_IDS, IdArray, IdSet, Mask, PageAnswer, P
 from connector.paging.sweep import Sweep, SweepEnd
 
 MAX_SWEEPS = 5
-"""The largest number of sweeps of one reading (architecture 7, rule 2)."""
+"""The list is read from its start to its end at most this many times (architecture 7, rule 2)."""
 
 
 class Pager:
@@ -46,8 +46,8 @@ class Pager:
         self._last_total: int | None = None
         self._previous_sweep: Sweep | None = None
         self._previous_ids: IdArray = NO_IDS
-        self._vanished_ids = IdSet()  # ids that a sweep has shown, and that the latest finished sweep has not shown
-        self._newcomer_ids = IdSet()  # ids that the first sweep lacks
+        self._vanished_ids = IdSet()  # ids that an earlier sweep has shown, and the latest finished sweep has not
+        self._newcomer_ids = IdSet()  # ids that only later sweeps have shown, and not the first sweep
         self._reason: CertificateReason | None = None
 
     @property
@@ -61,7 +61,7 @@ class Pager:
         return self._sweep.page_size
 
     def decide_next_page(self) -> PageRequest | None:
-        """Return the next page to ask for, or None if the reading has ended."""
+        """Return the next page to ask for, or None if no page is needed any more."""
         if self._reason is not None:
             return None
         return PageRequest(
@@ -105,8 +105,8 @@ class Pager:
     def certify(
         self, started_at: datetime, finished_at: datetime, filters: Mapping[str, Any] | None = None
     ) -> Certificate:
-        """Return the certificate of a reading that has ended. The times have a time zone. `filters` is copied unchanged
-        into the certificate."""
+        """Return the certificate, after the last page was added. `started_at` and `finished_at` have a time zone.
+        `filters` is copied unchanged into the certificate."""
         if self._reason is None:
             raise ValueError("The reading has not ended. Fetch the next page.")
         appeared_count, vanished_count = self._count_changes()
@@ -148,7 +148,7 @@ class Pager:
         self._sweep_count += 1
 
     def _decide_reason(self, sweep: Sweep, ids: IdArray) -> CertificateReason | None:
-        """Return the reason to end the reading after this sweep, or None if another sweep is needed."""
+        """Return the certificate's reason if this sweep is the last, or None if the list must be read again."""
         previous_sweep = self._previous_sweep
         if sweep.is_one_answer:
             return CertificateReason.ONE_ANSWER

@@ -277,7 +277,7 @@ def _read_json_messages(body: bytes) -> str | None:
 
 
 def _list_leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:
-    """Yield every value that is neither a list nor an object, with its path of keys. Leave out `success`."""
+    """Yield every text, number, boolean and null in a JSON value, with its path of keys. Leave out `success`."""
     if len(path) > _MAX_DEPTH:
         return
     if isinstance(value, dict):

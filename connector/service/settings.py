@@ -94,9 +94,9 @@ class Service:
 def parse_base_url(text: str) -> str:
     """Return the base URL in its canonical form: lower-case scheme and host, no default port, no slash at the end.
 
-    The canonical form is also the default name of the account. Raises ConfigurationError for a URL with credentials,
-    a query or a fragment. Also raises ConfigurationError if the URL is neither https nor http to a loopback address
-    (127.0.0.0/8, ::1, localhost). The error shows no part of a URL with credentials.
+    The canonical form is also the default name of the account. The URL must be https, or http to a loopback address
+    (127.0.0.0/8, ::1, localhost). Raises ConfigurationError for any other URL, and for a URL with credentials, a query
+    or a fragment. The error shows no part of a URL with credentials.
     """
     if not text or _FORBIDDEN_CHARACTERS_PATTERN.search(text):
         raise ConfigurationError(
