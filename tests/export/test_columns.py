@@ -51,7 +51,7 @@ def read_value(name: str, value: object) -> tuple[object, object]:
     return table[name][0].as_py(), json.loads(invalid_values)[name] if invalid_values else None
 
 
-def test_a_table_has_the_columns_of_the_field_table_and_of_the_run() -> None:
+def test_a_table_has_a_column_for_each_field_and_the_columns_about_the_run() -> None:
     assert tuple(SCHEMA.names) == (*FIELD_NAMES, "_run_id", "_exported_at", "_invalid")
     column_types = {
         name: str(SCHEMA.field(name).type) for name in ("id", "is_active", "birthday", "address_zip", "tags")

@@ -112,17 +112,17 @@ REFUSED_DESTINATIONS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("text", "options", "message"), REFUSED_DESTINATIONS)
+@pytest.mark.parametrize(("destination_text", "options", "expected_text"), REFUSED_DESTINATIONS)
 def test_the_error_of_an_unwritable_destination_shows_a_remedy_and_no_password(
-    text: str, options: dict[str, Any], message: str
+    destination_text: str, options: dict[str, Any], expected_text: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=message) as error_info:
-        parse_destination(text, **options)
+    with pytest.raises(ConfigurationError, match=expected_text) as error_info:
+        parse_destination(destination_text, **options)
     assert not any(secret in str(error_info.value) for secret in ("pass-word", "pass/word", "word@"))
 
 
 @pytest.mark.parametrize(
-    ("text", "expected_text"),
+    ("destination_text", "expected_text"),
     [
         ("out.txt", "Receipts cannot be written. Cannot write to a file ending in '.txt'"),
         ("-", "Receipts cannot be written to standard output"),
@@ -131,18 +131,22 @@ def test_the_error_of_an_unwritable_destination_shows_a_remedy_and_no_password(
         ("nowhere/out.parquet", "does not exist: create it, or name another destination"),
     ],
 )
-def test_the_error_of_a_wrong_destination_of_receipts_does_not_mention_exports(text: str, expected_text: str) -> None:
+def test_the_error_of_a_wrong_destination_of_receipts_does_not_mention_exports(
+    destination_text: str, expected_text: str
+) -> None:
     with pytest.raises(ConfigurationError, match=expected_text) as error_info:
-        parse_receipts(text)
+        parse_receipts(destination_text)
     assert "export" not in str(error_info.value)
 
 
-@pytest.mark.parametrize("text", ["receipts.csv", "s3://bucket/receipts.csv", "delta://receipts"])
-def test_receipts_in_files_have_no_table(text: str) -> None:
-    assert parse_receipts(text).path == Path(text.removeprefix("delta://").removeprefix("s3://"))
+@pytest.mark.parametrize("destination_text", ["receipts.csv", "s3://bucket/receipts.csv", "delta://receipts"])
+def test_receipts_in_files_support_no_table_and_no_schema(destination_text: str) -> None:
+    assert parse_receipts(destination_text).path == Path(
+        destination_text.removeprefix("delta://").removeprefix("s3://")
+    )
     for options in ({"table": "people"}, {"schema": "crm"}):
         with pytest.raises(ConfigurationError, match=f"does not support --{next(iter(options))}"):
-            parse_receipts(text, **options)
+            parse_receipts(destination_text, **options)
 
 
 @pytest.mark.parametrize("scheme", ["duckdb", "sqlite"])

@@ -61,9 +61,9 @@ class _ControllerWithoutCertainLimits(RateController):
 
 
 @contextmanager
-def _set_constant(name: str, value: float) -> Iterator[None]:
+def _set_constant(name: str, constant_value: float) -> Iterator[None]:
     previous_value = getattr(rate, name)
-    setattr(rate, name, value)
+    setattr(rate, name, constant_value)
     try:
         yield
     finally:
@@ -165,7 +165,7 @@ number of runs under 50 % |
 def format_rule_row(index: int) -> str:
     """Return a row of a Markdown table: the results of the controller with the changed rule `RULES[index]`. The
     introduction of the table lists the simulated cases."""
-    rule_name, build_controller, constant_name, value = RULES[index]
+    rule_name, build_controller, constant_name, constant_value = RULES[index]
     cases_without_other_client = [
         case for case in list_cases() if case.scenario == ONE_CLIENT and case.round_trip_s == 0.02 and case.rate <= 50
     ]
@@ -187,7 +187,7 @@ def format_rule_row(index: int) -> str:
         for pause_s in (5.0, 30.0)
     ]
     random_refusal_cases = [case for case in list_random_refusal_cases() if case.status == 429]
-    with _set_constant(constant_name, value):
+    with _set_constant(constant_name, constant_value):
         lowest_shared_goodput = min(
             measure(
                 case, simulate_run(case, build_controller(), length_s=CHANGE_END_S_BY_SCENARIO[SHARED_LIMIT])

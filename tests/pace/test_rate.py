@@ -220,7 +220,7 @@ def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
 
 def test_a_limit_found_by_page_requests_is_at_most_twice_their_rate() -> None:
     controller = RateController()
-    for page_index in range(600):  # ten pages a second; the search does not delay pages
+    for page_index in range(600):  # ten pages a second; the search for the limit does not delay pages
         assert controller.reserve(page_index / 10) == 0
         controller.record_served_request(page_index / 10, page_index / 10 + ROUND_TRIP_S)
     assert controller.rate < 100, "the page requests have raised the rate of creates too far"

@@ -180,8 +180,10 @@ def test_confirmed_subscribers_that_no_look_up_can_find_make_the_evidence_unclea
         unlisted_entry_ids=range(100_000, 100_000 + unlisted_count),
     )
     answers = answer_evidence_requests(reading, ids, has_working_id_filter=has_working_id_filter)
-    results = [finding.evidence_result for finding in decide_evidence(reading, answers) if finding.topic == "ledger"]
-    assert results == [expected_result]
+    evidence_results = [
+        finding.evidence_result for finding in decide_evidence(reading, answers) if finding.topic == "ledger"
+    ]
+    assert evidence_results == [expected_result]
 
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])

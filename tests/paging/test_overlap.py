@@ -69,8 +69,8 @@ def test_a_set_of_ids_holds_exactly_the_added_ids(pages: list[list[int]], tested
 
 def build_totals(*total_counts: int | None) -> Totals:
     totals = Totals()
-    for count in total_counts:
-        totals.record(count)
+    for total_count in total_counts:
+        totals.record(total_count)
     return totals
 
 

@@ -28,10 +28,10 @@ HEADER = "email,client_user_id,gender,is_active"
 
 
 def build_rows(
-    gender: str = "", is_active: bool = True, count: int = 5, name_prefix: str = "p", first_index: int = 0
+    gender: str = "", is_active: bool = True, row_count: int = 5, name_prefix: str = "p", first_index: int = 0
 ) -> list[str]:
     """Return rows of people with this gender and this `is_active`."""
-    indexes = range(first_index, first_index + count)
+    indexes = range(first_index, first_index + row_count)
     return [f"{name_prefix}{index}@x.org,{index + 100},{gender},{str(is_active).lower()}" for index in indexes]
 
 
@@ -55,11 +55,12 @@ def fill_base(connector: Connector, rows: Sequence[str], base_option: str = "--b
     result.expect_rows(read=len(rows), created=len(rows))
 
 
-def add_other_people(connector: Connector, count: int) -> None:
-    """Add `count` subscribers to base 50. A page has 50 subscribers if `count` is `OTHER_PEOPLE_COUNT`, else 1,000."""
-    if count:
-        connector.sandbox.seed(count, base_id=50)
-    connector.sandbox.switch(filters="icase", max_limit=50 if count == OTHER_PEOPLE_COUNT else 1000)
+def add_other_people(connector: Connector, person_count: int) -> None:
+    """Add subscribers to base 50, and set the largest page. A page has at most 50 subscribers if `person_count` is
+    `OTHER_PEOPLE_COUNT`, and otherwise at most 1,000."""
+    if person_count:
+        connector.sandbox.seed(person_count, base_id=50)
+    connector.sandbox.switch(filters="icase", max_limit=50 if person_count == OTHER_PEOPLE_COUNT else 1000)
 
 
 def find_create_counts_per_email(connector: Connector) -> set[int]:
@@ -162,12 +163,12 @@ def test_a_subscriber_in_a_hidden_base_is_not_created_twice(
 ) -> None:
     add_other_people(connector, other_person_count)
     # Person 0 is not in the base yet: the answer to the create of person 0 will contain the id of the base.
-    fill_base(connector, build_rows(count=3, first_index=1), base_option)
+    fill_base(connector, build_rows(row_count=3, first_index=1), base_option)
     connector.sandbox.switch(hidden_bases="7" if base_option == "--base-id 7" else "51")
-    result = import_people(connector, build_rows(count=5), base_option).expect(0, read=5, created=2, exists=3)
+    result = import_people(connector, build_rows(row_count=5), base_option).expect(0, read=5, created=2, exists=3)
     messages = str(result.report["messages"])
     assert "until a request had its BaseId" in messages or "shows no subscribers of the base 7 unless" in messages
-    second_result = import_people(connector, build_rows(count=7), base_option)
+    second_result = import_people(connector, build_rows(row_count=7), base_option)
     assert second_result.rows == {"read": 7, "created": 2, "exists": 5}, second_result.report["messages"]
     assert (second_result.exit_code, second_result.report["requests"]["list"]["sent"] < 60) == (0, True)
     assert find_create_counts_per_email(connector) == {1}
@@ -193,10 +194,10 @@ def test_a_duplicate_in_a_hidden_base_is_reported_with_both_ids(connector: Conne
 
 @pytest.mark.parametrize("hidden_count", [1, 40])
 def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector: Connector, hidden_count: int) -> None:
-    fill_base(connector, build_rows(count=40))
+    fill_base(connector, build_rows(row_count=40))
     add_other_people(connector, OTHER_PEOPLE_COUNT if hidden_count == 1 else 1)
     connector.sandbox.switch(hide="old_ids", old_ids_below=FIRST_ID + hidden_count)
-    import_people(connector, build_rows(count=2)).expect(3, read=2, unsent=2)
+    import_people(connector, build_rows(row_count=2)).expect(3, read=2, unsent=2)
     assert find_create_counts_per_email(connector) == {1}
 
 
@@ -216,7 +217,7 @@ def test_a_load_ends_before_its_first_create_if_rows_of_the_list_lack_their_base
     add_other_people(connector, other_person_count)
     connector.sandbox.switch(**switches)
     for options in ((), ("--dry-run",)):
-        result = import_people(connector, build_rows(count=7), base_option, *options)
+        result = import_people(connector, build_rows(row_count=7), base_option, *options)
         assert (result.exit_code, expected_text in result.stderr) == (2, True), result.stderr
     assert connector.sandbox.stats()["subscribers"] == 5 + other_person_count
 
@@ -227,7 +228,7 @@ def test_a_load_ends_before_its_first_create_if_rows_of_the_list_lack_their_base
 def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
     connector: Connector, identity_field: str, wire_key: str, existing_count: int
 ) -> None:
-    rows, options = build_rows(count=30), ("--identity", identity_field)
+    rows, options = build_rows(row_count=30), ("--identity", identity_field)
     if identity_field == "client_user_id":
         rows = [row[row.index(",") :] for row in rows]
     if existing_count:
@@ -247,10 +248,10 @@ def test_a_load_ends_after_one_create_if_rows_of_the_list_lack_the_identity(
 @pytest.mark.parametrize(
     ("switches", "other_person_count", "rows"),
     [
-        ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, 0, build_rows(count=1)),
-        ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, OTHER_PEOPLE_COUNT, build_rows(count=1)),
+        ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, 0, build_rows(row_count=1)),
+        ({"cached": 3600, "cache_ignores": True, "drop_after": 1.0}, OTHER_PEOPLE_COUNT, build_rows(row_count=1)),
         ({"hide": "inactive", "drop_after": 0.3}, OTHER_PEOPLE_COUNT, MIXED_ROWS[:20]),
-        ({"hidden_bases": "7", "drop_after": 1.0}, 30, build_rows(count=1)),
+        ({"hidden_bases": "7", "drop_after": 1.0}, 30, build_rows(row_count=1)),
         ({"drop_before": 0.5, "seed": 2}, 0, MIXED_ROWS[:4]),
     ],
     ids=["a cached answer", "a cached answer to a filter", "a hidden group", "a hidden base", "an empty account"],
@@ -316,7 +317,7 @@ def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(
 
 
 def test_an_export_reads_a_hidden_group_and_marks_nobody_as_deleted(connector: Connector) -> None:
-    fill_base(connector, build_rows(count=40))
+    fill_base(connector, build_rows(row_count=40))
     arguments = "export", f"sqlite:///{connector.folder}/out.db", "--table", "people", "--mode", "upsert"
     assert connector.run_json(*arguments).exit_code == 0
     connector.sandbox.switch(duplicates="upsert")
@@ -405,7 +406,7 @@ def test_an_export_that_lacks_confirmed_subscribers_is_incomplete_if_the_filter_
     connector: Connector,
 ) -> None:
     connector.sandbox.switch(hide="inactive", filters="ignored")
-    rows = [*build_rows(count=20), *build_rows("", False, 3, "inactive")]
+    rows = [*build_rows(row_count=20), *build_rows("", False, 3, "inactive")]
     # The run may be `partial`, because the list may hide the last created subscriber.
     import_people(connector, rows).expect_rows(read=23, created=23)
     make_runs_an_hour_old(connector)

@@ -6,9 +6,9 @@ from tests.pipelines.planned import plan, read_outcomes, write_job
 from tests.pipelines.reconciled import erase_oldest, find_differences, reconcile
 
 
-def write_people(connector: Connector, person_count: int, *names: str) -> None:
-    """Write this many people. The first people get the names in `names`, and the others are called Ann."""
-    rows = [f"p{index}@x.org,{(names[index : index + 1] or ('Ann',))[0]}" for index in range(person_count)]
+def write_people(connector: Connector, person_count: int, *first_names: str) -> None:
+    """Write this many people. The first people get the first_names in `first_names`, and the others are called Ann."""
+    rows = [f"p{index}@x.org,{(first_names[index : index + 1] or ('Ann',))[0]}" for index in range(person_count)]
     connector.write_people("email,name", *rows)
 
 

@@ -120,8 +120,10 @@ def test_plan_and_validate_report_the_counts_and_values_of_the_preview(connector
     ann, *other_samples = plan_result.report["samples"]
     assert (ann["email"], ann["address_city"], ann["is_active"], len(other_samples)) == ("ann@x.org", "Köln", True, 4)
     validation_samples, plan_samples = validation_result.report["samples"], plan_result.report["samples"]
-    names = list(validation_samples[0])
-    assert validation_samples == [{name: sample.get(name) for name in names} for sample in plan_samples]
+    column_names = list(validation_samples[0])
+    assert validation_samples == [
+        {column_name: sample.get(column_name) for column_name in column_names} for sample in plan_samples
+    ]
 
 
 def test_the_preview_splits_no_value_on_a_narrow_terminal(connector: Connector) -> None:

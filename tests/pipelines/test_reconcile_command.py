@@ -30,7 +30,7 @@ def write_people(connector: Connector, name_by_email: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "base", "switches"),
+    ("job_values", "base", "switches"),
     [
         ({"base": "id: 7"}, {"Id": 7}, {"filters": "ignored", "order": "email", "max_limit": 10}),
         ({"source": CURSOR_SOURCE}, {"Name": "News"}, {}),
@@ -38,24 +38,24 @@ def write_people(connector: Connector, name_by_email: dict[str, str]) -> None:
     ids=["by id", "from a database"],
 )
 def test_a_reconciliation_finds_exactly_the_differences(
-    connector: Connector, values: dict[str, str], base: dict[str, object], switches: dict[str, object]
+    connector: Connector, job_values: dict[str, str], base: dict[str, object], switches: dict[str, object]
 ) -> None:
     sandbox = connector.sandbox
-    write_job(connector, **values)
-    names = {f"person{index}@x.org": f"Ann {index}" for index in range(30)}
-    write_people(connector, names)
+    write_job(connector, **job_values)
+    name_by_email = {f"person{index}@x.org": f"Ann {index}" for index in range(30)}
+    write_people(connector, name_by_email)
     assert connector.sync().rows == {"read": 30, "created": 30}
     create_in_service(sandbox, "elsewhere@x.org", {"Name": "Shop"})
     assert reconcile(connector).exit_code == 0
     (erased_id,) = erase_oldest(sandbox)
-    (erased_email,) = names.keys() - list_subscribers_by_email(sandbox).keys()
-    listed_emails = sorted(list_subscribers_by_email(sandbox).keys() & names.keys())
+    (erased_email,) = name_by_email.keys() - list_subscribers_by_email(sandbox).keys()
+    listed_emails = sorted(list_subscribers_by_email(sandbox).keys() & name_by_email.keys())
     changed_email, doubled_email = listed_emails[0], listed_emails[1]
     extra_id = create_in_service(sandbox, "stranger@x.org", base, FirstName="Eve")
     doubled_id = create_in_service(sandbox, doubled_email.upper(), base, FirstName="Other")
-    names[changed_email] = "Anna"
-    names["new@x.org"] = "New"
-    write_people(connector, names)
+    name_by_email[changed_email] = "Anna"
+    name_by_email["new@x.org"] = "New"
+    write_people(connector, name_by_email)
     sandbox.switch(**switches)
     result = reconcile(connector)
     assert (result.exit_code, result.report["status"]) == (1, "partial"), result.stderr

@@ -35,12 +35,12 @@ CASES: list[tuple[tuple[str, ...], tuple[str, ...], str, int]] = [
 ]
 
 
-@pytest.mark.parametrize(("lines", "options", "text", "message_count"), CASES)
+@pytest.mark.parametrize(("lines", "options", "expected_text", "message_count"), CASES)
 def test_a_validation_reports_each_kind_of_cell_that_is_not_sent_unchanged(
-    connector: Connector, lines: tuple[str, ...], options: tuple[str, ...], text: str, message_count: int
+    connector: Connector, lines: tuple[str, ...], options: tuple[str, ...], expected_text: str, message_count: int
 ) -> None:
     result = connector.run_json("validate", connector.write_people(*lines), *options)
-    assert len(result.find_messages(text)) == message_count, result.report["messages"]
+    assert len(result.find_messages(expected_text)) == message_count, result.report["messages"]
 
 
 def test_an_import_has_the_messages_of_a_validation_and_sends_the_changed_values(connector: Connector) -> None:
@@ -51,8 +51,10 @@ def test_an_import_has_the_messages_of_a_validation_and_sends_the_changed_values
     assert len(validation_result.report["messages"]) == 3
     assert set(validation_result.report["messages"]) <= set(result.report["messages"])
     subscribers = connector.list_created_subscribers()
-    names = ("FirstName", "LastName", "Birthday")
-    values = [[subscribers[email].get(name) for name in names] for email in ("ann@x.org", "bob@x.org")]
+    field_names = ("FirstName", "LastName", "Birthday")
+    values = [
+        [subscribers[email].get(field_name) for field_name in field_names] for email in ("ann@x.org", "bob@x.org")
+    ]
     assert values == [["Ann & Bo", "Müller", None], [None, "Null", "1980-02-29"]]
 
 

@@ -26,11 +26,11 @@ class PageReader(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         attributes = dict(attrs)
-        names = {"src", "srcset", "action", "href"} & {
+        loading_attribute_names = {"src", "srcset", "action", "href"} & {
             name for name, value in attributes.items() if value != "data:," and not (value or "").startswith("#")
         }
-        names |= {name for name in attributes if name.startswith("on")}
-        if names or tag in ("script", "img", "iframe", "object", "embed"):
+        loading_attribute_names |= {name for name in attributes if name.startswith("on")}
+        if loading_attribute_names or tag in ("script", "img", "iframe", "object", "embed"):
             self.loading_tags.append(tag)
 
 

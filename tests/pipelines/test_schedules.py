@@ -85,8 +85,8 @@ def test_a_schedule_runs_unchanged_in_its_environment(machine_folder: Path, read
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_the_units(machine_folder: Path) -> None:
     for name in ("connector.service", "connector.timer"):
-        text = (CONFIGS_FOLDER / name).read_text()
-        (machine_folder / name).write_text(text.replace("/opt/", f"{machine_folder}/opt/"))
+        unit_text = (CONFIGS_FOLDER / name).read_text()
+        (machine_folder / name).write_text(unit_text.replace("/opt/", f"{machine_folder}/opt/"))
     paths = (machine_folder / "connector.service", machine_folder / "connector.timer")
     result = run_process(["systemd-analyze", "verify", *paths])
     assert (result.returncode, result.stderr) == (0, "")
@@ -113,8 +113,9 @@ def test_the_docker_commands_of_the_page_on_nightly_runs_match_the_dockerfile() 
     docker_build_text, *run_texts = (text for text in page_blocks if "docker " in text)
     assert "docker build -f configs/Dockerfile -t connector ." in docker_build_text
     assert len(run_texts) == 2
-    for text in run_texts:
-        mounted_paths, variables = re.findall(r'-v "\$PWD/\w+:([/\w]+)', text), re.findall(r"-e (\w+=?)", text)
+    for run_text in run_texts:
+        mounted_paths = re.findall(r'-v "\$PWD/\w+:([/\w]+)', run_text)
+        variables = re.findall(r"-e (\w+=?)", run_text)
         assert {settings["CONNECTOR_STATE_DIR"], "/inbox"} <= set(mounted_paths)
         assert "CONNECTOR_BASE_URL" in variables
         has_token_file = settings["CONNECTOR_TOKEN_FILE"] in mounted_paths

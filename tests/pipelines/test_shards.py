@@ -34,8 +34,8 @@ SHARD_COUNT = 3
 
 def test_a_sync_with_another_number_of_shards_creates_nobody_twice(postgres_connector: Connector) -> None:
     write_files(postgres_connector, person_count=200)
-    for count in (2, 3):
-        assert {result.exit_code for result in sync_shards(postgres_connector, count)} <= {0, 1}
+    for shard_count in (2, 3):
+        assert {result.exit_code for result in sync_shards(postgres_connector, shard_count)} <= {0, 1}
     postgres_connector.sync().expect_rows(read=205, exists=200, **UNUSED_ROW_COUNTS)
     assert has_each_person_once(postgres_connector, 200)
 

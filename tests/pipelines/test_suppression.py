@@ -93,10 +93,10 @@ def test_a_suppression_list_that_shrank_by_half_is_refused_until_the_guard_allow
     assert connector.run_json("plan", "job.yaml").is_refused
     assert connector.sandbox.stats()["requests"] == {}
     assert sync(101).rows == {"read": 200, "suppressed": 101, "created": 99}
-    text = job_path.read_text(encoding="utf-8")
-    job_path.write_text(text + "guard: {max_shrink: 80%}", encoding="utf-8")
+    job_text = job_path.read_text(encoding="utf-8")
+    job_path.write_text(job_text + "guard: {max_shrink: 80%}", encoding="utf-8")
     assert sync(40).rows["suppressed"] == 40
-    job_path.write_text(text, encoding="utf-8")
+    job_path.write_text(job_text, encoding="utf-8")
     assert sync(40).rows["suppressed"] == 40
 
 

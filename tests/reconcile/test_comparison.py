@@ -73,19 +73,19 @@ def test_the_join_and_a_comparison_of_each_person_find_the_same_differences(
 ) -> None:
     listed_names_by_person: dict[tuple[int, int], dict[int, str]] = defaultdict(dict)
     with Comparison("email", ["first_name"]) as comparison:
-        for subscriber_id, ((base_number, person_number), value) in enumerate(listed_persons, 1):
-            listed_names_by_person[base_number, person_number][subscriber_id] = value
+        for subscriber_id, ((base_number, person_number), first_name) in enumerate(listed_persons, 1):
+            listed_names_by_person[base_number, person_number][subscriber_id] = first_name
             base_object = {"Id": BASE_IDS[base_number], "Name": f"Base {base_number}"}
             comparison.receive_rows(
-                [build_subscriber(subscriber_id, build_email(person_number).upper(), base_object, FirstName=value)]
+                [build_subscriber(subscriber_id, build_email(person_number).upper(), base_object, FirstName=first_name)]
             )
-        for (base_number, person_number), value, is_compared in rows:
+        for (base_number, person_number), first_name, is_compared in rows:
             base_numbers, identities = (
                 np.array([base_number]),
                 join_digests([build_digest(person_number)], IDENTITY_BYTES),
             )
             if is_compared:
-                stored_values = [encode_values([value or None])]
+                stored_values = [encode_values([first_name or None])]
                 comparison.add_rows(
                     base_numbers, identities, np.array([1]), [build_email(person_number)], stored_values
                 )

@@ -48,8 +48,10 @@ def test_a_page_has_its_counts_and_its_subscribers() -> None:
 
 
 def test_a_count_outside_64_bit_whole_numbers_is_read_as_none() -> None:
-    for count in ["null", '"3 of 5"', "true", "2.5", "[]", "1180591620717411303424", "1e300"]:
-        body = f'{{"success": true, "SubscribersList": {{"TotalCount": {count}, "Limit": 50.0, "Subscribers": []}}}}'
+    for count_json in ["null", '"3 of 5"', "true", "2.5", "[]", "1180591620717411303424", "1e300"]:
+        body = (
+            f'{{"success": true, "SubscribersList": {{"TotalCount": {count_json}, "Limit": 50.0, "Subscribers": []}}}}'
+        )
         assert parse_list_answer(200, {}, body.encode(), NOW) == ListPage([], None, None, 50)
 
 
@@ -72,7 +74,7 @@ def test_an_id_with_decimal_zeros_is_accepted() -> None:
 
 
 def test_a_number_or_a_text_is_accepted_as_a_boolean() -> None:
-    for text, is_active in {
+    for json_text, is_active in {
         "0": False,
         "1": True,
         '"0"': False,
@@ -80,7 +82,7 @@ def test_a_number_or_a_text_is_accepted_as_a_boolean() -> None:
         '"true"': True,
         '"N"': "N",
     }.items():
-        body = f'{{"success": true, "Subscriber": {{"Id": 12, "IsActive": {text}}}}}'
+        body = f'{{"success": true, "Subscriber": {{"Id": 12, "IsActive": {json_text}}}}}'
         answer = parse_create_answer(200, {}, body.encode(), NOW)
         assert isinstance(answer, CreatedAnswer)
         assert answer.subscriber["IsActive"] == is_active
@@ -350,8 +352,8 @@ def test_retry_after_is_read_as_seconds_or_none() -> None:
         ("٧", None),
         ("2026-13-45T99:00:00Z", None),
     ]
-    for value, seconds in cases:
-        assert parse_retry_after({"Retry-After": value}, NOW) == seconds
+    for header_value, seconds in cases:
+        assert parse_retry_after({"Retry-After": header_value}, NOW) == seconds
 
 
 def test_the_case_of_the_header_retry_after_is_ignored() -> None:
@@ -367,6 +369,6 @@ def test_a_date_in_retry_after_is_compared_with_the_date_of_the_answer() -> None
 
 
 @given(st.text())
-def test_no_value_of_the_retry_after_header_gives_more_than_a_day(value: str) -> None:
-    seconds = parse_retry_after({"Retry-After": value, "Date": value}, NOW)
+def test_no_value_of_the_retry_after_header_gives_more_than_a_day(header_value: str) -> None:
+    seconds = parse_retry_after({"Retry-After": header_value, "Date": header_value}, NOW)
     assert seconds is None or 0.0 <= seconds <= 86_400.0

@@ -213,7 +213,7 @@ async def test_an_attempt_beyond_the_time_budget_does_not_start() -> None:
         assert (len(server.requests), recorded_waits.seconds) == (1, [])
 
 
-# The budget of retries: a tenth of the requests of ten seconds, and at least ten
+# In ten seconds, at most a tenth of the requests may be sent again, or ten requests if this is more.
 
 
 def test_a_tenth_of_the_requests_may_be_sent_again() -> None:
