@@ -116,7 +116,7 @@ _MAX_SAMPLES_WITH_SAME_TRAITS = 3
 """The largest number of sample subscribers whose texts have the same traits, such as a plus. A filter fails only if it
 finds none of the samples, because one sample may have vanished."""
 
-_MAX_SAMPLED_TRAITS = 500  # number of different traits of samples; texts with other traits need a sweep
+_MAX_SAMPLED_TRAITS = 500  # samples are stored for at most this many different traits; other texts need a sweep
 _REASONS_THAT_PROVE_A_SNAPSHOT = frozenset({CertificateReason.ONE_ANSWER, CertificateReason.TWO_SWEEPS})
 """If a certificate has one of these reasons, all rows of its reading were on the list at the same moment."""
 
@@ -283,10 +283,11 @@ class ShownSubscribers:
 
 @dataclass(slots=True)
 class LookupState:
-    """Facts that all look-ups of a run share, in every base. A base that the account's list hides has its own state."""
+    """Facts that all look-ups of a run share, in every base. A base that the account's list hides has its own state. A
+    sweep is a reading of the whole list."""
 
     confirmed_creates: deque[ConfirmedCreate] = field(default_factory=lambda: deque(maxlen=_MAX_CONFIRMED_CREATES))
-    largest_lag_s: float = 0.0  # the largest lag of the list on record for the account (architecture 4.5 c)
+    largest_lag_s: float = 0.0  # the largest recorded lag of the account's list (architecture 4.5 c)
     list_stats: ListStats | None = None
     unusable_fields: set[str] = field(default_factory=set)  # the service ignores or refuses the filters by these fields
     usable_fields: set[str] = field(default_factory=set)  # the filters by these fields list nobody for a made-up value
@@ -382,8 +383,8 @@ class ListAccess:
 
     @property
     def expected_lag_s(self) -> float:
-        """Seconds after which the list should show the subscriber of a create: a quiet period, or the largest lag on
-        record if it is longer."""
+        """Seconds after which the list should show the subscriber of a create: a quiet period, or the largest recorded
+        lag of the list if this lag is longer."""
         return max(self.policy.quiet_period_s, self.state.largest_lag_s)
 
 

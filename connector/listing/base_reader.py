@@ -1,7 +1,7 @@
 """Finds the subscribers of a base on the service's list, and keeps the subscribers of a sweep by base.
 
-One sweep of the list serves every base of a run, also a base that only later rows name. The subscribers of the sweep
-are in a temporary file, about 60 bytes each.
+A sweep is a reading of the whole list. One sweep serves every base of a run, also a base that only later rows name. The
+subscribers of the sweep are in a temporary file, about 60 bytes each.
 """
 
 from array import array

@@ -1,4 +1,5 @@
-"""Evidence from outside a sweep that the list shows every subscriber (architecture 7, rule 7).
+"""Evidence that the list shows every subscriber, from requests after a sweep (a reading of the whole list).
+Architecture 7, rule 7, explains the evidence.
 
 A list that a result window cuts off, or that hides a group of subscribers, looks complete, because its TotalCount
 counts only the subscribers on its pages. Other requests show the missing subscribers: counts of groups and bases, and
@@ -203,8 +204,8 @@ def _choose_bases(reading: ListReading) -> list[int]:
 
 
 def _plan_recount_requests(reading: ListReading, answers: Sequence[Answer]) -> list[EvidenceRequest]:
-    """Return requests that count the parts of one partition again, in the opposite order. The partition is the first
-    whose counts must be repeated. Return no request if no partition needs another count.
+    """Return requests that count the subscribers with each value of one filter again, in the opposite order. The filter
+    is the first filter whose counts must be repeated. Return no request if no count must be repeated.
     """
     for field_name in GROUP_FIELDS:
         rounds = read_rounds(reading, field_name, answers)

@@ -57,7 +57,8 @@ ID_LOOK_UP_TARGETS = frozenset(
 class EvidenceRequest:
     """A request for evidence.
 
-    - A request for a part or an id has its filter in `field_name` and `value`.
+    - A request for a part of the list (such as all inactive subscribers) or for an id has its filter in `field_name`
+      and `value`.
     - A request for a combination has its groups in `groups`.
     - A request for an end of the list has the end in `value`: "above" (ids larger than the listed ids) or "below".
 
@@ -87,7 +88,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ListReading:
-    """A reading of the list that seems complete, with the facts that requests and decisions need."""
+    """A reading of the list that seems complete, with the facts for the requests for evidence and for the decisions."""
 
     certificate: Certificate
     query: ListQuery
@@ -100,7 +101,7 @@ class ListReading:
     unlisted_base_ids: Sequence[int] = ()  # bases that are counted even if no row shows them
     hidden_groups: tuple[HiddenGroup, ...] = ()
     """Groups of subscribers that were read separately. Their rows are among `ids` and `group_counts`."""
-    skipped_partitions: Collection[str] = ()  # partitions whose parts are not counted
+    skipped_partitions: Collection[str] = ()  # filters for whose values the subscribers are not counted
     earlier_total: int | None = None  # TotalCount shortly before the reading
     unlisted_entry_ids: Sequence[int] = ()  # ids of confirmed ledger entries that the reading lacks
     seed: bytes = b""  # random bytes, which choose the missing ids to look up
@@ -269,8 +270,8 @@ def list_unshown_groups(reading: ListReading, answers: Sequence[Answer]) -> list
 
 
 def decide_partition(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> EvidenceResult | None:
-    """Return whether the counts of a partition contradict the size of the list, or None if the counts must be
-    repeated."""
+    """Return whether the counts of a partition contradict the size of the list, or None if the counts must be repeated.
+    A partition is all values of one filter, such as the three genders."""
     certificate = reading.certificate
     known_totals = {
         total_count for total_count in (certificate.total_first, certificate.total_last) if total_count is not None
@@ -309,8 +310,9 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
 
 
 def _find_underlisted_values(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[object]:
-    """Return the values of a partition that the list hides: a request for the value counts more subscribers than the
-    reading shows. A small difference does not count while the list changes, or after a group was read separately.
+    """Return the values of a filter whose subscribers the list hides: a request for the value counts more subscribers
+    than the reading shows. A small difference does not count while the list changes, or after a group was read
+    separately.
 
     If the reading shows more than a tenth of such a group, a result window has cut the list off. Then no group is
     hidden, and no value is returned. This rule does not apply after a group was read separately."""
@@ -336,7 +338,7 @@ def _find_underlisted_values(reading: ListReading, field_name: str, answers: Seq
 
 
 def _find_unlisted_values(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[object]:
-    """Return the values of a partition that no listed row has, although requests for the value show subscribers.
+    """Return the values of a filter that no listed row has, although requests for the value show subscribers.
 
     Missing answers for other values do not matter, because one answer is enough to show that the list hides a group of
     subscribers.
@@ -366,8 +368,8 @@ def _shows_only_hidden_groups(reading: ListReading, answer: Answer, answers: Seq
 
 
 def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
-    """Return the counts of a partition, one `RoundCounts` for each round of requests. Return an empty list if any
-    answer is missing or does not match its request."""
+    """Return the counts of subscribers for all values of a filter, one `RoundCounts` for each round of requests. Return
+    an empty list if any answer is missing or does not match its request."""
     whole_list_answers = select_answers(answers, RequestTarget.WHOLE_LIST) if reading.is_total_checked else []
     rounds: list[RoundCounts] = []
     for round_index, count_by_value in enumerate(_read_part_counts(reading, field_name, answers)):
@@ -391,8 +393,8 @@ def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]
 
 
 def _read_part_counts(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[dict[object, int]]:
-    """Return the counts of a partition by value, one mapping for each round of requests. Return an empty list if any
-    answer is missing or does not match its request."""
+    """Return the counts of subscribers by value of a filter, one mapping for each round of requests. Return an empty
+    list if any answer is missing or does not match its request."""
     filter_trial_answers = select_answers(answers, RequestTarget.QUERY_FILTER_WITH_PART_FILTER, field_name=field_name)
     if len(filter_trial_answers) < len(reading.absent_values) or any(
         answer.page is None or answer.page.subscribers or answer.page.total_count for answer in filter_trial_answers
@@ -411,8 +413,8 @@ def _read_part_counts(reading: ListReading, field_name: str, answers: Sequence[A
 
 
 def _read_count(reading: ListReading, answer: Answer) -> int | None:
-    """Return the number of subscribers in a part, from the answer about this part. The number is TotalCount or, if
-    TotalCount is ignored, the number of rows. Return None if the rows do not match the request."""
+    """Return the number of subscribers with the requested value of a filter, from the answer. The number is TotalCount
+    or, if TotalCount is ignored, the number of rows. Return None if the rows do not match the request."""
     page = answer.page
     total_count = None if page is None else page.total_count if reading.is_total_checked else len(page.subscribers)
     if page is None or total_count is None or bool(page.subscribers) != bool(total_count):
@@ -558,8 +560,8 @@ def _compute_growth_limit_between_requests(total_count: int) -> float:
 
 
 def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
-    """Confirmed subscribers that the list lacks were looked up. Return the finding, or None if no such subscriber was
-    looked up.
+    """Return the finding of the look-ups of confirmed subscribers that the list lacks, or None if no such subscriber
+    was looked up.
 
     One existing subscriber contradicts the list. If the query has a filter besides the base, two subscribers must
     exist, because the values of one subscriber may have changed."""
@@ -573,8 +575,8 @@ def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) ->
     message = f"look-ups by Id find {len(present_ids)} of {len(lookup_answers)} subscribers that the list lacks"
     unlisted_count, compared_count = len(reading.unlisted_entry_ids), min(len(reading.ids), MAX_COMPARED_ENTRIES)
     if (
-        reading.base_ids is None  # not the reading of a load, which checks its known subscribers itself
-        and not has_value_filter  # these subscribers may not match the filter
+        reading.base_ids is None  # None: not for a load, because a load checks its known subscribers itself
+        and not has_value_filter  # with such a filter, the unlisted subscribers may no longer match
         and unlisted_count >= max(_MIN_UNLISTED_COUNT, _UNLISTED_ENTRY_SHARE_LIMIT * compared_count)
         and not present_ids
         and not _is_id_filter_working(reading, answers)
@@ -603,7 +605,7 @@ def _is_id_filter_working(reading: ListReading, answers: Sequence[Answer]) -> bo
 
 
 def _evaluate_id_look_ups(reading: ListReading, answers: Sequence[Answer]) -> Finding | None:
-    """Ids that the list lacks were looked up. Return the finding, or None if no such id was looked up.
+    """Return the finding of the look-ups of ids that the list lacks, or None if no such id was looked up.
 
     If an id exists, the list leaves a subscriber out, or the subscriber is a newcomer. If the last listed ids have few
     gaps, and the next ids do not exist, the list is not cut off."""

@@ -167,7 +167,7 @@ async def find_hidden_groups(
 class GroupCounts:
     """Counts of the whole list and of its groups of subscribers."""
 
-    whole_list_totals: Sequence[int] = ()  # TotalCount of the whole list, before the parts and after them
+    whole_list_totals: Sequence[int] = ()  # TotalCount of the whole list, before and after the counts of its groups
     part_totals: Mapping[str, Mapping[object, int]] = field(default_factory=dict)
     """TotalCount of each group of subscribers, by filter and value. Answers whose rows do not match the filter are left
     out."""

@@ -100,10 +100,12 @@ SinkRows = TypeVar("SinkRows", contravariant=True, default=WireRows)
 
 
 class PageSink(Protocol[SinkRows]):
-    """An object that receives the rows of a reading. Only the rows of the last sweep count."""
+    """An object that receives the rows of the list. If the list is read several times (sweeps), only the rows of the
+    last sweep count."""
 
     def start_sweep(self, sweep_number: int) -> None:
-        """Forget all received rows, because the sweep with this number (1 = first) begins."""
+        """Forget all received rows, because a new reading of the whole list begins: the sweep with this number (1 =
+        first)."""
 
     def receive_rows(self, rows: SinkRows, /) -> None:
         """Receive subscribers of the current sweep. A sweep passes each subscriber once."""

@@ -226,7 +226,8 @@ class _PartResult:
 
 @dataclass(frozen=True, slots=True)
 class _SweepReader(Generic[Rows]):
-    """Reads the sweeps of a list, and the groups of subscribers that the list hides, into one sink."""
+    """Reads a list into one sink: one or several sweeps (readings of the whole list), then the groups of subscribers
+    that the list hides."""
 
     client: Client
     retrier: Retrier

@@ -103,9 +103,9 @@ async def _find_overlapping_page(access: ListAccess, list_end: ListEnd) -> tuple
 
 
 def _shows_latest_confirmed_create(access: ListAccess, list_end: ListEnd, seen_ids: set[int]) -> bool:
-    """Return whether the new pages show the latest confirmed create that is due. A confirmed create is due if its id is
-    after the old end of the list, and the list should show it by now. `seen_ids` are the ids on the new pages. Return
-    True if no confirmed create is due."""
+    """Return whether the new pages show this run's latest confirmed create. Only a create counts whose id is after the
+    old end of the list, and whose subscriber the list should show by now. Return True if no create counts. `seen_ids`
+    are the ids on the new pages."""
     max_confirmed_at = access.clock.monotonic() - access.expected_lag_s
     confirmed_create_ids = [
         create.subscriber_id

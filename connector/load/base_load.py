@@ -62,8 +62,8 @@ class ClassifiedChunk:
 
 class Loader:
     """The load of one base. Call `begin` first, `classify_chunk`, `create_new_rows` and `postpone_rows` for each chunk,
-    and then `settle`. Call `close` in any case. If a survey has planned the rows, `presence` has the results
-    of the survey's look-ups."""
+    and then `settle`. Call `close` in any case. If the run has planned all rows before this load (the survey),
+    `presence` has the results of the survey's look-ups."""
 
     def __init__(self, session: Session, mode: RunMode = RunMode.LOAD, presence: BasePresence | None = None) -> None:
         self._session, self._mode = session, mode

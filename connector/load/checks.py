@@ -272,7 +272,7 @@ def describe_unlisted_create(
     session: Session, unlisted_create: ConfirmedCreate, created_count: int
 ) -> tuple[str, bool]:
     """Return a message about the last new subscriber of the run, because the list lacks this subscriber. Also return
-    whether a person must look at the service. A person must look if the largest lag on record has passed.
+    whether a person must look at the service. A person must look if the largest recorded lag of the list has passed.
     """
     age_s = session.clock.monotonic() - unlisted_create.confirmed_at
     first_sentence = (

@@ -257,7 +257,7 @@ class _Comparison:
 
     async def _may_miss_opt_outs(self) -> bool:
         """Return whether the list must be read for inactive rows whose subscribers the look-ups by Id did not show.
-        This is the case if such a row has an opt-out on record, or if the list hides a group of subscribers.
+        This is the case if the ledger has an opt-out of such a row, or if the list hides a group of subscribers.
         """
         unseen_row_indexes = [
             index

@@ -1,4 +1,4 @@
-"""Looks subscribers up by filters of the list or by a sweep of the list, and chooses between these methods.
+"""Looks subscribers up by filters of the list or by a sweep (a reading of the whole list), and chooses the method.
 
 The cheaper method is used first. If the cheaper method is inconclusive for some subscribers, the other method looks
 these subscribers up. Each method has its own proof of absence (`connector.listing.lookup`,
@@ -39,7 +39,8 @@ class LookupMethod(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SweepCost:
-    """The cost of a sweep of the list. `is_unusable`: the last sweep was incomplete, or took longer than load.fresh."""
+    """The cost of a sweep (a reading of the whole list). `is_unusable`: the last sweep was incomplete, or took longer
+    than load.fresh."""
 
     request_count: int | None  # number of requests of a sweep; None: not known
     is_unusable: bool = False

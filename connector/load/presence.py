@@ -1,7 +1,7 @@
 """Looks up which subscribers exist, and decides how long a create may rely on the result (architecture 4.7).
 
-The rows of a chunk are looked up for all their bases together, by filters or by one sweep of the account's list. The
-result of the sweep also serves the bases of later chunks.
+The rows of a chunk are looked up for all their bases together, by filters or by one sweep (a reading of the account's
+whole list). The result of the sweep also serves the bases of later chunks.
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ _ABSENCE_CHECK_COUNT = 5
 """A check of a listing looks up this number of identities that the listing lacks, by filters. If the filters show
 exactly one of them, the check looks up the same number of other identities."""
 
-_ABSENCE_CHECK_ROW_COUNT = 400  # a check chooses these identities from a sample of about this many keys
+_ABSENCE_CHECK_ROW_COUNT = 400  # a check of a listing chooses the identities to look up from about this many keys
 
 
 class BasePresence:

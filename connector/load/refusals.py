@@ -38,8 +38,8 @@ class EarlierRefusals:
         LedgerError.
 
         If many entries share a kind of refusal, choose one entry of this kind. The other entries wait until the service
-        has accepted the create of the chosen entry. Of other kinds, choose every refusal that is not final. If a survey
-        came before this load, use the choice of the survey.
+        has accepted the create of the chosen entry. Of other kinds, choose every refusal that is not final. If the run
+        has planned all rows before this load (the survey), use the choice of the survey.
         """
         session, base = self._session, self._session.ledger_writer.base
         self._recent_after = session.clock.now().timestamp() - 2 * session.list_access.expected_lag_s

@@ -161,7 +161,8 @@ class Settler:
         return self.outcomes.unresolved_creates[entry.identity]
 
     def _find_later_confirmed_creates_of_group(self, entry: UnfinishedEntry) -> set[ConfirmedCreate]:
-        """Return the confirmed creates of the entry's group that were confirmed after the attempt of the entry."""
+        """Return this run's creates with the entry's base and `is_active` that the service confirmed after the attempt
+        of the entry."""
         attempt_ended_at = self._find_unresolved_create(entry).attempt_ended_at
         return self._session.find_confirmed_creates(attempt_ended_at, is_active=is_sent_active(entry))
 
@@ -334,10 +335,10 @@ class Settler:
         """Return whether the look-ups prove the entry absent. The proof assumes that the list shows subscribers of the
         entry's group: the same base and the same `is_active`.
 
-        If the run has confirmed creates of the group that were confirmed after the attempt, the look-ups must show at
-        least one of these confirmed creates. Otherwise the look-ups must show at least one confirmed create of another
-        group that was confirmed after the attempt. If nothing was confirmed after the attempt, twice the largest lag
-        must have passed."""
+        Creates of this run that the service confirmed after the attempt show whether the list is fresh enough. If the
+        run has such creates of the group, the look-ups must show at least one of them. If the run has such creates of
+        other groups only, the look-ups must show at least one of these. If nothing was confirmed after the attempt,
+        twice the largest lag must have passed."""
         unresolved_create, result, session = self._find_unresolved_create(entry), self._last_result, self._session
         later_confirmed_creates = self._find_later_confirmed_creates_of_group(entry)
         is_absent_after_refusal = unresolved_create.has_retryable_refusal and entry.identity in result.absent_identities

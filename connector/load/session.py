@@ -41,7 +41,7 @@ class CompareReason(IntEnum):
     NEVER_COMPARED = 2  # the subscriber existed before, and no row of the subscriber was compared yet
     # This run's create got a 429, but the list shows the subscriber. Equal values prove that the create took effect.
     LIMITED = 3
-    OPTED_OUT = 4  # the subscriber has an opt-out on record; the row is unchanged, or this run has not read the row
+    OPTED_OUT = 4  # the ledger has an opt-out of the subscriber; the row is unchanged, or this run has not read the row
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,8 @@ class CreateLimits:
     rejected_count: int = 0  # number of creates that the service rejected
 
     def begin(self, max_creates: int | None, max_rejected: float | None) -> None:
-        """Set the limits, and count from 0 again. Call this method after the survey, which also counts creates."""
+        """Set the limits, and count from 0 again. Call this method after the survey (the first pass, which only plans
+        the rows), because the survey also counts creates."""
         self.max_creates, self.max_rejected = max_creates, max_rejected
         self.sent_count = self.answered_count = self.rejected_count = 0
 
@@ -240,10 +241,11 @@ class Session:
     job: str = ""  # name of the job, whose earlier creates this run may send again
     suppression: Suppression | None = None  # identities on the job's suppression list are not sent again
     pace: Pace | None = None  # pace of the run; None: only `policy` limits the run
-    canaries: Canaries = field(default_factory=Canaries)  # the canaries of the run
-    create_limits: CreateLimits = field(default_factory=CreateLimits)  # the limits of the run
+    canaries: Canaries = field(default_factory=Canaries)  # the results of the run's first creates
+    create_limits: CreateLimits = field(default_factory=CreateLimits)  # the limits and counts of the run's creates
     waiting_rows: WaitingRows = field(default_factory=WaitingRows)  # rows of the run to compare with the service
-    temporary_refusals: TemporaryRefusals = field(default_factory=TemporaryRefusals)  # the refusals of the run
+    temporary_refusals: TemporaryRefusals = field(default_factory=TemporaryRefusals)
+    """Decides which refusals of the run may be temporary."""
     retried_refusals: dict[bytes, Refusal] = field(default_factory=dict)
     """Refusals of earlier runs, by identity. This run sends the refused creates again, so it has made their entries
     UNKNOWN."""
@@ -268,8 +270,9 @@ class Session:
         return self.list_access.ledger_writer
 
     def find_confirmed_creates(self, confirmed_after: float, *, is_active: bool) -> set[ConfirmedCreate]:
-        """Return the subscribers of the base with this `is_active` that this run has confirmed after `confirmed_after`
-        (monotonic). Other subscribers prove nothing, because the list may hide one group or base and show another."""
+        """Return this run's creates in the base with this `is_active` that the service confirmed after
+        `confirmed_after` (monotonic). Other creates prove nothing, because the list may hide their subscribers or only
+        the other subscribers."""
         base_id = self.ledger_writer.base.service_id
         return {
             create

@@ -92,7 +92,7 @@ def test_a_list_request_after_a_refused_create_delays_no_other_create(tmp_path: 
     )
 
 
-@pytest.mark.parametrize("unsent_number", [0, 2])  # the canary, and a later create
+@pytest.mark.parametrize("unsent_number", [0, 2])  # the first create, which is sent alone, and a later create
 def test_a_create_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, unsent_number: int) -> None:
     candidates = [
         build_candidate(candidate_number, valid_until=VirtualTime().now_s + 30)

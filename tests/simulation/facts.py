@@ -193,7 +193,7 @@ class SimulationFacts:
         - The service stores the subscriber after more than a quiet period.
         - The service stores the subscriber after the end of the attempt, and the list shows the subscriber after more
           than two quiet periods.
-        - The list shows the subscriber after more than two quiet periods and more than twice the largest lag on record,
+        - The list shows the subscriber after more than two quiet periods and more than twice the largest recorded lag,
           and no confirmed create shows that the list lags.
         """
         if subscriber.call is None:
@@ -203,9 +203,7 @@ class SimulationFacts:
             self.simulation.scenario.quiet_period_s,
         )
         if subscriber.stored_at <= attempt_ended_at:
-            longest_safe_lag_s = max(
-                2 * quiet_period_s, 2 * self._read_lag_on_record(subscriber.call, attempt_ended_at)
-            )
+            longest_safe_lag_s = max(2 * quiet_period_s, 2 * self._read_recorded_lag(subscriber.call, attempt_ended_at))
             return subscriber.shown_at <= attempt_ended_at + longest_safe_lag_s or self._has_confirmed_create(
                 subscriber.call, attempt_ended_at
             )
@@ -214,8 +212,8 @@ class SimulationFacts:
             and subscriber.shown_at <= attempt_ended_at + 2 * quiet_period_s
         )
 
-    def _read_lag_on_record(self, call: Call, attempt_ended_at: float) -> float:
-        """Return the largest lag on record (s) at the start of the run that sent the create again. Return 0 if no run
+    def _read_recorded_lag(self, call: Call, attempt_ended_at: float) -> float:
+        """Return the largest recorded lag (s) at the start of the run that sent the create again. Return 0 if no run
         sent the create again."""
         run_numbers = [
             create.run_number for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at

@@ -1,4 +1,4 @@
-"""Existing subscribers in all bases of a run: one sweep of the account's list serves all bases."""
+"""Existing subscribers in all bases of a run: one reading of the account's whole list (a sweep) serves all bases."""
 
 import random
 from collections.abc import Sequence
