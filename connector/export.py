@@ -1,4 +1,4 @@
-"""The flow of an export: read the list, certify the list, write the list, and report the run."""
+"""The flow of an export: read the list, check whether the list is complete, write the list, and report the run."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ class ExportPlan:
     query: ListQuery
     destination: Destination
     settings: Settings
-    allow_incomplete: bool = False  # accept a list that is not certified
+    allow_incomplete: bool = False  # accept a list that is not proved to be complete
     ignore_total_count: bool = False  # accept a list if the only fault is a missing or wrong TotalCount
     allow_truncated: bool = False  # accept a list that may be cut off
     max_shrink: float = DEFAULT_MAX_SHRINK  # share (0 to 1) of the last export by which the list may shrink
@@ -276,7 +276,7 @@ def _describe_scope(plan: ExportPlan) -> RunScope:
 
 async def _export_list(plan: ExportPlan, report: Report, client: Client, progress: Progress, clock: Clock) -> Status:
     """Read all subscribers that the plan's query lists (service-api.md 4.3). Write the subscribers to the destination
-    if the certificate of the list is complete, or if the plan accepts the list. Put the certificate and the rows into
+    if the list is proved to be complete, or if the plan accepts the list. Put the certificate and the rows into
     the report, and return the status of the run.
 
     Raises ListFailed, ConfigurationError for a destination that cannot be written, and RunAborted for a destination

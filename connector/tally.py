@@ -126,12 +126,12 @@ class Tally:
     row_messages: list[str] = field(default_factory=list)  # messages about rows; `reset_row_counts` removes them
 
     def add_started_rows(self, row_count: int = 1) -> None:
-        """Count rows as started: they get their outcome later. Call this method before the creates of these rows may
+        """Count rows as started. They get their outcome later. Call this method before the creates of these rows may
         leave."""
         self.started_count += row_count
 
     def remove_started_rows(self, row_count: int = 1) -> None:
-        """Count these rows as not started again, because their creates have not left."""
+        """Take rows out of the started rows, because their creates have not left."""
         self.started_count -= row_count
 
     def count_rows(self, outcome: Outcome, row_count: int = 1) -> None:

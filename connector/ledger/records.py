@@ -242,9 +242,9 @@ def move_cursor(connection: Connection, job: str, source_digest: bytes, value: s
 
 @dataclass(frozen=True, slots=True)
 class RunWithRefusals:
-    """A run that REJECTED or DROPPED entries name: the run sent the create last, or looked the subscriber up after the
-    refusal. `has_finished` is true if the run ended with the status `ok` or `partial`. `ended_at` is the latest
-    possible end of the run (Unix seconds; None: not known)."""
+    """A run that is recorded in REJECTED or DROPPED entries: the run sent the create last, or looked the subscriber up
+    after the refusal. `has_finished` is true if the run ended with the status `ok` or `partial`. `ended_at` is the
+    latest possible end of the run (Unix seconds; None: not known)."""
 
     run_key: int
     has_finished: bool
@@ -252,7 +252,7 @@ class RunWithRefusals:
 
 
 def find_runs_with_refusals(connection: Connection, base: Base) -> list[RunWithRefusals]:
-    """Return the runs that the REJECTED and DROPPED entries of the base name."""
+    """Return the runs that are recorded in the REJECTED and DROPPED entries of the base."""
     rows = connection.execute(_FIND_RUNS_WITH_REFUSALS, {"base": base.key})
     return [RunWithRefusals(run_key, bool(has_finished), ended_at) for run_key, has_finished, ended_at in rows]
 

@@ -1,8 +1,8 @@
 """Reads the list of subscribers for a script or a notebook, as one DataFrame, as DataFrames in chunks, or as Arrow
 batches.
 
-The whole list is read and certified before the first row is returned, because the connector may read the list again
-and replace rows. The rows are stored in a temporary file, so that the memory holds only one chunk at a time.
+The whole list is read and checked before the first row is returned, because the connector may read the list again and
+replace rows. The rows are stored in a temporary file, so that the memory holds only one chunk at a time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decides whether the report of a run is an alert, and writes the text of the alert.
+"""Decides whether the report of a run needs an alert, and writes the text of the alert.
 
 The decision compares the report with the record of the job's last run. The record is a file in the state folder. So an
 alert can also be sent when the ledger cannot be reached.

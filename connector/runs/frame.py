@@ -103,10 +103,10 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class RunSetup:
-    """The settings of a run. `columns` are the columns of its rejects file. `find_bases` returns the bases of the run.
+    """The settings of a run. `columns` are the columns of the rows in the rejects file.
 
-    `find_bases` is called in the transaction that records the run. If `find_bases` raises an error, nothing is
-    recorded.
+    `find_bases` returns the bases of the run. The function is called in the transaction that records the run. If the
+    function raises an error, nothing is recorded.
     """
 
     plan: RunPlan

@@ -33,7 +33,7 @@ from connector.subscribers.preparation import PreparedChunk, digest_rows
 from connector.subscribers.rules import FieldMapping
 from connector.tally import OptOut, Problem
 
-MAX_STORED_PROBLEMS = 100_000  # problems of one run, about 50 MB in memory; each further problem counts as new
+MAX_STORED_PROBLEMS = 100_000  # problems of one run, about 50 MB in memory; each further unknown problem counts as new
 _ROWS_READ_TOGETHER = 1_000  # rows whose identities are read in one call, because each call takes milliseconds
 _ROW_POSITION_COLUMNS = ("_run_id", "_file", "_row")  # the columns in a rejects file that identify a row
 

@@ -35,7 +35,7 @@ class LoadRowCounts(TypedDict):
 
 
 class MailRowCounts(TypedDict):
-    """The `rows` of mail and send."""
+    """The `rows` of mail and send: the number of rows with each outcome."""
 
     read: Annotated[int, "Rows that the run read: the sum of the other numbers."]
     sent: Annotated[int, "The service accepted the email. In a preview: the email would be sent."]
@@ -52,14 +52,14 @@ class MailRowCounts(TypedDict):
 
 
 class ExportRowCounts(TypedDict):
-    """The `rows` of export."""
+    """The `rows` of export: the number of listed subscribers and of written rows."""
 
     read: Annotated[int, "Listed subscribers."]
     written: Annotated[int, "Rows that were written to the destination."]
 
 
 class CheckedRowCounts(TypedDict):
-    """The `rows` of validate and reconcile."""
+    """The `rows` of validate and reconcile: the number of source rows with each result."""
 
     read: Annotated[int, "Rows of the source: the sum of the other numbers."]
     valid: Annotated[int, "The row is valid, and no earlier row has its identity."]
@@ -69,7 +69,7 @@ class CheckedRowCounts(TypedDict):
 
 
 class Activity(TypedDict):
-    """The report's `activity`."""
+    """The numbers of active and inactive subscribers, in the report's `activity`."""
 
     active: Annotated[int, "Number of active subscribers."]
     inactive: Annotated[int, "Number of inactive subscribers."]
@@ -84,7 +84,7 @@ class CauseExample(TypedDict):
 
 
 class Cause(TypedDict):
-    """An item of the report's `causes`."""
+    """A cause of problems with rows, in the report's `causes`."""
 
     outcome: Annotated[str, "Outcome of the rows."]
     field: Annotated[str, "Faulty field. Empty if the whole row is faulty."]
@@ -95,14 +95,14 @@ class Cause(TypedDict):
 
 
 class SettledCounts(TypedDict):
-    """The report's `settled`."""
+    """The numbers of unknown creates that the run has resolved, in the report's `settled`."""
 
     found: Annotated[int, "Number of entries whose subscriber a look-up found in the service."]
     absent: Annotated[int, "Number of entries whose subscriber is proved absent."]
 
 
 class ReceiptCounts(TypedDict):
-    """The report's `receipts`."""
+    """The destination and the number of receipts, in the report's `receipts`."""
 
     to: Annotated[str, "Destination of the receipts."]
     rows: Annotated[
@@ -121,7 +121,7 @@ class ProblemCounts(TypedDict):
 
 
 class Problems(ProblemCounts):
-    """The report's `problems`."""
+    """The numbers of the job's problems, in total and by kind, in the report's `problems`."""
 
     kinds: Annotated[
         dict[str, ProblemCounts],
@@ -130,7 +130,7 @@ class Problems(ProblemCounts):
 
 
 class EmailReport(TypedDict, total=False):
-    """The report's `email`."""
+    """The state of a single email and the service's answer, in the report's `email`."""
 
     state: Annotated[Literal["sent", "rejected", "unknown", "unsent"], "State of the email."]
     request_id: Annotated[int, "SendMessageRequestId of a sent email."]
