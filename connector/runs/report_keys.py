@@ -15,7 +15,11 @@ class LoadRowCounts(TypedDict):
         "has each duplicate with different values. Its code is `differs`, or `overruled` if another row says or may "
         "say inactive.",
     ]
-    suppressed: Annotated[int, "The subscriber is on the job's suppression list."]
+    suppressed: Annotated[
+        int,
+        "The subscriber is on the job's suppression list. With `suppress: {inactive: true}` in the job, also: the "
+        "row says active, and the list shows the subscriber as inactive.",
+    ]
     exists: Annotated[int, "The subscriber exists already."]
     changed: Annotated[
         int, "The subscriber exists, and its values differ from the source. The drift file has the differences."
