@@ -29,8 +29,8 @@ TEXT = pd.StringDtype(na_value=np.nan)
 """The type of every column of every chunk."""
 
 TextColumn = tuple[pa.Array, dict[int, str]]
-"""A column as large_string (null for None), and the problem of each value that cannot be text, by the index of the
-value."""
+"""A column of texts (large_string, null for None), and a message for each value that cannot be a text. The key of a
+message is the index of the value."""
 
 
 def build_texts(values: Sequence[object]) -> TextColumn:

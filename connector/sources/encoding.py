@@ -8,7 +8,7 @@ encoding:
 - Encodings that give impossible words (`Wi¹niewski`, `MЌller`) are excluded.
 - The likeliest of the other encodings is chosen, by chardet's rating, and by the number of words with only the letters
   of one language (`LANGUAGES`).
-- If the second encoding is about as likely and gives other letters, no encoding is chosen, and rows with bytes beyond
+- If another encoding is about as likely and gives other letters, no encoding is chosen, and rows with bytes beyond
   ASCII are malformed.
 
 The encodings of DOS and of Macs, and KOI8, are read only if an option names them.
@@ -77,7 +77,7 @@ _ALPHABETS_BY_ENCODING = {
 _ALPHABET_SHARE_POWER = 4
 # The likeliest encoding is chosen only if the lead of its rating is large enough. The lead is the difference between
 # the first and the second rating, as a share of the first rating. Each pair has a number of different words, and the
-# minimum lead of a text with at least this number of words.
+# minimum lead for a text with this number of words or more.
 # These leads were tested on 3,600 files of 1 to 10 rows of names in 29 languages.
 # With these leads, no file with six or more words was read in a wrong encoding. Of the files with fewer words, 0.3 %
 # were read in a wrong encoding.

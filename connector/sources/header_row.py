@@ -44,11 +44,12 @@ def decide_delimiter(text: str, *, is_whole_file: bool) -> str:
     """Return the likeliest delimiter of a CSV file. `text` is the beginning of the file. If `is_whole_file` is false,
     the last record may be incomplete and is left out.
 
-    The rating of a delimiter is its count in the first record, multiplied by the share of records with this count. The
-    delimiter with the highest rating is returned if more than half of the records have its count.
+    The rating of a delimiter is the number of these delimiters in the first record, multiplied by the share of records
+    that have the same number. The delimiter with the highest rating is returned if more than half of the records have
+    this number.
 
-    Otherwise the first lines are probably titles, so the rating uses the most frequent count instead of the count in
-    the first record. If no record has a delimiter, return a comma.
+    Otherwise the first lines are probably titles. So the rating uses the most frequent number in a record, instead of
+    the number in the first record. If no record has a delimiter, return a comma.
     """
     widths_by_delimiter = {
         delimiter: [len(cells) for cells in _read_records(text, delimiter, is_whole_file=is_whole_file)] or [0]

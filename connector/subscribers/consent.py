@@ -174,10 +174,12 @@ def build_consent_rule(*columns: str) -> ColumnRule:
     """Return the rule that reads is_active from one or more consent columns. The header of a column decides how its
     cells are read.
 
-    If the header means unsubscribed people, each text (also a date) means inactive, except an empty text, 0, a word for
-    no, and a word for a missing value such as NULL. If such a header asks for a reason (`Unsubscribe reason`), a word
-    for a missing value also means inactive. In a column with another header, the words of is_active are used. A person
-    is active only if all columns mean active.
+    If the header means unsubscribed people, a filled cell means inactive, for example a cell with a date. Exceptions
+    are texts such as 0, no or Allow (`_WORDS_FOR_NO`), and words for a missing value (NULL). If such a header asks
+    for a reason (`Unsubscribe reason`), a word for a missing value also means inactive.
+
+    In a column with another header, the words of is_active are used. A person is active only if all columns mean
+    active.
     """
     other_columns = [column for column in columns if not is_unsubscribed_header(column)]
     if len(columns) == len(other_columns) == 1:
@@ -299,7 +301,8 @@ def _contains_only(cells: pa.Array, words: Collection[str]) -> bool:
 
 def find_inactive_rows(frame: pd.DataFrame, columns: Collection[str]) -> tuple[Mask, Mask]:
     """Return two masks of a chunk's frame (texts). The first mask has the rows that any of these columns shows as
-    inactive. The second mask has the other rows with a word that means neither active nor inactive."""
+    inactive. The second mask has the other rows with an empty cell or an unknown word, except in columns about
+    unsubscribing."""
     inactive_mask, unclear_mask = np.zeros(len(frame), dtype=bool), np.zeros(len(frame), dtype=bool)
     for column in columns:
         texts = pc.fill_null(pc.utf8_lower(pc.utf8_trim_whitespace(read_cells(frame[column]))), "")

@@ -137,7 +137,7 @@ def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
 
 
 def _find_faults(rule: ColumnRule) -> Iterator[str]:
-    """Yield the faults of a rule that do not depend on its field."""
+    """Yield the faults that a rule has in every field, whatever the kind of the field."""
     if sum(part is not None for part in (rule.column, rule.value, rule.template)) != 1:
         yield "needs exactly one of the keys `column`, `value` and `template`"
         return

@@ -1,6 +1,6 @@
 """Validates mapped rows by a pandera schema, and converts the columns of valid rows to their types.
 
-`find_kind_rules` returns the checks and types of a kind of field. `list_checks` adds the checks that depend on
+`find_kind_rules` returns the checks and the reader of a kind of field. `list_checks` adds the checks that depend on
 the content of the field, on the job and on the date of today. The fault of a row that fails a check has the name of the
 check as its code, and the error of the check as its message.
 """
