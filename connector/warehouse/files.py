@@ -34,8 +34,8 @@ _DAMAGE_ERRORS = (
 
 
 class FileFormat(Protocol):
-    """A writer of tables in one format. The class methods read a file of an earlier export, and raise `_DAMAGE_ERRORS`
-    for a damaged file or a file of another format."""
+    """A writer of tables in one format. `is_of_export` and `count_rows` read a file of an earlier export, and raise
+    `_DAMAGE_ERRORS` for a damaged file or a file of another format."""
 
     def __init__(self, file: BinaryIO, schema: pa.Schema, options: FileOptions) -> None: ...
 
@@ -74,7 +74,8 @@ class FileTarget(Protocol):
         """Check that a new file can be written, and open the new file for writing."""
 
     def publish(self, *, must_be_new: bool) -> None:
-        """Publish the new file atomically. With `must_be_new`, raise RunAborted if the target has content."""
+        """Publish the new file, atomically except on standard output. With `must_be_new`, raise RunAborted if the
+        target has content."""
 
     def discard(self) -> None:
         """Remove the new file unless the file is published. A second call does nothing."""

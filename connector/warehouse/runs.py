@@ -157,7 +157,8 @@ FINISHED_RUN_COLUMNS = ("number", "run_id", "mode", "verdict", "filters", "rows_
 class TargetState:
     """The state of a table. `stored_name` is the name that the database has for the table (None: the table does not
     exist). `needs_value_by_column` is true for a column in which each new row must have a value. `runs` are the
-    finished runs, the latest first. `referrers` are the tables with a foreign key to this table."""
+    finished runs, the latest first. `referrers` are the tables with a foreign key to this table. They are read only
+    if the export deletes rows of this table."""
 
     stored_name: str | None = None
     needs_value_by_column: Mapping[str, bool] = field(default_factory=dict)
@@ -175,7 +176,7 @@ def check_target(
     - No export has written the table, and the table has rows. With `overwrite`, this is allowed.
     - The table has another mode.
     - The table lacks one of the export's `columns`, or needs a value in a column that the export does not have.
-    - A foreign key of another table refers to the table.
+    - The export deletes rows of the table, and a foreign key of another table refers to the table.
     """
     if target_state.stored_name is None:
         return

@@ -41,8 +41,8 @@ from connector.warehouse.statements import TableStatements
 T = TypeVar("T")
 
 _MAX_ATTEMPTS = 3
-"""The number of attempts. Two exports that begin at the same moment may use the same run number, or create the same
-table. Then the second export tries again."""
+"""The maximum number of attempts. Two exports that begin at the same moment may use the same run number, or create
+the same table. Then the second export tries again."""
 
 _MAX_RUNS_READ = 200
 """The maximum number of finished runs of a table that are read, the latest first."""
