@@ -120,7 +120,7 @@ class PreparedChunk:
     # For each valid row, a digest of the identity, and also of the base if there are several bases.
     subscriber_digests: Digests
     duplicate_mask: Mask  # valid rows that are not used, because of another row of the subscriber
-    suppressed_mask: Mask  # valid rows on the suppression list
+    suppressed_mask: Mask  # valid rows on the suppression list that are not in `duplicate_mask`
     different_row_mask: Mask  # valid rows that differ from an earlier row of the same subscriber
     faults: tuple[Fault, ...]  # the faults of the invalid rows
     # The identities and the record numbers of invalid rows that may mean an inactive subscriber.
@@ -151,7 +151,7 @@ class PreparedChunk:
 
     @property
     def suppressed_positions(self) -> Positions:
-        """The positions of rows on the suppression list."""
+        """The positions of rows that are not used because they are on the suppression list."""
         return self._find_positions(self.suppressed_mask)
 
     @property

@@ -44,8 +44,8 @@ class ParquetFormat:
     """The keys of two JSON values: the run (run_id, job, exported_at), and the certificate as in a report."""
 
     _ROW_GROUP_ROWS = 65_536
-    """The number of rows in a row group. These rows are about 25 MB of subscribers. Readers work best with row groups
-    of this size."""
+    """A row group is written when it has at least this number of rows: about 25 MB of subscribers. Readers work best
+    with row groups of this size."""
 
     _COLUMNS_WITHOUT_DICTIONARY = frozenset({"id", "email", "client_user_id", "phone"})
     """Columns whose values seldom repeat. These columns get no dictionary, because a dictionary would cost time and
@@ -195,7 +195,8 @@ class JsonLinesFormat:
 
 class ExcelFormat:
     """An .xlsx workbook. Texts stay texts, even if they look like numbers or formulas. Tags are `a|b`, dates are dates,
-    and times are in UTC, rounded to the millisecond. An empty text and null are both an empty cell.
+    and times are in UTC. The digits after the milliseconds of a time are cut off. An empty text and null are both an
+    empty cell.
 
     Custom properties of the workbook describe the run. A property has at most 255 characters, so the filters are
     stored as a digest.

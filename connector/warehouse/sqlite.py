@@ -1,5 +1,5 @@
 """An export to a SQLite file. Flags are 0 and 1, and tags are JSON arrays. Times are texts in UTC, in the form that
-SQLite's own functions write."""
+SQLite's own functions write, but with microseconds."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
@@ -169,7 +169,8 @@ def _read_column(column: pa.Array, kind: ColumnKind) -> Sequence[object]:
 
 
 def _format_time(time: datetime) -> str:
-    """Return the time as `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, so that texts can be compared."""
+    """Return the time as `strftime('%Y-%m-%d %H:%M:%f', 'now')` writes it, but with microseconds. So the text can be
+    compared with the texts of `strftime`."""
     return time.astimezone(UTC).replace(tzinfo=None).isoformat(" ", "microseconds")
 
 
