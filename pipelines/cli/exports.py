@@ -107,7 +107,7 @@ options."""
     "--run-columns/--no-run-columns",
     default=True,
     group="Columns",
-    default_text="write them",
+    default_text="add them",
     help="If DEST is a file, add the columns _run_id and _exported_at. A table always has both columns.",
 )
 @_file_option(

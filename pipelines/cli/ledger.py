@@ -74,7 +74,8 @@ def forget_command(
     """Delete an erased subscriber from the ledger.
 
     Use this command after somebody erased the subscriber in the service. The next row with this identity counts as new.
-    The command sends nothing and needs no token. An entry whose create has no answer yet stays in the ledger.
+    The command sends nothing and needs no token. If the answer to a create of this subscriber is not known, the command
+    deletes nothing. Then run `connector retry` first.
 
     IDENTITY is an email address or a client_user_id. If IDENTITY is -, the command reads the identity from standard
     input. Then no process list shows the identity.

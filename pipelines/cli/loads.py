@@ -249,7 +249,7 @@ def load_job_argument(job_path: Path, row_options: Mapping[str, Any]) -> Job:
     type=click.Choice(["dask"]),
     group="Shards",
     default_text="none; one process loads all rows",
-    help="Run all shards as tasks of this engine.",
+    help="Divide the rows into shards, and load all shards as tasks of this engine.",
 )
 @option(
     "--workers",

@@ -50,7 +50,7 @@ _HELP_BY_METRIC = {
     "status": "Whether the last run ended with this status.",
     "rows_read": "Rows that the last run read. In an export: listed subscribers.",
     "rows": "Rows of the last run by their outcome.",
-    "opt_outs": "Subscribers with an inactive row that the service showed as active in the last run.",
+    "opt_outs": "Subscribers that the last run found inactive in the source and active in the service.",
     "requests": 'Requests of the last run by operation and result. The value with result="sent" counts all requests.',
 }
 

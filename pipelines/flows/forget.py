@@ -58,8 +58,8 @@ def run_forget(
                 message = f"The ledger has no entry of this identity in the account {account}"
             elif unresolved_bases:
                 message = (
-                    "Nothing was deleted. A create of this identity may be in the service "
-                    f"({describe_bases(unresolved_bases)}), and its answer is not known. Run `connector retry` first"
+                    "Nothing was deleted. The answer to a create of this identity is not known, so the subscriber may "
+                    f"be in the service ({describe_bases(unresolved_bases)}). Run `connector retry` first"
                 )
             else:
                 for base, digest, entry in entries:

@@ -83,9 +83,9 @@ _MAX_CAUSES = 12
 _MESSAGE_BY_REASON = {
     "one_answer": "The whole list came in a single answer.",
     "id_order": "The ids of all pages were in strict order, and each page overlapped the next.",
-    "two_sweeps": "Two successive sweeps of the whole list agree with each other and with every TotalCount.",
+    "two_sweeps": "Two successive passes over the whole list agree with each other and with every TotalCount.",
     "total_count": "TotalCount, or the offset of a page, contradicts the rows in every attempt.",
-    "changing": "The list changed so much that no two successive sweeps of the whole list agreed.",
+    "changing": "The list changed so much that no two successive passes over the whole list agreed.",
     "unstable_order": "The service lists subscribers in another order at each request.",
     "filter": "The filtered list left out a subscriber that the unfiltered list shows.",
     "paging": "The service repeated pages instead of moving on.",
@@ -282,7 +282,7 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
     sweep_count, page_count = certificate["sweeps"], certificate["pages"]
     yield (
         f"{count(certificate['distinct'], 'subscriber')} in {count(page_count, 'page')} of "
-        f"{count(sweep_count, 'sweep')}, from {started_at:%H:%M:%S} to {ended_at:%H:%M:%S} UTC."
+        f"{count(sweep_count, 'pass', 'passes')} over the list, from {started_at:%H:%M:%S} to {ended_at:%H:%M:%S} UTC."
     )
     if certificate["appeared"] or certificate["vanished"]:
         yield (

@@ -20,7 +20,9 @@ def write_job(connector: Connector, *job_lines: str, **job_values: str) -> Path:
     return connector.write_job(*job_lines, base="id: 9", fields="email: email, is_active: active", **job_values)
 
 
-@pytest.mark.parametrize("other_person_count", [0, LARGE_OTHER_PERSON_COUNT], ids=["sweep", "filters"])
+@pytest.mark.parametrize(
+    "other_person_count", [0, LARGE_OTHER_PERSON_COUNT], ids=["the run reads the whole list", "filters"]
+)
 def test_a_row_is_not_created_as_active_if_its_identity_is_inactive_in_another_base(
     connector: Connector, tmp_path: Path, other_person_count: int
 ) -> None:
