@@ -107,18 +107,18 @@ async def _run_in_thread(function: Callable[[], T]) -> T:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
-    def settle_future(settle: Callable[[], None]) -> None:
+    def complete_future(set_outcome: Callable[[], None]) -> None:
         if not future.done():
-            settle()
+            set_outcome()
 
     def run_function() -> None:
-        settle: Callable[[], None]
+        set_outcome: Callable[[], None]
         try:
-            settle = partial(future.set_result, function())
+            set_outcome = partial(future.set_result, function())
         except BaseException as error:  # noqa: BLE001 - the future raises it
-            settle = partial(future.set_exception, error)
+            set_outcome = partial(future.set_exception, error)
         with suppress(RuntimeError):  # the event loop may be closed already
-            loop.call_soon_threadsafe(settle_future, settle)
+            loop.call_soon_threadsafe(complete_future, set_outcome)
 
     Thread(target=run_function, name="connector writes a target", daemon=True).start()
     return await future
