@@ -383,7 +383,7 @@ class CampaignSender:
 
     def _commit_to_log(self, write_to_log: Callable[[EmailLog], T]) -> T:
         """Record all stored outcomes and call `write_to_log` in one transaction. Return the result of `write_to_log`.
-        The commit blocks the event loop, because it takes less time than a switch to a thread.
+        The commit blocks the event loop, because a commit takes less time than a switch to a thread.
         """
         outcomes = self._unrecorded_outcomes
         with self._email_log.transaction():

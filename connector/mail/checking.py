@@ -290,6 +290,6 @@ def _check_chunk(
 
 
 _UNCLEAR_CONSENT_MESSAGE = (
-    "it is unclear whether this person wants email, because a row with this address is malformed, or a consent column "
-    "is empty or has an unknown word"
+    "it is unclear whether this person wants email, because a row with this address is malformed or has no clear value "
+    "in the consent columns"
 )

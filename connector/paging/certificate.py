@@ -107,8 +107,8 @@ class FiltersReport(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The facts about one reading of the list. All fields except `unlisted_ids` and `unshown_groups` are keys of the
-    report's `certificate`.
+    """The facts that a run found while it read the list. All fields except `unlisted_ids` and `unshown_groups` are keys
+    of the report's `certificate`.
 
     The annotation of each of these keys has the type of the field, the description in the reference, and sometimes the
     type in JSON. Times have a time zone.
@@ -142,9 +142,9 @@ class Certificate:
         "filters by this value. If the verdict is `complete`, the run read these subscribers separately.",
         dict[str, list[Any]],
     ] = ()
-    unlisted_ids: tuple[int, ...] = ()  # the reading lacks these subscribers, and a look-up by Id showed them
+    unlisted_ids: tuple[int, ...] = ()  # the list did not show these subscribers, but a look-up by Id did
     unshown_groups: tuple[HiddenGroup, ...] = ()
-    """Groups without a known subscriber: the reading and a request for the group show no subscriber of the group."""
+    """Groups without a known subscriber: the list and a request for the group show no subscriber of the group."""
 
     @property
     def is_complete(self) -> bool:
@@ -189,8 +189,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RoundCounts:
-    """The counts of one round: TotalCount of each part of the list (such as the active and the inactive subscribers),
-    and TotalCount of the whole list before and after the parts."""
+    """The counts of one round: TotalCount of each part of the list, and of the whole list before and after the parts.
+    Parts are, for example, the active and the inactive subscribers."""
 
     part_counts: Sequence[int]
     whole_list_totals: tuple[int, int]

@@ -85,7 +85,7 @@ def test_a_name_that_several_bases_have_is_refused(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("state", [State.UNKNOWN, State.HELD])
-def test_a_base_known_only_by_name_may_be_any_base_with_an_id(ledger: Ledger, state: State) -> None:
+def test_a_base_without_a_known_id_may_be_the_same_base_as_any_base_with_an_id(ledger: Ledger, state: State) -> None:
     base_with_name, base_with_id = add_base(ledger, None, "News"), add_base(ledger, 7)
     bring_to_state(ledger, base_with_name, state)
     with ledger.transaction() as connection:

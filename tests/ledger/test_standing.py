@@ -32,7 +32,7 @@ def test_the_job_of_a_run_is_found_by_the_id_of_the_run(ledger: Ledger) -> None:
         assert find_job_of_run(connection, "run") is None
 
 
-def test_unsettled_entries_are_counted_by_account(ledger: Ledger) -> None:
+def test_sending_unknown_and_held_entries_are_counted_by_account(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         run_key = start_run(connection, "run", "crm", "sync", 0.0)
         first_base, base_of_other_account = (
@@ -78,7 +78,7 @@ def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger:
         }
 
 
-def test_only_entries_that_the_list_has_shown_count_as_shown_entries(ledger: Ledger) -> None:
+def test_an_entry_is_a_shown_entry_only_after_the_list_has_shown_it(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         start_run(connection, "run", "crm", "sync", 0.0)
         base = find_or_add_base(connection, "here", 7, "News")

@@ -129,7 +129,7 @@ def test_a_waiting_run_gets_the_campaign_when_the_campaign_is_free(ledger_url: s
     assert call_count == 2
 
 
-def test_an_exception_inside_a_campaign_frees_the_campaign(ledger_url: str) -> None:
+def test_an_exception_while_a_run_holds_a_campaign_frees_the_campaign(ledger_url: str) -> None:
     with open_email_log(ledger_url) as email_log, open_email_log(ledger_url) as other_email_log:
         with pytest.raises(FileNotFoundError), email_log.hold_campaign("account", "welcome"), email_log.transaction():
             raise FileNotFoundError
