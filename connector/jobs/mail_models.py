@@ -20,7 +20,7 @@ _INLINE_DESCRIPTION = (
 )
 _SEND_AT_DESCRIPTION = (
     "Earliest time to send: a time with an offset, such as 2026-12-24T09:00+01:00, or a Unix timestamp in seconds. "
-    "Without this key, the email is sent at once."
+    "Without this key, the email is sent immediately."
 )
 _TRACKING_DESCRIPTION = "Actions of recipients that the service tracks. Without this key, no tracking."
 _SETTINGS_DESCRIPTION = (

@@ -2,7 +2,7 @@
 
 The service decides every setting that is null or missing (service-api.md 2.2). So a message has a value for each
 setting. Null is sent only if a person has written null. Two settings are exceptions. If SendAt is null, the service
-sends the email at once. If UseDkimSelector is null, the service uses no selector.
+sends the email immediately. If UseDkimSelector is null, the service uses no selector.
 """
 
 import re
@@ -191,7 +191,7 @@ def build_recipient(email: str, name: str | None, field: str) -> Recipient:
 
 
 def convert_to_timestamp(send_at: datetime | None, now: datetime) -> int | None:
-    """Return `send_at` as a Unix timestamp, or None if the email is to be sent at once. `now` has a time zone.
+    """Return `send_at` as a Unix timestamp, or None if the email is to be sent immediately. `now` has a time zone.
 
     A fraction of a second is rounded up. Raises MessageError if `send_at` has no time zone or is in the past.
     """
@@ -201,7 +201,7 @@ def convert_to_timestamp(send_at: datetime | None, now: datetime) -> int | None:
         raise MessageError("EmailSettings.SendAt", "has no time zone; add an offset, such as +01:00")
     if send_at < now:
         raise MessageError(
-            "EmailSettings.SendAt", "is in the past; set a later time, or leave the time out to send at once"
+            "EmailSettings.SendAt", "is in the past; set a later time, or leave the time out to send immediately"
         )
     return int(send_at.timestamp()) + bool(send_at.microsecond)
 

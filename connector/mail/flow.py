@@ -396,8 +396,8 @@ async def write_preview(plan: MailPlan, folder: Path, email_count: int, stop: St
 
 
 async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Report:
-    """Send the email of the first valid row to `recipient` at once, and record nothing. Raises ConfigurationError if no
-    row is valid. Raises the errors of `check_rows`."""
+    """Send the email of the first valid row to `recipient` immediately, and record nothing. Raises ConfigurationError
+    if no row is valid. Raises the errors of `check_rows`."""
     now = stop.clock.now()
     with plan.source, MailRows() as mail_rows:
         await asyncio.to_thread(check_rows, plan, now, mail_rows, MailCheck(), lambda _: None, stop.event.is_set)

@@ -1,5 +1,5 @@
-"""The limit of requests in flight. The limit follows the number of requests that the service works on at once, so that
-few requests wait in the service.
+"""The limit of requests in flight. The limit follows the number of requests that the service works on at the
+same time, so that few requests wait in the service.
 
 A round is a group of successive requests. The mean round-trip time of a round is compared with the smallest mean of all
 rounds. If the mean is close to the smallest mean and the limit is used, the limit grows. The limit doubles until the

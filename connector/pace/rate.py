@@ -5,7 +5,7 @@ requests that the service serves and refuses. docs/explanation/pace.md has the r
 - *Ramp*: When a limit is known, the rate rises from a guess to the upper bound of the limit. Above the upper bound, the
   rate rises slowly at first and then faster, until the service refuses a request. The refusal gives the bounds of the
   next ramp.
-- *Period*: The time from one refusal to the next. A refusal with a pause (Retry-After) ends the period at once.
+- *Period*: The time from one refusal to the next. A refusal with a pause (Retry-After) ends the period immediately.
   Refusals without a pause are tolerated up to a share of the requests. The third refusal that is not tolerated ends
   the period. While random refusals are expected, the sixth such refusal ends the period.
 - *Trailing requests*: The requests that left after the refused request, and before its refusal arrived.
@@ -39,8 +39,8 @@ two windows. The cost is the pause, a round trip, and the time of the refused re
 the time to its refusal. A longer ramp would find a raised limit late."""
 
 _MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S = 2.0
-"""Least cost of a refusal (s) in the formula for the maximum length of a ramp. With a smaller value, the service
-refuses more than 3 % of the requests if its limit is 5 requests/s and it asks for no pauses."""
+"""Least cost of a refusal (s) in the formula for the maximum length of a ramp. With a smaller value, a service that
+allows 5 requests/s and asks for no pauses would refuse more than 3 % of the requests."""
 
 # Least cost of a refusal (s) in the formula for the length of a ramp.
 _MIN_REFUSAL_COST_S = 0.3
@@ -172,7 +172,7 @@ class RateController:
         self._has_recovered = True
         self._refused_in_row_count = 0
         # The smallest number of requests that were served in a period. After idle time, a limiter allows at most this
-        # many requests at once.
+        # many requests at the same time.
         self._fewest_served_count = inf
         self._pause_s = self._window_s = 0.0  # the values of `FoundLimit`
         # The highest rate (requests/s) that the service is proved to allow, since the limit last fell.
@@ -354,8 +354,8 @@ class RateController:
         return first_rate, max(ended_period.rate, trailing_rate)
 
     def _detect_contradiction(self) -> bool:
-        """Return whether an earlier period contradicts a limit at the refused rate: the service served more requests in
-        the earlier period than such a limit allows."""
+        """Return whether an earlier period shows that the rate of the last refusal is not the limit, because the
+        service served more requests in that period than a limit at this rate allows."""
         ended_period, largest_period = self._ended_period, self._largest_period
         if ended_period.refused_trailing_request_count >= max(
             _MIN_REFUSALS, ended_period.served_trailing_request_count

@@ -76,7 +76,7 @@ class TemporaryRefusals:
         return kind in self._suspect_kinds or kind in self.accepted_kinds
 
     def is_final_kind(self, kind: str) -> bool:
-        """Return whether this run has tried this kind long enough, so that its refusals are final."""
+        """Return whether this run has decided that refusals of this kind are final, and not temporary."""
         return kind in self._final_kinds
 
     def record_accepted_create(self, sent_at: float, earlier_kind: str = "") -> None:

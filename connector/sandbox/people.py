@@ -198,7 +198,7 @@ class SyntheticSubscribers:
     """A block of `count` plausible subscribers of one base. Their ids are `first_id`, `first_id + step`, and so on.
 
     The block takes no memory, because each read computes the subscriber from the id. So a list of a million
-    subscribers is ready at once.
+    subscribers is ready immediately.
     """
 
     first_id: int

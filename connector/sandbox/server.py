@@ -208,7 +208,7 @@ def _open_email(sandbox: Sandbox, email_number: str) -> dict[str, Any] | None:
 
 
 _BACKLOG = 1024
-_KEEPALIVE_S = 1e9  # seconds for which an idle connection stays open; 0 would close the connection at once
+_KEEPALIVE_S = 1e9  # seconds for which an idle connection stays open; 0 would close the connection immediately
 _CONTROL_PATH = "/_sandbox/"
 _SWITCHES_ADAPTER = TypeAdapter(dict[str, object])
 _HOST_PATTERN = re.compile(
@@ -347,7 +347,9 @@ def _answer_control_request(sandbox: Sandbox, service: Service, request: Request
     """Return the answer to a request under /_sandbox/. The answer is always JSON. A wrong request is answered with 400
     and changes nothing. A request without the token is answered with 401."""
     if not is_authorised(request, sandbox.token.encode()):
-        return _build_json_response({"error": "the sandbox's token is missing or wrong: send it as Authorization"}, 401)
+        return _build_json_response(
+            {"error": "the sandbox's token is missing or wrong: send the token in the Authorization header"}, 401
+        )
     try:
         match request.method, request.path.removeprefix(_CONTROL_PATH):
             case "GET", "truth":
@@ -382,7 +384,9 @@ def _answer_control_request(sandbox: Sandbox, service: Service, request: Request
                 base_id = seed_request.base_id if has_base else 1
                 return _build_json_response(asdict(sandbox.seed(seed_request.count, base_id, seed_request.base_name)))
             case _:
-                return _build_json_response({"error": "there is no such control; see connector/sandbox/server.py"}, 404)
+                return _build_json_response(
+                    {"error": "there is no such control request; see connector/sandbox/server.py"}, 404
+                )
     except ValidationError as error:
         return _build_json_response({"error": build_rejection(error).message}, 400)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Answers the requests of service-api.md for one sandbox.
 
 A request is admitted or refused. An admitted request waits in line, waits for its latency, is executed, and is answered
-according to its fault. No function awaits: each step calls the next step, at once or by a timer of the event loop.
+according to its fault. No function awaits: each step calls the next step, immediately or by a timer of the event loop.
 """
 
 import asyncio
@@ -144,7 +144,7 @@ class Service:
         return (settings.latency_ms + jitter_ms) / 1000
 
     def _call_after(self, delay_s: float, action: Callable[[], object]) -> None:
-        """Call `action` after a delay, or at once without a delay."""
+        """Call `action` after a delay, or immediately without a delay."""
         if not delay_s:
             action()
             return
@@ -165,7 +165,7 @@ class Service:
                 self._execute_with_fault(operation, request, peer, fault)
             finally:
                 self._served_count -= 1
-                # If the latency is 0, the loop below executes a waiting request at once. The request calls this
+                # If the latency is 0, the loop below executes a waiting request immediately. The request calls this
                 # function again, and must not start a second loop.
                 if not self._is_serving_waiting_requests:
                     self._is_serving_waiting_requests = True

@@ -304,7 +304,7 @@ class Sandbox:
             store.add(subscriber_id, base_id, email, "", subscriber_json)
 
     def seed(self, count: int, base_id: int | None, base_name: str | None) -> SyntheticSubscribers:
-        """Add `count` synthetic subscribers to one base. The list shows them at once."""
+        """Add `count` synthetic subscribers to one base. The list shows them immediately."""
         base, id_step = self.store.bases.find_or_create_base(base_id, base_name), self.settings.id_step
         subscriber_block = SyntheticSubscribers(self.store.create_id(id_step), count, id_step, *base)
         self.event_log.append("seeded", **asdict(subscriber_block))

@@ -50,7 +50,7 @@ def fold_base_name(name: str, base_name_matching: str) -> str:
 
 
 class BaseRegistry:
-    """The ids and names of the bases. A base that is created by its name gets the next id, from 1."""
+    """The ids and names of the bases. A base that is created by its name gets the next id. The first id is 1."""
 
     def __init__(self) -> None:
         self._name_by_id: dict[int, str] = {}
@@ -179,7 +179,7 @@ class SubscriberStore:
             heapq.heappush(self._show_heap, (visible_from, subscriber_id))
 
     def add_block(self, block: SyntheticSubscribers) -> None:
-        """Add seeded subscribers, visible at once."""
+        """Add seeded subscribers, visible immediately."""
         self._next_id = max(self._next_id, block.ids.stop)
         self._seeded_blocks.append(block)
         for key in (None, block.base_id):

@@ -202,11 +202,12 @@ class SandboxSettings(BaseModel):
     jitter_ms: _Amount = 0.0
     """The maximum of an additional random latency of each API request, in milliseconds."""
     capacity: _Count = 0
-    """Maximum number of requests that are served at once. Other requests wait in line. 0 means no maximum."""
+    """Maximum number of requests that are served at the same time. Other requests wait in line. 0 means no maximum."""
     rate: _Amount = 0.0
     """Maximum number of requests per second. Other requests are refused. 0 means no limit."""
     burst: _Count = 0
-    """The number of requests that a full bucket admits at once. 0 means as many as `rate` allows in one second."""
+    """The number of requests that a full bucket admits at the same time. 0 means as many as `rate` allows in one
+    second."""
     limiter: Literal["bucket", "fixed_window", "sliding_window"] = "bucket"
     """How the rate limit counts: tokens in a bucket, requests in fixed periods, or requests in a sliding period."""
     window_ms: Annotated[float, Field(ge=1)] = 1000.0

@@ -104,7 +104,7 @@ def test_a_step_that_fails_changes_nothing_and_the_other_steps_succeed(ledger: L
     assert read_entry_state(ledger, base) is State.SENDING
 
 
-@ON_SQLITE  # PostgreSQL checks foreign keys at once
+@ON_SQLITE  # PostgreSQL checks foreign keys immediately
 def test_the_steps_after_a_failed_commit_succeed(ledger: Ledger) -> None:
     base = add_base(ledger)
 

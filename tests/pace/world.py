@@ -47,7 +47,7 @@ class LimitedService:
     `rate_steps`: pairs of a time (s) and the limit (requests/s) from this time on. The first time is 0.
     `round_trip_s`: the round trip of a request that does not wait.
     `round_trip_steps`: pairs of a time (s) and the round trip (s) from this time on.
-    `capacity`: the service works on at most this many requests at once. Other requests wait.
+    `capacity`: the service works on at most this many requests at the same time. Other requests wait.
     `random_refusal_share`: the share of the requests that the service refuses at random.
     `times_of_list_requests`: the times (s) at which the client also sends a list request.
     `are_list_requests_limited`: whether the limiter counts list requests.

@@ -119,7 +119,7 @@ def test_a_limit_can_refuse_with_any_status_and_without_a_retry_after(
 def test_a_limiter_returns_the_wait_of_a_request() -> None:
     cases: list[tuple[RateLimiter, list[float], list[float]]] = [
         (BucketLimiter(rate=10, burst=3), [5, 5, 5, 5, 5.1, 5.2, 5.25], [0, 0, 0, 0.1, 0, 0, 0.05]),
-        # With burst=0, the bucket admits the requests of one second at once: here two requests.
+        # With burst=0, the bucket admits the requests of one second at the same time: here two requests.
         (BucketLimiter(rate=2, burst=0), [0, 0, 0, 0.5], [0, 0, 0.5, 0]),
         (BucketLimiter(rate=0.5, burst=0), [0, 0, 2], [0, 2, 0]),
         (FixedWindowLimiter(rate=2, window_s=1.0), [0.9, 0.95, 0.96, 1.0, 1.01, 1.02], [0, 0, 0.04, 0, 0, 0.98]),

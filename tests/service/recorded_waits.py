@@ -1,4 +1,4 @@
-"""A replacement for sleep that records the waits and returns at once."""
+"""A replacement for sleep that records the waits and returns immediately."""
 
 from collections.abc import Awaitable, Callable
 
@@ -6,7 +6,7 @@ from connector.clock import Clock, system_clock
 
 
 class RecordedWaits:
-    """A sleep that records its seconds and returns at once. `on_wait` is called with the number of each wait."""
+    """A sleep that records its seconds and returns immediately. `on_wait` is called with the number of each wait."""
 
     def __init__(self, on_wait: Callable[[int], Awaitable[None]] | None = None) -> None:
         self.seconds: list[float] = []
