@@ -338,8 +338,8 @@ def compute_best_first_minute_goodput(case: Case) -> float:
     """
     limiter_span_s = case.limiter_span_s if case.limiter_kind != "bucket" else max(case.limiter_span_s, 2 / case.rate)
     burst_after_pause_s = min(limiter_span_s, case.expected_pause_s)
-    # If n requests are served in t s before a refusal with a pause of p s, the limit is between n / (t + p) and n / t.
-    # The factor between the two bounds is 1 + p / t.
+    # The limiter serves n requests in t s, and then refuses with a pause of p s. So the limit is between n / (t + p)
+    # and n / t. The factor between the two bounds is 1 + p / t.
     rate_factor = max(_MIN_RATE_FACTOR, 1 + case.expected_pause_s / max(limiter_span_s, _FIRST_REFUSAL_AFTER_S))
     time_after_one_pause_s, time_after_three_pauses_s = (
         FIRST_MINUTE_S - case.expected_pause_s,

@@ -107,7 +107,7 @@ def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None
     assert set(listed_ids) == set(range(1, 501)) - {490}
 
 
-def test_rows_that_a_list_shows_only_at_first_or_only_later_count_as_vanished_or_appeared() -> None:
+def test_a_change_between_two_readings_of_a_list_counts_as_appeared_and_vanished_rows() -> None:
     rows = list(range(300))
     np.random.default_rng(1).shuffle(rows)
     deleted_id = rows[150]

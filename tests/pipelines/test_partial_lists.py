@@ -210,7 +210,7 @@ def test_a_load_ends_if_list_and_filters_hide_subscribers_with_old_ids(connector
         ({"emails_in_rows": "masked"}, NEWS_BASE_OPTION, OTHER_PEOPLE_COUNT, "The list shows no email of its"),
     ],
 )
-def test_a_load_ends_before_its_first_create_if_rows_of_the_list_lack_their_base_or_email(
+def test_a_load_creates_nobody_if_rows_of_the_list_lack_their_base_or_email(
     connector: Connector, switches: Mapping[str, str], base_option: str, other_person_count: int, expected_text: str
 ) -> None:
     fill_base(connector, build_rows(), NEWS_BASE_OPTION)

@@ -159,7 +159,7 @@ def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
     mailer.run_json("mail", "mail.yaml", "--rejected").expect(0, read=3, sent=1, already_sent=2)
 
 
-def test_an_email_that_is_answered_with_429_is_sent_again_only_with_the_key_retry_limited(mailer: Connector) -> None:
+def test_an_email_answered_with_429_is_sent_again_only_if_the_job_sets_retry_limited(mailer: Connector) -> None:
     write_many_people(mailer, 60)
     mailer.sandbox.switch(refuse=0.2, retry_after="none")
     result = mailer.run_json("mail", "mail.yaml")
