@@ -203,12 +203,12 @@ def format_rule_row(index: int) -> str:
 def _format_results(cases: list[Case], build_controller: Callable[[], RateController]) -> str:
     measurements = [measure(case, simulate_run(case, build_controller())) for case in cases]
     goodputs, first_minute_goodputs = (
-        [result.goodput for result in measurements],
-        [result.first_minute_goodput for result in measurements],
+        [case_measurements.goodput for case_measurements in measurements],
+        [case_measurements.first_minute_goodput for case_measurements in measurements],
     )
     low_goodput_count, high_refusal_count = (
         sum(share < 0.85 for share in goodputs),
-        sum(result.refused_share > 0.03 for result in measurements),
+        sum(case_measurements.refused_share > 0.03 for case_measurements in measurements),
     )
     goodput_text = f"{sum(goodputs) / len(goodputs):.3f}, {min(goodputs):.3f}, {low_goodput_count}"
     return (

@@ -290,13 +290,13 @@ class Measurements:
 
 def measure(case: Case, run_counts: RunCounts) -> Measurements:
     """Return the measurements of a simulated run. The steady state begins after 300 s plus 20 times the pause."""
-    begin_s = min(int(300 + 20 * case.expected_pause_s), CHANGE_BEGIN_S - 1)
-    end_s = RUN_LENGTH_S if case.scenario == ONE_CLIENT else CHANGE_BEGIN_S
+    steady_begin_s = min(int(300 + 20 * case.expected_pause_s), CHANGE_BEGIN_S - 1)
+    steady_end_s = RUN_LENGTH_S if case.scenario == ONE_CLIENT else CHANGE_BEGIN_S
     served_count, refused_count = (
-        sum(run_counts.served_counts[begin_s:end_s]),
-        sum(run_counts.refused_counts[begin_s:end_s]),
+        sum(run_counts.served_counts[steady_begin_s:steady_end_s]),
+        sum(run_counts.refused_counts[steady_begin_s:steady_end_s]),
     )
-    goodput = served_count / (case.rate * (end_s - begin_s))
+    goodput = served_count / (case.rate * (steady_end_s - steady_begin_s))
     goodput_beside_other_client, refused_share_under_halved_limit, time_to_use_doubled_limit_s = goodput, 0.0, 0.0
     if case.scenario == SHARED_LIMIT:
         measured_from_s, measured_until_s = (

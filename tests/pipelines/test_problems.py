@@ -31,8 +31,11 @@ def read_problem_counts(result: CommandResult) -> tuple[int, int, int]:
 
 def read_problem_group_counts(connector: Connector) -> dict[tuple[str, str, str], int]:
     """Return the numbers of open problems that `status` reports, by job, kind and field."""
-    status = connector.run_json("status").report
-    return {(problem["job"], problem["kind"], problem["field"]): problem["problems"] for problem in status["problems"]}
+    status_report = connector.run_json("status").report
+    return {
+        (problem["job"], problem["kind"], problem["field"]): problem["problems"]
+        for problem in status_report["problems"]
+    }
 
 
 def test_a_row_is_a_problem_until_a_run_reads_the_row_without_a_fault(connector: Connector) -> None:

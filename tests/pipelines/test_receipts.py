@@ -81,9 +81,9 @@ def sync_lines(connector: Connector, url: str, *lines: str) -> CommandResult:
     return connector.sync(write_job(connector, url))
 
 
-def read_outcomes_by_identity(rows: list[ReceiptRow], run: CommandResult) -> dict[str, tuple[str, str]]:
+def read_outcomes_by_identity(rows: list[ReceiptRow], result: CommandResult) -> dict[str, tuple[str, str]]:
     """Return the outcome and the evidence of each receipt of a run, by identity."""
-    run_id = run.report["run_id"]
+    run_id = result.report["run_id"]
     return {row["identity"]: (row["outcome"], row["evidence"]) for row in rows if row["run_id"] == run_id}
 
 
@@ -177,7 +177,8 @@ def test_the_next_run_writes_the_receipts_that_an_earlier_run_could_not_write(co
 
 
 def test_a_run_that_settles_an_earlier_unknown_create_writes_another_receipt(connector: Connector) -> None:
-    """The first run has already written a receipt of each unknown create. The second run does not read their rows."""
+    """The first run has already written a receipt of each unknown create. The second run does not read the rows of
+    these creates."""
     destination = Destination("sqlite", connector.folder, "")
     options = ("--receipts", destination.to)
     first_result = produce_three_unknown_creates(connector, connector.write_addresses(3), *options, drop_after=1)

@@ -27,9 +27,11 @@ from tests.pipelines.virtual_time import skip_waits
 SUPPRESS_LINE = "suppress: {file: {path: gone.csv, column: address}}"
 
 
-def produce_lost_creates(connector: Connector, path: Path, first_index: int = 0, base: str = "News") -> CommandResult:
+def produce_lost_creates(
+    connector: Connector, path: Path, first_index: int = 0, base_name: str = "News"
+) -> CommandResult:
     people_path = connector.write_addresses(3, first_index=first_index, name=path)
-    return produce_three_unknown_creates(connector, people_path, base=base, drop_before=1)
+    return produce_three_unknown_creates(connector, people_path, base=base_name, drop_before=1)
 
 
 def produce_creates_with_lost_answers(connector: Connector, path: Path) -> None:

@@ -170,10 +170,10 @@ def test_only_files_of_runs_are_read_and_deleted(connector: Connector) -> None:
 
 
 def test_files_of_a_run_that_has_not_ended_are_kept_at_any_age(connector: Connector) -> None:
-    state = connector.folder / "state"
-    with record_run(state, RUNNING_RUN, lambda: {**RUNNING_RUN, "status": "ok"}, system_clock().now):
-        (state / "rejects").mkdir()
-        run_files = [state / "runs" / f"{RUN_ID}.json", state / "rejects" / f"{RUN_ID}.csv"]
+    state_folder = connector.folder / "state"
+    with record_run(state_folder, RUNNING_RUN, lambda: {**RUNNING_RUN, "status": "ok"}, system_clock().now):
+        (state_folder / "rejects").mkdir()
+        run_files = [state_folder / "runs" / f"{RUN_ID}.json", state_folder / "rejects" / f"{RUN_ID}.csv"]
         run_files[1].write_text("email\n")
         for path in run_files:
             os.utime(path, times=(1, 1))

@@ -124,8 +124,14 @@ def test_a_uuid_or_a_fraction_is_recognised_as_an_id_of_another_type() -> None:
 
 
 def test_a_page_without_an_array_of_subscribers_is_ambiguous() -> None:
-    for page in ["null", "{}", '{"Subscribers": null}', '{"Subscribers": {}}', '{"Subscribers": [{"Id": 1}, null]}']:
-        body = b'{"success": true, "SubscribersList": ' + page.encode() + b"}"
+    for page_json in [
+        "null",
+        "{}",
+        '{"Subscribers": null}',
+        '{"Subscribers": {}}',
+        '{"Subscribers": [{"Id": 1}, null]}',
+    ]:
+        body = b'{"success": true, "SubscribersList": ' + page_json.encode() + b"}"
         assert isinstance(parse_list_answer(200, {}, body, NOW), AmbiguousResult)
 
 

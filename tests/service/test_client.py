@@ -71,8 +71,8 @@ def test_any_text_in_a_query_reaches_the_service_unchanged() -> None:
             open_client(Service(server.base_url, TOKEN)) as client,
         ):
             await client.list_subscribers(ListQuery(email=email, first_name=name, is_active=False, gender=""))
-            target = server.requests[0].split(b" ")[1].decode("ascii")
-            assert parse_qsl(urlsplit(target).query, keep_blank_values=True, strict_parsing=True) == [
+            request_target = server.requests[0].split(b" ")[1].decode("ascii")
+            assert parse_qsl(urlsplit(request_target).query, keep_blank_values=True, strict_parsing=True) == [
                 ("offset", "0"),
                 ("limit", "1000"),
                 ("Email", email),
