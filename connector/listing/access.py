@@ -124,7 +124,7 @@ _REASONS_THAT_PROVE_A_SNAPSHOT = frozenset({CertificateReason.ONE_ANSWER, Certif
 @dataclass(frozen=True, slots=True)
 class LookupKey:
     """A subscriber to look up. `identity` is the digest of the identity, `field` is email or client_user_id, and
-    `value` is the text as sent.
+    `identity_text` is the text as sent.
 
     If this connector created the subscriber, a filter for the text as sent, or for its normal form, finds the
     subscriber. Another program may have created the subscriber with other capitals. So with `ignores_case`, the
@@ -133,7 +133,7 @@ class LookupKey:
 
     identity: bytes
     field: str
-    value: str = dataclasses.field(repr=False)
+    identity_text: str = dataclasses.field(repr=False)
     ignores_case: bool = False
 
 
@@ -172,7 +172,7 @@ class ConfirmedCreate:
     confirmed_at: float
     subscriber_id: int
     field: str
-    value: str = dataclasses.field(repr=False)
+    identity_text: str = dataclasses.field(repr=False)
     sent_at: float = float("-inf")
     is_active: bool = False
     base_id: int | None = None

@@ -385,11 +385,11 @@ def describe_unreadable_list(certificate: Certificate) -> str:
     if certificate.is_complete:
         return ""
     if certificate.reason is CertificateReason.CUT_OFF:
-        prefix = f"{EvidenceResult.CONTRADICTS}: "
+        contradiction_prefix = f"{EvidenceResult.CONTRADICTS}: "
         findings_text = "; ".join(
-            finding_text.removeprefix(prefix)
+            finding_text.removeprefix(contradiction_prefix)
             for finding_text in certificate.evidence.values()
-            if finding_text.startswith(prefix)
+            if finding_text.startswith(contradiction_prefix)
         )
         return f"the list shows {certificate.distinct:,} subscribers and leaves others out ({findings_text})"
     if certificate.reason is CertificateReason.CUT_OFF_POSSIBLE:

@@ -73,10 +73,10 @@ class BaseReader:
         """Return the identities of the base's subscribers, each with the id of its subscriber."""
         self.record_inactive_subscribers(wire_objects)
         return [
-            pair
+            identity_and_id
             for wire_object in wire_objects
             if self.is_of_base(wire_object.get("Base"))
-            for pair in self.read_identities(wire_object)
+            for identity_and_id in self.read_identities(wire_object)
         ]
 
     def record_inactive_subscribers(self, wire_objects: Sequence[dict[str, Any]]) -> None:

@@ -94,7 +94,7 @@ def _count_groups(rows: Rows, row_form: RowForm[Rows], group_counts: dict[str, C
 
 
 @dataclass(slots=True)
-class PartDispatcher(Generic[Rows]):
+class GroupDispatcher(Generic[Rows]):
     """Passes the matching rows of a reading of hidden groups of subscribers to `sink`, each subscriber once."""
 
     sink: PageSink[Rows]
@@ -113,8 +113,8 @@ class PartDispatcher(Generic[Rows]):
         if page.sweep_number != self.sweep_number:
             self.sweep_number = page.sweep_number
             self.group_counts_of_this_reading.clear()
-        part_row_matcher = build_row_matcher(self.filters)
-        if part_row_matcher is not None and not part_row_matcher(partial(self.row_form.read_values, page.rows)).all():
+        group_row_matcher = build_row_matcher(self.filters)
+        if group_row_matcher is not None and not group_row_matcher(partial(self.row_form.read_values, page.rows)).all():
             self.has_other_groups = True
             return
         if page.new_row_mask.any():

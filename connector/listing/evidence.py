@@ -35,7 +35,7 @@ from connector.listing.findings import (
     find_list_end_of_id,
     find_present_ids,
     list_unshown_groups,
-    read_rounds,
+    read_round_counts,
     read_totals,
     select_answers,
 )
@@ -208,7 +208,7 @@ def _plan_recount_requests(reading: ListReading, answers: Sequence[Answer]) -> l
     is the first filter whose counts must be repeated. Return no request if no count must be repeated.
     """
     for field_name in GROUP_FIELDS:
-        rounds = read_rounds(reading, field_name, answers)
+        rounds = read_round_counts(reading, field_name, answers)
         if rounds and decide_partition(reading, field_name, answers) is None:
             group_values = PARTITIONS.get(field_name) or _choose_bases(reading)
             round_index = len(rounds)

@@ -212,7 +212,7 @@ def decide_evidence(reading: ListReading, answers: Sequence[Answer]) -> list[Fin
     size of the list."""
     findings = []
     for field_name in GROUP_FIELDS:
-        if rounds := read_rounds(reading, field_name, answers):
+        if rounds := read_round_counts(reading, field_name, answers):
             evidence_result = decide_partition(reading, field_name, answers) or EvidenceResult.NOTHING
             last_round = rounds[-1]
             part_sum_text = " + ".join(f"{part_count:,}" for part_count in last_round.part_counts)
@@ -276,7 +276,7 @@ def decide_partition(reading: ListReading, field_name: str, answers: Sequence[An
     known_totals = {
         total_count for total_count in (certificate.total_first, certificate.total_last) if total_count is not None
     }
-    rounds = read_rounds(reading, field_name, answers)
+    rounds = read_round_counts(reading, field_name, answers)
     if any(hidden_field_name == field_name for hidden_field_name, _ in reading.hidden_groups):
         return (
             EvidenceResult.CONTRADICTS
@@ -367,7 +367,7 @@ def _shows_only_hidden_groups(reading: ListReading, answer: Answer, answers: Seq
     return is_between_listed_ids or len(hidden_ids) >= _MIN_UNLISTED_COUNT
 
 
-def read_rounds(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
+def read_round_counts(reading: ListReading, field_name: str, answers: Sequence[Answer]) -> list[RoundCounts]:
     """Return the counts of subscribers for all values of a filter, one `RoundCounts` for each round of requests. Return
     an empty list if any answer is missing or does not match its request."""
     whole_list_answers = select_answers(answers, RequestTarget.WHOLE_LIST) if reading.is_total_checked else []
@@ -546,9 +546,11 @@ def _evaluate_rows(reading: ListReading, answers: Sequence[Answer]) -> Finding |
         if answer.page is None or not have_requested_values(reading.filters, answer.page.subscribers):
             continue
         unlisted_ids = read_unlisted_ids(reading, answer)
-        inside_count = int(np.count_nonzero((unlisted_ids > smallest_id) & (unlisted_ids < largest_id)))
-        if inside_count >= max(_MIN_UNLISTED_COUNT, _NEW_SHARE_LIMIT_BETWEEN_REQUESTS * len(read_ids(answer))):
-            message = f"another answer shows {inside_count:,} unlisted ids between the listed ids"
+        unlisted_count_between_ids = int(np.count_nonzero((unlisted_ids > smallest_id) & (unlisted_ids < largest_id)))
+        if unlisted_count_between_ids >= max(
+            _MIN_UNLISTED_COUNT, _NEW_SHARE_LIMIT_BETWEEN_REQUESTS * len(read_ids(answer))
+        ):
+            message = f"another answer shows {unlisted_count_between_ids:,} unlisted ids between the listed ids"
             return Finding("rows", EvidenceResult.CONTRADICTS, message)
     return None
 
@@ -583,7 +585,7 @@ def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) ->
         and not any(
             decide_partition(reading, field_name, answers) is EvidenceResult.AGREES
             for field_name in GROUP_FIELDS
-            if read_rounds(reading, field_name, answers)
+            if read_round_counts(reading, field_name, answers)
         )
     ):
         evidence_result = EvidenceResult.UNCLEAR
@@ -659,11 +661,11 @@ def _compute_coincidence_probability(reading: ListReading) -> float:
         return 1.0
     id_step = compute_id_step(ids)
     tail_ids = ids[-_TAIL_ID_COUNT:] if order is Order.ID else ids[:_TAIL_ID_COUNT]
-    density = (len(tail_ids) - 1) * id_step / int(tail_ids[-1] - tail_ids[0])
+    id_density = (len(tail_ids) - 1) * id_step / int(tail_ids[-1] - tail_ids[0])
     lookup_count = (
         ID_COUNT_AFTER_LAST_ROW if order is Order.ID else min(ID_COUNT_AFTER_LAST_ROW, int(ids[0] - 1) // id_step)
     )
-    return float((1 - density) ** lookup_count)
+    return float((1 - id_density) ** lookup_count)
 
 
 def find_present_ids(reading: ListReading, answers: Sequence[Answer], target: RequestTarget) -> set[int]:

@@ -182,7 +182,10 @@ async def _try_text_traits(access: ListAccess, text_traits: TextTraits) -> tuple
 async def _try_confirmed_create(access: ListAccess, confirmed_create: ConfirmedCreate) -> bool | None:
     """Return whether the filter finds a confirmed create by the identity that the run has sent. Return None if neither
     the filter nor a look-up by Id finds the confirmed create."""
-    request_page, sample = partial(request_first_page, access), (confirmed_create.subscriber_id, confirmed_create.value)
+    request_page, sample = (
+        partial(request_first_page, access),
+        (confirmed_create.subscriber_id, confirmed_create.identity_text),
+    )
     if (await try_sample(request_page, confirmed_create.field, sample)).is_proof:
         return True
     if not (await request_rows(access, ListQuery(id=confirmed_create.subscriber_id))).has_subscriber(
@@ -198,7 +201,7 @@ def _find_confirmed_creates(access: ListAccess, text_traits: TextTraits) -> Iter
     for confirmed_create in tuple(access.confirmed_creates):
         if (
             confirmed_create.field == text_traits.field
-            and find_text_traits(confirmed_create.field, confirmed_create.value) == text_traits
+            and find_text_traits(confirmed_create.field, confirmed_create.identity_text) == text_traits
         ):
             yield confirmed_create
 
@@ -273,7 +276,7 @@ async def _find_confirmed_creates_by_filter(
     findable_confirmed_creates = [
         create
         for create in confirmed_creates
-        if find_text_traits(create.field, create.value) in filter_check.traits_that_passed
+        if find_text_traits(create.field, create.identity_text) in filter_check.traits_that_passed
     ]
     visibility = await _look_up_confirmed_creates(
         access, findable_confirmed_creates[-_LATEST_CONFIRMED_CREATE_COUNT:], started_at
@@ -329,7 +332,7 @@ async def _is_confirmed_create_shown(access: ListAccess, confirmed_create: Confi
     """Look up the confirmed create by each spelling of its identity. Return whether an answer shows the confirmed
     create, or None if no answer shows the confirmed create and an answer may lack matching subscribers."""
     have_all_matches = True
-    for text in build_spellings(confirmed_create.field, confirmed_create.value):
+    for text in build_spellings(confirmed_create.field, confirmed_create.identity_text):
         answer = await look_up(access, confirmed_create.field, text)
         if answer.has_subscriber(confirmed_create.subscriber_id):
             return True
@@ -421,13 +424,14 @@ class _KeyLookUp:
 
 
 def _build_key_look_up(key: LookupKey) -> _KeyLookUp:
-    texts = build_spellings(key.field, key.value)
+    texts = build_spellings(key.field, key.identity_text)
     return _KeyLookUp(
         key,
         texts,
         frozenset(find_text_traits(key.field, text) for text in texts),
         needs_case_insensitive_filter=key.ignores_case and key.field == "email",
-        may_have_unrequested_spellings=key.ignores_case and not spellings_differ_only_in_case(key.field, key.value),
+        may_have_unrequested_spellings=key.ignores_case
+        and not spellings_differ_only_in_case(key.field, key.identity_text),
     )
 
 

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Generic
 
-from connector.listing.dispatching import ListProgress, PageDispatcher, PartDispatcher
+from connector.listing.dispatching import GroupDispatcher, ListProgress, PageDispatcher
 from connector.listing.evidence import (
     FindUnlistedEntries,
     combine_groups,
@@ -214,7 +214,7 @@ async def _has_same_total(request_page: RequestPage, reading: ListReading, answe
 
 
 @dataclass(frozen=True, slots=True)
-class _PartResult:
+class _GroupsResult:
     """The result of a separate reading of hidden groups of subscribers."""
 
     page_count: int
@@ -267,73 +267,73 @@ class _SweepReader(Generic[Rows]):
         pending_combinations = combine_groups(reading.hidden_groups)
         hidden_group_findings = list[Finding]()
         while pending_combinations:
-            part_filters = dict(pending_combinations.pop(0))
-            part_dispatcher = PartDispatcher(
-                self.sink, self.row_form, self.row_matcher, part_filters, listed_id_set, group_counts
+            group_filters = dict(pending_combinations.pop(0))
+            group_dispatcher = GroupDispatcher(
+                self.sink, self.row_form, self.row_matcher, group_filters, listed_id_set, group_counts
             )
-            part_result = await self._read_part(reading, part_dispatcher, largest_total)
-            certificate = replace(reading.certificate, pages=reading.certificate.pages + part_result.page_count)
-            new_groups = [group for group in part_result.hidden_groups if group not in reading.hidden_groups]
+            groups_result = await self._read_groups(reading, group_dispatcher, largest_total)
+            certificate = replace(reading.certificate, pages=reading.certificate.pages + groups_result.page_count)
+            new_groups = [group for group in groups_result.hidden_groups if group not in reading.hidden_groups]
             hidden_groups = (*reading.hidden_groups, *new_groups)
             reading = replace(reading, certificate=certificate, hidden_groups=hidden_groups)
             if new_groups:  # the new groups of subscribers make new combinations, so all combinations are read again
                 pending_combinations, hidden_group_findings = combine_groups(hidden_groups), []
                 continue
-            if part_result.problem:
-                hidden_group_findings.append(Finding("hidden", EvidenceResult.CONTRADICTS, part_result.problem))
-            is_last_part = bool(part_filters) and not pending_combinations
-            if is_last_part and not await _has_same_total(self.request_page, reading, answers):
+            if groups_result.problem:
+                hidden_group_findings.append(Finding("hidden", EvidenceResult.CONTRADICTS, groups_result.problem))
+            is_last_reading = bool(group_filters) and not pending_combinations
+            if is_last_reading and not await _has_same_total(self.request_page, reading, answers):
                 # A subscriber may have changed the group between two readings, so the whole list is read again.
                 pending_combinations.append(())
         ids = listed_id_set.to_array()
         certificate = replace(reading.certificate, distinct=len(ids), hidden=reading.hidden_groups)
         return replace(reading, certificate=certificate, ids=ids), hidden_group_findings
 
-    async def _read_part(
-        self, reading: ListReading, part_dispatcher: PartDispatcher[Rows], largest_total: int
-    ) -> _PartResult:
-        """Read the subscribers of hidden groups by the filters of `part_dispatcher`, or the whole list without filters
+    async def _read_groups(
+        self, reading: ListReading, group_dispatcher: GroupDispatcher[Rows], largest_total: int
+    ) -> _GroupsResult:
+        """Read the subscribers of hidden groups by the filters of `group_dispatcher`, or the whole list without filters
         (architecture 7, rule 7)."""
-        query = replace(reading.query, **part_dispatcher.filters)  # type: ignore[arg-type] # each value has its field's type
+        query = replace(reading.query, **group_dispatcher.filters)  # type: ignore[arg-type] # each value has its field's type
         started_at = self.now()
-        filters_text = ", ".join(f"{name}={value}" for name, value in part_dispatcher.filters.items())
+        filters_text = ", ".join(f"{name}={value}" for name, value in group_dispatcher.filters.items())
         try:
-            pager = await self.read_sweeps(query, part_dispatcher.dispatch)
+            pager = await self.read_sweeps(query, group_dispatcher.dispatch)
         except ListFailed as failure:
             if not failure.is_query_refused:
                 raise
-            return _PartResult(0, f"the service refused the filter {filters_text}")
+            return _GroupsResult(0, f"the service refused the filter {filters_text}")
         certificate, hidden_groups = pager.certify(started_at, self.now()), list[HiddenGroup]()
-        if part_dispatcher.has_other_groups:
-            return _PartResult(certificate.pages, f"the filter {filters_text} lists other subscribers as well")
-        if certificate.is_complete and part_dispatcher.filters:
-            filters = {**reading.filters, **part_dispatcher.filters}
-            part_reading = ListReading(
+        if group_dispatcher.has_other_groups:
+            return _GroupsResult(certificate.pages, f"the filter {filters_text} lists other subscribers as well")
+        if certificate.is_complete and group_dispatcher.filters:
+            filters = {**reading.filters, **group_dispatcher.filters}
+            groups_reading = ListReading(
                 certificate,
                 query,
                 filters,
                 pager.ids,
                 page_size=pager.page_size,
-                group_counts=part_dispatcher.group_counts_of_this_reading,
+                group_counts=group_dispatcher.group_counts_of_this_reading,
                 skipped_partitions={name for name, _ in reading.hidden_groups},
                 seed=self.draw_bytes(_SEED_BYTES),
                 absent_values=draw_absent_values(filters, self.draw_bytes),
             )
-            answers = await gather_answers(self.request_page, part_reading, self.concurrency_limit.allowed_count)
-            hidden_groups = find_hidden_groups(part_reading, answers)
+            answers = await gather_answers(self.request_page, groups_reading, self.concurrency_limit.allowed_count)
+            hidden_groups = find_hidden_groups(groups_reading, answers)
             certificate = decide_cut_off(
-                certificate, decide_evidence(part_reading, answers), accepts_possible_cut_off=False
+                certificate, decide_evidence(groups_reading, answers), accepts_possible_cut_off=False
             )
         if not certificate.is_complete:
             problem = f"the reading with {filters_text} is incomplete ({certificate.reason})"
-            return _PartResult(certificate.pages, problem, hidden_groups)
+            return _GroupsResult(certificate.pages, problem, hidden_groups)
         # A result window may cut off both the list and the group of subscribers.
         # In this case, both have the same number of rows, and no TotalCount is larger.
         has_size_of_list = certificate.distinct == reading.certificate.distinct >= max(SMALLEST_WINDOW, largest_total)
         may_be_cut_off = (
-            has_size_of_list and bool(part_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
+            has_size_of_list and bool(group_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
         )
-        return _PartResult(
+        return _GroupsResult(
             certificate.pages, f"the reading with {filters_text} may be cut off" if may_be_cut_off else ""
         )
 

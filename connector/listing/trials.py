@@ -19,7 +19,7 @@ from connector.errors import ConfigurationError
 from connector.fields import normalise_email
 from connector.paging.overlap import Mask
 from connector.service.wire import ListPage, ListQuery, read_field
-from connector.subscribers.spellings import find_traits, spellings_differ_only_in_case
+from connector.subscribers.spellings import find_non_email_traits, spellings_differ_only_in_case
 
 RequestPage = Callable[[ListQuery], Awaitable[ListPage | None]]
 """A function that requests a page of the list. It returns the page, or None if the service returns no page."""
@@ -262,10 +262,10 @@ def _find_value_kind(field_name: str, value: object) -> object:
     if not isinstance(value, str):
         return (type(value),)
     if field_name != "email":
-        return find_traits(value)
+        return find_non_email_traits(value)
     # A filter that finds an address in lower case and in upper case finds the address in every mixture of cases.
     # The exception is an address with a letter that has more than two forms.
-    return find_traits(value.lower()) if spellings_differ_only_in_case("email", value) else None
+    return find_non_email_traits(value.lower()) if spellings_differ_only_in_case("email", value) else None
 
 
 def _is_usable(field_name: str, value: object) -> bool:

@@ -269,8 +269,10 @@ class Loader:
 
             def mark_unresolved(ledger: Ledger) -> None:
                 for state in set(states):
-                    pairs = zip(refused_identities, states, strict=True)
-                    identities_of_state = [identity for identity, old_state in pairs if old_state is state]
+                    identities_and_states = zip(refused_identities, states, strict=True)
+                    identities_of_state = [
+                        identity for identity, old_state in identities_and_states if old_state is state
+                    ]
                     ledger.mark_unresolved(base, identities_of_state, state)
 
             await ledger_writer.execute(mark_unresolved)

@@ -259,7 +259,7 @@ async def find_unlisted_create(session: Session) -> ConfirmedCreate | None:
             session, last_confirmed_create, asks_for_group=quiet_period_share == _QUIET_PERIOD_SHARES[-1]
         )
         if ids:
-            identities = [digest_identity(last_confirmed_create.field, last_confirmed_create.value)]
+            identities = [digest_identity(last_confirmed_create.field, last_confirmed_create.identity_text)]
             await list_access.ledger_writer.execute(
                 partial(Ledger.record_shown_identities, base=list_access.ledger_writer.base, identities=identities)
             )
@@ -301,7 +301,7 @@ async def _look_up_confirmed_create(
     of subscribers."""
     base_id = session.list_access.state.base_id
     queries = [
-        build_query(confirmed_create.field, confirmed_create.value),
+        build_query(confirmed_create.field, confirmed_create.identity_text),
         ListQuery(id=confirmed_create.subscriber_id, base_id=base_id),
     ]
     if asks_for_group:

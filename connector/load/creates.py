@@ -127,7 +127,7 @@ class Creator:
         ids, ids_shown_in_base = await find_ids_of_confirmed_create(
             session.list_access,
             first_confirmed_create,
-            build_query(first_confirmed_create.field, first_confirmed_create.value),
+            build_query(first_confirmed_create.field, first_confirmed_create.identity_text),
         )
         if ids:
             delays_s.clear()
@@ -148,14 +148,14 @@ class Creator:
         """Write the intents of these candidates, and return only after they are durable."""
         self._session.list_access.known_ids.record_first_create()
         # Rows with UNKNOWN entries already count as started.
-        new_count = sum(candidate.entry_state is not State.UNKNOWN for candidate in candidates)
-        self._session.tally.add_started_rows(new_count)
+        new_candidate_count = sum(candidate.entry_state is not State.UNKNOWN for candidate in candidates)
+        self._session.tally.add_started_rows(new_candidate_count)
         try:
             identity_texts = [str(candidate.sent_values[candidate.intent.identity_field]) for candidate in candidates]
             intents = [(candidate.entry_state, candidate.intent) for candidate in candidates]
             await self._session.ledger_writer.commit_intents(intents, identity_texts)
         except Exception:  # the intents are not durable, so no create is sent
-            self._session.tally.remove_started_rows(new_count)
+            self._session.tally.remove_started_rows(new_candidate_count)
             raise
 
     async def attempt(self, candidate: Candidate) -> CreateAnswer:

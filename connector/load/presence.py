@@ -106,7 +106,7 @@ class BasePresence:
         )
         if first_confirmed_create is None or first_confirmed_create.base_id != base_id:
             return
-        identity = digest_identity(first_confirmed_create.field, first_confirmed_create.value)
+        identity = digest_identity(first_confirmed_create.field, first_confirmed_create.identity_text)
         pages = [page for base in rows.bases if base[0] == base_id for page in rows.read(base)]
         ids = {
             subscriber_id for page in pages for listed_identity, subscriber_id in page if listed_identity == identity
@@ -396,7 +396,7 @@ class AccountPresence:
             return 0
         session, rows, shown_count = keys[0][0].session, list[dict[str, Any]](), 0
         with suppress(ListFailed):
-            identity_texts = [(key.field, key.value) for _, key in keys]
+            identity_texts = [(key.field, key.identity_text) for _, key in keys]
             rows = await session.stop.wait_until_stopped(find_rows_by_filters(session.list_access, identity_texts))
         for presence in {id(presence): presence for presence, _ in keys}.values():
             identities = {key.identity for key_presence, key in keys if key_presence is presence}

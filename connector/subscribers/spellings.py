@@ -52,7 +52,7 @@ def find_text_traits(field: str, text: str) -> TextTraits:
     if is_plain_spelling(field, text):
         return TextTraits(field, frozenset())
     if field != "email":
-        return TextTraits(field, find_traits(text))
+        return TextTraits(field, find_non_email_traits(text))
     local_part, at_sign, domain = text.rpartition("@")
     if not at_sign:
         return TextTraits(field, frozenset(("no @", *_iterate_traits(text))))
@@ -80,7 +80,7 @@ def spellings_differ_only_in_case(field: str, identity_text: str) -> bool:
     return normal_form.isascii() and "domain: A-label" not in find_text_traits("email", normal_form).traits
 
 
-def find_traits(text: str) -> frozenset[str]:
+def find_non_email_traits(text: str) -> frozenset[str]:
     """Return the traits of a text that is not an email. A plain text has no traits."""
     traits = set(_iterate_traits(text))
     if text.isascii() and text.isdigit():

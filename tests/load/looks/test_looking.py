@@ -140,7 +140,9 @@ def test_the_results_of_many_keys_are_returned_in_parts(tmp_path: Path) -> None:
             activity_texts.append(session.stop.activity)
 
     run_with_fake_list(fake_list, tmp_path, look_up_in_parts)
-    assert sorted(key.value for keys, _ in lookup_parts for key in keys) == sorted(key.value for key in all_keys)
+    assert sorted(key.identity_text for keys, _ in lookup_parts for key in keys) == sorted(
+        key.identity_text for key in all_keys
+    )
     assert max(len(keys) for keys, _ in lookup_parts) == 300
     assert [compute_identity("q350@x.org") in result.found_ids for keys, result in lookup_parts].count(True) == 1
     assert sum(len(result.absent_identities) for _, result in lookup_parts) == 399
@@ -210,6 +212,6 @@ def test_the_costs_and_the_tried_methods_decide_the_next_method() -> None:
         ),
     ]
     for sweep_cost, filter_cost, progress, method in costs_and_methods:
-        lookup = choose_lookup(sweep_cost, filter_cost, progress)
-        assert lookup.method is method
-        assert lookup.reason
+        lookup_choice = choose_lookup(sweep_cost, filter_cost, progress)
+        assert lookup_choice.method is method
+        assert lookup_choice.reason

@@ -119,7 +119,7 @@ def build_lagging_list(confirmed_creates: tuple[ConfirmedCreate, ...], last_show
     fake_list = FakeList()
     for confirmed_create in confirmed_creates:
         if confirmed_create.confirmed_at <= last_shown_at:
-            fake_list.add(confirmed_create.subscriber_id, confirmed_create.value.lower())
+            fake_list.add(confirmed_create.subscriber_id, confirmed_create.identity_text.lower())
     return fake_list
 
 
