@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 _ANSWER_TIMEOUT_S = 5.0  # seconds to wait for the answer of a running scheduler
 _START_TIMEOUT_S = 60.0  # seconds to wait until a scheduler that this command starts is ready, on a busy machine
-_STOP_REPEAT_INTERVAL_S = 0.5  # seconds between two requests of a stopped command to stop its tasks
+_STOP_REPEAT_INTERVAL_S = 0.5  # seconds between two stop messages to the tasks
 _CLOSE_TIMEOUT_S = 2.0  # seconds after which workers that have not ended are killed
 _MAX_WORKER_DEATHS = 50  # workers that may die during one task; if more workers die, the task is the cause
 _PRELOADED_MODULES = ["distributed", "pipelines.flows.engine", "psycopg", "pandera.pandas", "uvloop"]
@@ -160,8 +160,8 @@ async def _run_shards(
     has no workers."""
     shard_results, task_key_prefix = list[_ShardResult](), token_hex(8)
     wait_s = max(sharded_sync.request.wait_s, LEASE_S + 5.0)
-    # A task waits for the ledger longer than a lease lasts. The lease of an attempt that died on another machine must
-    # expire first.
+    # If an attempt has died on another machine, its lease must expire first. So a task waits for the ledger longer than
+    # a lease lasts.
     sharded_sync = replace(sharded_sync, request=replace(sharded_sync.request, wait_s=wait_s))
     try:
         async with _open_client(options) as client:

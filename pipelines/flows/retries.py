@@ -1,4 +1,4 @@
-"""The flow of `connector retry`: resolves and finishes creates of earlier runs, without the sources of these runs."""
+"""The flow of `connector retry`: looks up creates of earlier runs and finishes them, without reading the sources."""
 
 from collections import Counter
 from collections.abc import Iterator

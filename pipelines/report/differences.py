@@ -35,7 +35,7 @@ DIFFERENCE_COLUMNS = {
     "identity": "Email or client_user_id from the source, otherwise from the service. Empty if only the ledger has "
     "the subscriber (the ledger stores digests), or if the service lists the subscriber without an "
     "identity.",
-    "ids": "Subscriber ids in the service. For a vanished subscriber, its former id.",
+    "ids": "Subscriber ids in the service. For a vanished subscriber, the id in the ledger.",
     "field": "The field that drifted.",
     "source": "The value in the source, in the form in which a create would send it.",
     "service": "The value in the service.",

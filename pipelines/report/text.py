@@ -330,7 +330,7 @@ def _format_duration(report: Mapping[str, Any]) -> str:
 
 
 def measure_duration(report: Mapping[str, Any]) -> float | None:
-    """Return the duration of a run in seconds, or None if the record has no end of the run."""
+    """Return the duration of a run in seconds, or None if the end of the run is not recorded."""
     if not report.get("finished_at"):
         return None
     started_at, ended_at = (datetime.fromisoformat(report[key]) for key in ("started_at", "finished_at"))

@@ -108,7 +108,7 @@ def test_a_run_waits_until_the_list_shows_the_subscribers_of_a_killed_run(connec
 @pytest.mark.parametrize(
     ("switches", "filters"), [({"hide": "unconfirmed"}, "exact"), ({"provisional_ids": True}, "ignored")]
 )
-def test_new_subscribers_that_the_list_hides_do_not_trigger_the_account_guard(
+def test_a_list_that_hides_new_subscribers_is_not_taken_for_another_account(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], filters: str
 ) -> None:
     """Double opt-in: the list shows thirty old subscribers, but new subscribers only after a confirmation."""

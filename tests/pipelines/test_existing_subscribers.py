@@ -72,7 +72,7 @@ def test_a_create_that_overwrites_a_subscriber_does_not_stop_other_creates(conne
     assert retry(connector, "--held", "accept").rows == {"read": 1, "exists": 1}
 
 
-def test_an_overwritten_subscriber_does_not_trigger_the_account_guard(connector: Connector) -> None:
+def test_a_list_without_an_overwritten_subscriber_is_not_taken_for_another_account(connector: Connector) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{index}@example.com,3161234567{phone_digit},true" for index, phone_digit in enumerate("112")]
     people_path = connector.write_people("email,phone,is_active", *rows)

@@ -24,7 +24,7 @@ def guess_columns(**columns: list[str]) -> dict[str, GuessedField]:
 
 
 def guess_field_of_column(header: str, cells: list[str]) -> GuessedField | None:
-    """Guess the fields of a table with a column of addresses and this column. Return the guess about this column."""
+    """Return the guess for this column in a table that also has a column of email addresses."""
     guessed_fields = guess_columns(email=(EMAILS * len(cells))[: len(cells)], **{header: cells})
     return next((guessed_field for name, guessed_field in guessed_fields.items() if name != "email"), None)
 
