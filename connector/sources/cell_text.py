@@ -62,7 +62,7 @@ def build_chunk(
     columns: tuple[str, ...],
     text_columns: Sequence[TextColumn],
     first_row_number: int,
-    show_row: Callable[[int], str],
+    format_row: Callable[[int], str],
     used_columns: Collection[str] | None,
     *,
     advice: str = "",
@@ -70,7 +70,7 @@ def build_chunk(
     """Return a chunk with the columns `text_columns`. `first_row_number` is the number of the first row.
 
     A row is malformed if a value in a used column cannot be text. If `used_columns` is None, all columns are used.
-    `show_row` returns the row at an index as text. `advice` is the end of each message.
+    `format_row` returns the row at an index as text. `advice` is the end of each message.
     """
     problem_by_row = find_problems(columns, text_columns, used_columns, advice)
     table = pa.table([array for array, _ in text_columns], names=list(columns))
@@ -79,7 +79,7 @@ def build_chunk(
         return Chunk(build_frame(table), row_numbers, (), name)
     readable_mask = np.isin(np.arange(table.num_rows), list(problem_by_row), invert=True)
     malformed_rows = tuple(
-        MalformedRow(int(row_numbers[index]), None, show_row(index), "encoding", problem_by_row[index])
+        MalformedRow(int(row_numbers[index]), None, format_row(index), "encoding", problem_by_row[index])
         for index in sorted(problem_by_row)
     )
     return Chunk(build_frame(table.filter(pa.array(readable_mask))), row_numbers[readable_mask], malformed_rows, name)
@@ -111,7 +111,7 @@ def build_row_chunk(
         columns,
         [build_texts(column) for column in values_by_column],
         first_row_number,
-        show_row=lambda index: format_record(columns, [column[index] for column in values_by_column]),
+        format_row=lambda index: format_record(columns, [column[index] for column in values_by_column]),
         used_columns=used_columns,
         advice="; if the column is not text, use a query that does not select this column",
     )

@@ -293,17 +293,17 @@ class CsvSource(CloseableResource):
             malformed_rows.append(MalformedRow(first_row_number + index, line_number, raw_text, code, message))
         table = parsed_block.table.rename_columns(list(self.columns))
         chunk_starts = range(0, max(1, table.num_rows), _MAX_CHUNK_ROWS)
-        for start in chunk_starts:
-            chunk_table = table.slice(start, _MAX_CHUNK_ROWS)
-            is_last = start == chunk_starts[-1]
+        for chunk_start in chunk_starts:
+            chunk_table = table.slice(chunk_start, _MAX_CHUNK_ROWS)
+            is_last = chunk_start == chunk_starts[-1]
             chunk_malformed_rows = tuple(
-                row for row in malformed_rows if is_last or row.number <= row_numbers[start + _MAX_CHUNK_ROWS - 1]
+                row for row in malformed_rows if is_last or row.number <= row_numbers[chunk_start + _MAX_CHUNK_ROWS - 1]
             )
             malformed_rows = malformed_rows[len(chunk_malformed_rows) :]
             if chunk_table.num_rows or chunk_malformed_rows:
                 yield Chunk(
                     build_frame(chunk_table),
-                    row_numbers[start : start + _MAX_CHUNK_ROWS],
+                    row_numbers[chunk_start : chunk_start + _MAX_CHUNK_ROWS],
                     chunk_malformed_rows,
                     self.name,
                 )
@@ -344,10 +344,10 @@ def find_file_problem(block: bytes, records: Records, dialect: CsvDialect) -> tu
     - A damaged cell contains other rows.
     """
     problem_by_index = dict.fromkeys(_find_record_indices(records, records.indented_quotes), _INDENTED_QUOTE_PROBLEM)
-    lengths = records.stops - records.starts
+    record_lengths = records.stops - records.starts
     suspect_record_indices = {  # these records may include other rows
         *_find_record_indices(records, records.stray_quotes),
-        *np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist(),
+        *np.flatnonzero(record_lengths > _MAX_RECORD_BYTES).tolist(),
     }
     delimiter, delimiter_count = dialect.delimiter.encode(), dialect.cell_count - 1
     for index in suspect_record_indices:
@@ -370,17 +370,17 @@ def find_file_problem(block: bytes, records: Records, dialect: CsvDialect) -> tu
 def parse_block(block: bytes, records: Records, dialect: CsvDialect, used_column_indices: Sequence[int]) -> ParsedBlock:
     """Parse the records of a block. A record with an undecodable byte fails only if the byte is in one of the columns
     `used_column_indices`. Raises SourceError if pyarrow does not find the same number of records as `records`."""
-    lengths = records.stops - records.starts
+    record_lengths = records.stops - records.starts
     blank_mask = find_blank_records(block, records, dialect.delimiter)
     # Spreadsheets may write thousands of lines that have only delimiters. Such a line counts as blank.
     delimiters_only_record = dialect.delimiter.encode() * (dialect.cell_count - 1)
-    for index in np.flatnonzero(lengths == dialect.cell_count - 1).tolist():
+    for index in np.flatnonzero(record_lengths == dialect.cell_count - 1).tolist():
         blank_mask[index] |= block[records.starts[index] : records.stops[index]] == delimiters_only_record
     code_by_index = dict.fromkeys(_find_record_indices(records, records.ambiguous_quotes), "ambiguous_quote")
     code_by_index |= dict.fromkeys(_find_record_indices(records, records.stray_quotes), "stray_quote")
     if records.is_unclosed:
         code_by_index[len(records) - 1] = "unclosed_quote"
-    code_by_index |= dict.fromkeys(np.flatnonzero(lengths > _MAX_RECORD_BYTES).tolist(), "oversized")
+    code_by_index |= dict.fromkeys(np.flatnonzero(record_lengths > _MAX_RECORD_BYTES).tolist(), "oversized")
     failure_by_index = {index: (code, _MESSAGE_BY_CODE[code]) for index, code in code_by_index.items()}
     decoding_failure_by_index = _find_decoding_failures(block, records, dialect)
     parsed_mask = ~blank_mask

@@ -146,12 +146,12 @@ _OPENING_CHARACTERS = frozenset("«»“”„‘‚¿¡‹›–—")  # charac
 
 @dataclass(frozen=True, slots=True)
 class EncodingGuess:
-    """The `encoding` of a text (Python's name), and a `sample` of decoded words. If the encoding is not certain,
+    """The `encoding` of a text (Python's name), and a few of its decoded words. If the encoding is not certain,
     `encoding` is None. Then `likeliest_encoding` is the encoding that a message advises, and `reason` names the
     candidates."""
 
     encoding: str | None
-    sample: tuple[str, ...] = ()
+    sample_words: tuple[str, ...] = ()
     likeliest_encoding: str = "cp1252"
     reason: str = ""
 
@@ -245,7 +245,7 @@ class Utf8Stream:
         if encoding_guess.encoding != "utf-8":
             self._is_guessed = True
             self.remark = (
-                f"read as {encoding_guess.encoding}, found by its words ({', '.join(encoding_guess.sample)}); if "
+                f"read as {encoding_guess.encoding}, found by its words ({', '.join(encoding_guess.sample_words)}); if "
                 f"these words are wrong, name the encoding: {advise_encoding('NAME')}"
             )
         return encoding_guess.encoding
@@ -304,14 +304,14 @@ def decide_encoding(text_bytes: bytes) -> EncodingGuess:
         best_word, second_word = next((word, other_word) for word, other_word in word_pairs if word != other_word)
         reason = f"it may be {best_candidate.encoding} ({best_word}) or {second_candidate.encoding} ({second_word})"
         return EncodingGuess(None, likeliest_encoding=best_candidate.encoding, reason=reason)
-    sample: list[str] = []
+    sample_words: list[str] = []
     sample_letters: set[str] = set()
     for word in best_candidate.words:  # each sample word has a letter that the earlier sample words do not have
         letters = _find_letters(word)
-        if letters - sample_letters and len(sample) < _MAX_SAMPLE_WORDS:
+        if letters - sample_letters and len(sample_words) < _MAX_SAMPLE_WORDS:
             sample_letters |= letters
-            sample.append(word.strip())
-    return EncodingGuess(best_candidate.encoding, sample=tuple(sample or best_candidate.words[:1]))
+            sample_words.append(word.strip())
+    return EncodingGuess(best_candidate.encoding, sample_words=tuple(sample_words or best_candidate.words[:1]))
 
 
 def refuse_binary_file(name: str, first_bytes: bytes) -> None:

@@ -119,14 +119,15 @@ def open_input(path: str | PathLike[str]) -> Input:
     Raises SourceError, and ConfigurationError for a URL that cannot be used.
     """
     path_or_url = fspath(path)
-    archive, separator, member = path_or_url.partition("#")
-    if separator and member and not exists(path_or_url) and exists(archive):  # the name of a file may contain a #
-        path_or_url = archive
+    archive_path, separator, member_name = path_or_url.partition("#")
+    # A file whose name contains a # is not an archive with a member.
+    if separator and member_name and not exists(path_or_url) and exists(archive_path):
+        path_or_url = archive_path
     else:
-        member = ""
+        member_name = ""
     packed_input = _open_without_unpacking(path_or_url)
     with closed_on_error(packed_input):
-        unpacked_input = _unpack_input(packed_input, member or None)
+        unpacked_input = _unpack_input(packed_input, member_name or None)
     if unpacked_input is packed_input:
         return packed_input
     packed_input.file.close()

@@ -101,14 +101,14 @@ class WorkbookSource(CloseableResource):
                 "used like visible rows. To leave hidden rows out, copy the visible rows to a new sheet"
             )
         self._messages = tuple(messages)
-        self._header, cells = first_rows[title_row_count]
-        if self._header in cell_problems:
-            problem = next(iter(cell_problems[self._header].values()))
+        self._header_row_number, cells = first_rows[title_row_count]
+        if self._header_row_number in cell_problems:
+            problem = next(iter(cell_problems[self._header_row_number].values()))
             raise SourceError(f"{location}: its header cannot be used: {problem}")
         filled_indices = [index for index, cell in enumerate(cells) if cell != ""]
         # Cells left and right of the header belong to no column.
-        self._span = slice(filled_indices[0], filled_indices[-1] + 1)
-        header_names = [format_value(cell) for cell in cells[self._span]]
+        self._column_span = slice(filled_indices[0], filled_indices[-1] + 1)
+        header_names = [format_value(cell) for cell in cells[self._column_span]]
         if looks_like_row(header_names):
             raise SourceError(
                 f"{location}: has no header: its first row looks like a subscriber. Insert a first row with the names "
@@ -118,11 +118,11 @@ class WorkbookSource(CloseableResource):
 
     def read_chunks(self, used_columns: Collection[str] | None = None) -> Iterator[Chunk]:
         """See `Source`. A row is malformed if a used cell has an error (#N/A) or a formula that was never computed."""
-        rows_below = (row for row in _read_rows(self._sheet) if row[0] > self._header)
+        rows_below = (row for row in _read_rows(self._sheet) if row[0] > self._header_row_number)
         filled_rows = (row for row in rows_below if row[0] in self._cell_problems or _is_filled(row))
-        messages, last_row_number = self._messages, (self._sheet.end or (self._header, 0))[0] + 1
+        messages, last_row_number = self._messages, (self._sheet.end or (self._header_row_number, 0))[0] + 1
         while rows := list(islice(filled_rows, CHUNK_ROWS)):
-            read_share = (rows[-1][0] - self._header) / max(last_row_number - self._header, 1)
+            read_share = (rows[-1][0] - self._header_row_number) / max(last_row_number - self._header_row_number, 1)
             yield replace(self._build_chunk(rows, used_columns), messages=messages, read_share=read_share)
             messages = ()
 
@@ -136,13 +136,13 @@ class WorkbookSource(CloseableResource):
         for row_number, cells in rows:
             if (problem := self._find_row_problem(row_number, used_columns)) is not None:
                 fault = ("error_cell", problem)
-            elif any(cell != "" for cell in [*cells[: self._span.start], *cells[self._span.stop :]]):
+            elif any(cell != "" for cell in [*cells[: self._column_span.start], *cells[self._column_span.stop :]]):
                 fault = ("ragged", "has a cell outside the columns that the header names")
             else:
-                valid_rows.append((row_number, cells[self._span]))
+                valid_rows.append((row_number, cells[self._column_span]))
                 continue
             column_names = [f"column {column}" for column in range(1, len(cells) + 1)]
-            column_names[self._span] = self.columns[: len(column_names[self._span])]
+            column_names[self._column_span] = self.columns[: len(column_names[self._column_span])]
             shown_cells = format_record(column_names, [_format_duration(cell) for cell in cells])
             malformed_rows.append(MalformedRow(row_number, None, shown_cells, *fault))
         cells_by_column = list(zip(*(cells for _, cells in valid_rows), strict=True)) or [()] * column_count
@@ -162,7 +162,7 @@ class WorkbookSource(CloseableResource):
         """Return the message about the first used cell of this row whose value is not known, or None. A cell is used if
         its column is one of `used_columns`. If `used_columns` is None, all cells are used."""
         for column, problem in self._cell_problems.get(row_number, {}).items():
-            index = column - 1 - self._span.start
+            index = column - 1 - self._column_span.start
             if used_columns is None or not 0 <= index < len(self.columns) or self.columns[index] in used_columns:
                 return problem
         return None

@@ -67,8 +67,12 @@ class MappedChunk:
     @property
     def null_positions(self) -> set[int]:
         """The positions of rows with a cell that was read as missing, such as NULL."""
-        cells = self.reinterpreted_cells.items()
-        return {position for reason, positions in cells if reason.null_text for position in positions.tolist()}
+        return {
+            position
+            for reinterpretation, positions in self.reinterpreted_cells.items()
+            if reinterpretation.null_text
+            for position in positions.tolist()
+        }
 
 
 def apply_mapping(frame: pd.DataFrame, mapping: FieldMapping, *, today: date = date.max) -> MappedChunk:
