@@ -28,7 +28,7 @@ from connector.spool import SpooledValues
 from connector.subscribers.identity import InactiveIdentities
 from connector.subscribers.spellings import CAPITAL_TRAITS, TextTraits, find_text_traits, is_plain_spelling
 
-_MAX_RECENT_ID_COUNT = 20_000  # maximum number of ids whose times are in memory
+_MAX_RECENT_ID_COUNT = 20_000  # for at most this many ids, the time of the first look-up is in memory
 
 
 class KnownIds:
@@ -337,7 +337,7 @@ class ListPolicy:
     # An estimate: the longer the time, the more subscribers other programs may create meanwhile.
     max_lookup_age_s: float = 900.0
     allow_truncated: bool = False  # whether the run accepts a list that may be cut off (architecture 7, rule 7)
-    # Whether the run accepts a list whose TotalCount disagrees (architecture 7, rule 4).
+    # Whether the run accepts a list whose TotalCount is not the number of its rows (architecture 7, rule 4).
     ignores_total_count: bool = False
     # Whether the run leaves out an active row if its subscriber is inactive in at least one base.
     is_suppressing_inactive: bool = False
@@ -411,9 +411,9 @@ def read_confirmed_create_visibility(
     certificate: Certificate,
     started_at: float,
 ) -> ConfirmedCreateVisibility:
-    """Return the confirmed creates that a sweep proves to be visible, and the lag that the sweep proves. `seen_ids` are
-    the ids of the confirmed creates that the sweep showed. `previous_seen_ids` are the ids of the confirmed creates
-    that the previous sweep showed.
+    """Return this run's confirmed creates that a sweep (a reading of the whole list) proves to be visible, and the lag
+    that the sweep proves. `seen_ids` are the ids of the confirmed creates that the sweep showed. `previous_seen_ids`
+    are the ids of the confirmed creates that the previous sweep showed.
 
     The service may begin to show two subscribers in the middle of a sweep. Then a late page shows the confirmed create,
     but the page of the other subscriber was read too early. So if the pages of a complete sweep are from different

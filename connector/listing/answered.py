@@ -11,7 +11,8 @@ from connector.listing.requests import request_rows
 from connector.service.wire import ListQuery, read_base
 from connector.subscribers.identity import digest_identity
 
-# Number of look-ups by Id, with a quiet period between two, because the list may show the subscriber late.
+# Largest number of look-ups by Id of one subscriber. A quiet period lies between two look-ups, because the list may
+# show the subscriber late.
 _MAX_LOOK_UPS = 3
 
 

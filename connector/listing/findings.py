@@ -29,7 +29,7 @@ from connector.service.wire import MAX_LIMIT, ListPage, ListQuery
 GROUP_FIELDS = (*PARTITIONS, "base_id")
 """The fields by which subscribers are counted."""
 
-ID_COUNT_AFTER_LAST_ROW = 3  # number of looked-up ids after the last row; a result window would cut off the last rows
+ID_COUNT_AFTER_LAST_ROW = 3  # number of looked-up ids after the last listed id, because a list may be cut off there
 
 
 class RequestTarget(Enum):

@@ -161,8 +161,8 @@ async def _try_fields(access: ListAccess, fields: Sequence[str]) -> None:
 
 
 async def _try_text_traits(access: ListAccess, text_traits: TextTraits) -> tuple[bool | None, ConfirmedCreate | None]:
-    """Try the filter for texts with these traits with confirmed creates first, then with listed subscribers. The first
-    conclusive trial counts.
+    """Try the filter for texts with these traits: first with confirmed creates of this run, then with listed
+    subscribers. The first conclusive trial counts.
 
     Return whether the filter passed (None: no trial was conclusive), and the confirmed create that the filter found.
     """

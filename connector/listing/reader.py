@@ -76,7 +76,7 @@ _FIRST_REQUESTS_IN_FLIGHT = 10
 number."""
 
 _MIN_PAGES_PER_ROUND = 4
-"""The smallest number of pages whose mean time is used as the latency of the service."""
+"""The latency of the service is the mean time of at least this number of pages."""
 
 SMALLEST_WINDOW = 50
 """The smallest number of rows at which a service may cut its list off. The number is the default limit of a page

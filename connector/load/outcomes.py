@@ -144,7 +144,7 @@ class Outcomes:
     def record_result(self, candidate: Candidate, transition: Transition) -> None:
         """Record the result of a create. Either the row gets an outcome, or the row waits for a look-up.
 
-        A candidate of an UNKNOWN entry was sent again, because its earlier attempts are proved to have had no
+        A candidate of an UNKNOWN entry was sent again, because look-ups have proved that its earlier attempts had no
         effect."""
         session, tally, is_sent_again = self._session, self._session.tally, candidate.entry_state is State.UNKNOWN
         tally.altered_field_counts.update(transition.altered_fields)

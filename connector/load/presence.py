@@ -40,8 +40,8 @@ from connector.texts import choose_form, count
 _ALREADY_EXPIRED, _NEVER_EXPIRES = float("-inf"), float("inf")
 
 _ABSENCE_CHECK_COUNT = 5
-"""A check of a listing looks up this number of identities that the listing lacks, by filters. If the filters show
-exactly one of them, the check looks up the same number of other identities."""
+"""To check a listing, the filters look up this number of identities that the listing lacks. If the filters show exactly
+one of them, the filters look up the same number of other identities."""
 
 _ABSENCE_CHECK_ROW_COUNT = 400  # a check of a listing chooses the identities to look up from about this many keys
 

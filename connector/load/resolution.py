@@ -184,8 +184,8 @@ class Settler:
         return KeyGroup(self._session.list_access, keys)
 
     async def _read_unknown_entries(self) -> list[UnfinishedEntry]:
-        """Return the UNKNOWN entries to settle. First make the refused creates of this run UNKNOWN, unless the run
-        treats refusals of their kind as final."""
+        """Return the UNKNOWN entries to settle. First make the refused creates of this run UNKNOWN, except those whose
+        kind of refusal is final."""
         base, unresolved_by_identity = self._session.ledger_writer.base, self.outcomes.unresolved_creates
         recorded_identities = [
             identity
