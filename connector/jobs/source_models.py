@@ -40,8 +40,8 @@ class Cursor(JobModel):
         default=0.0,
         ge=0,
         alias="lookback",
-        description="How far before the cursor a run begins to read, to find rows that were committed late, "
-        "such as 10m or 2h.",
+        description="How far before the cursor a run begins to read, such as 10m or 2h. So the run finds rows that "
+        "were committed late.",
     )
 
     @property

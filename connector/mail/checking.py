@@ -102,7 +102,7 @@ async def read_inactive_addresses(client: Client, stop: Stop) -> InactiveIdentit
 
 
 class MailRows(CloseableResource):
-    """Rows on the disk, in their order. All rows are written before the first row is read."""
+    """Rows on the disk, in the order of the source. All rows are written before the first row is read."""
 
     def __init__(self) -> None:
         self._spooled_rows = SpooledValues()

@@ -188,7 +188,7 @@ async def _check_and_send(run: _Run, email_log: EmailLog, campaign: Campaign) ->
     run.mail_check.outcomes[MailOutcome.UNSENT] += unsent_count
     _end_report(run, reason or run.rejects.failure)
     has_sent_email = run.report.requests.get("send", {}).get("sent", 0) > 0
-    # After an email was sent, the run ends with a report instead of an error.
+    # If an email was sent, the run ends with a report instead of an error.
     is_run_refused = is_run_refused and not has_sent_email
     if (run.is_token_refused or is_run_refused) and reason is not None:
         raise ConfigurationError(reason)
@@ -403,7 +403,7 @@ async def send_sample(plan: MailPlan, recipient: Recipient, stop: Stop) -> Repor
         await asyncio.to_thread(check_rows, plan, now, mail_rows, MailCheck(), lambda _: None, stop.event.is_set)
         row = next((row for rows in mail_rows.read(1) for row in rows), None)
         if row is None:
-            raise ConfigurationError("no row makes an email, so nothing can be sent. Run with --preview 1 to see why")
+            raise ConfigurationError("no row is valid, so no email can be sent. Run with --preview 1 to see why")
         message = plan.texts.compose(row, now)
     message = replace(message, to=(recipient,), settings=replace(message.settings, send_at=None))
     return await send_without_record(message, plan.settings, plan.job, stop)

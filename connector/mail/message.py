@@ -73,8 +73,8 @@ class EmailSettings:
     """All settings of the service's TrackingSettings and EmailSettings. With the defaults, the service
     tracks nobody, does not change the email, and signs the email. If a setting is None, the service decides.
 
-    Two settings are exceptions. If `send_at` (a Unix timestamp in seconds) is None, the service sends the email at
-    once. If `use_dkim_selector` is None, the service uses no selector.
+    Two settings are exceptions. If `send_at` (a Unix timestamp in seconds) is None, the service sends the email
+    immediately. If `use_dkim_selector` is None, the service uses no selector.
     """
 
     track_links: bool | None = False

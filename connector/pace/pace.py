@@ -47,12 +47,12 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the breaker is open, so that only probes may leave."""
+        """Whether so many requests have failed that only single test requests (probes) may leave."""
         return self._probe_at is not None
 
     def compute_wait_s(self, now: float) -> float:
-        """Return the seconds until a request may leave. The result is 0 if a request may leave now, and inf while a
-        probe is in flight."""
+        """Return the seconds until a request may leave. The result is 0 if a request may leave now, and inf while
+        another request tests whether the service works."""
         if self._probe_at is None:
             return 0.0
         return inf if self._probe_sent_at is not None else max(0.0, self._probe_at - now)

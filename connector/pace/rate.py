@@ -126,7 +126,8 @@ class _Period:
     """The requests from one refusal to the next. A tolerated refusal does not end a period. The fields from
     `refused_request_sent_at` to the last field are about the refusal that ended the period."""
 
-    # The time at which the first request left. After a refusal by a limit, only served requests count.
+    # The time at which the first request of the period left. After a refusal by a limit, the first served request
+    # counts.
     began_at: float = inf
     served_count: int = 0
     excess_refusal_count: float = 0.0  # number of refusals beyond the tolerated share

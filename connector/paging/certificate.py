@@ -1,4 +1,4 @@
-"""The verdict whether a run has read the complete list (architecture 7).
+"""The decision whether a run has read the complete list (architecture 7).
 
 If a result window cuts a list off, TotalCount, the pages and the end of the list still agree. Only other evidence
 shows that the list is cut off. `decide_cut_off` applies this evidence to the verdict (rule 7).
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Annotated, Any, TypedDict
 
 HiddenGroup = tuple[str, object]
-"""A group of subscribers: the name of a filter, and the value that a request must ask for."""
+"""A group of subscribers that a list may hide: the name and the value of the filter that shows the group."""
 
 _GROUP_NAMES: Mapping[HiddenGroup, str] = {
     ("is_active", True): "active subscribers",
@@ -128,7 +128,7 @@ class Certificate:
     started_at: Annotated[
         datetime, "Time when the run began to read the list. The service sent each row at this time or later."
     ]
-    finished_at: Annotated[datetime, "Time when the run had read the list."]
+    finished_at: Annotated[datetime, "Time when the run finished reading the list."]
     total_count: Annotated[TotalCountCheck, "Whether the verdict depends on TotalCount."] = TotalCountCheck.CHECKED
     cut_off: Annotated[CutOff, "Whether the service may have cut off the list."] = CutOff.UNCHECKED
     evidence: Annotated[
@@ -204,7 +204,8 @@ class RoundCounts:
 def compare_counts(
     rounds: Sequence[RoundCounts], is_list_unchanged: bool, totals: Collection[int]
 ) -> EvidenceResult | None:
-    """Return whether the counts of several rounds contradict the size of the list, or None if another round is needed.
+    """Compare the TotalCounts of the parts of the list with the TotalCount of the whole list, in one or more rounds.
+    Return the result, or None if another round is needed.
 
     If a result window cuts the list off, or the list hides a group of subscribers, the parts together have more
     subscribers than the list. Because the list may change, a difference counts only above a tolerance, and in every

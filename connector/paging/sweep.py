@@ -41,8 +41,8 @@ _MAX_RECOUNTS = 2
 compute TotalCount before the rows."""
 
 _MAX_PAGES_FACTOR, _MAX_EXTRA_PAGES = 4, 64
-"""Because of steps back, a sweep may request four times the pages that the list needs, plus 64 pages. A sweep that
-needs more pages is stuck."""
+"""A sweep may step back and read rows again. So a sweep may request four times the pages that the list needs, plus 64
+pages. A sweep that needs more pages is stuck."""
 
 _MAX_PAGES = 1_000_000
 """The number of full pages in a list of a billion rows. With this limit, a sweep ends even if the list grows as fast as

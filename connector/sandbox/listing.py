@@ -271,7 +271,7 @@ class SubscriberList:
 
 def draw_churned_id(ids: list[int], settings: SandboxSettings, random: Random) -> int:
     """Return an id of the list: at its head, in its middle or at its end, as the switch `churn_where` says. If the
-    order is shuffled, return a random id. `ids` are the rows of the list, which must not be empty."""
+    order is shuffled, return a random id. `ids` are the ids of the list, at least one."""
     if settings.order == "shuffled":
         return ids[random.randrange(len(ids))]
     index = {"head": 0, "middle": len(ids) // 2, "end": len(ids) - 1}[settings.churn_where]

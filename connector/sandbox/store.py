@@ -17,7 +17,7 @@ import orjson
 from connector.sandbox.people import SyntheticSubscribers
 
 FIRST_ID = 100_001  # not 1, because subscribers that appear at the head of the list need lower ids
-# The maximum number of subscribers whose JSON a search reads. A search of this many takes a tenth of a second.
+# The maximum number of subscribers whose JSON a search reads. To read this number takes a tenth of a second.
 _MAX_SEARCHED_SUBSCRIBERS = 100_000
 _MAX_BASE_NAME_LENGTH = 20  # maximum length of a name with the switch `base_names` = cut
 
@@ -384,8 +384,8 @@ class SubscriberStore:
         ]
 
     def search(self, text: str, count: int) -> list[int]:
-        """Return at most `count` ids: first of subscribers with this email, ClientUserId or Id, then of the latest
-        subscribers whose JSON contains the text. Case does not matter."""
+        """Return at most `count` ids: first the ids of subscribers with this email, ClientUserId or Id. Then come the
+        ids of the latest subscribers whose JSON contains the text. Case does not matter."""
         searched_ids = islice(
             chain(reversed(self._json_by_id), *(reversed(block.ids) for block in self._seeded_blocks)),
             _MAX_SEARCHED_SUBSCRIBERS,

@@ -327,8 +327,7 @@ _DIGITS_PATTERN = re.compile(r"\d+")
 
 
 def build_refusal_kind(status: int, message: str) -> str:
-    """Return the kind of a refusal: the status, and the message in which the texts that differ between
-    rows are masked.
+    """Return the status and the message of a refusal as its kind. Texts that differ between rows are masked.
 
     The masks are `'…'` for a quotation, `@` for an address, and `#` for an identifier or a number.
     """

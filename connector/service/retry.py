@@ -77,8 +77,8 @@ class Retrier:
         )
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], request_counts: RequestCounts) -> _Answer:
-        """Call `attempt`, which reads one page, until it returns a page. Do not call `attempt` again after a refusal or
-        a redirect.
+        """Call `attempt`, which reads one page, until the result is a page. Do not call `attempt` again after a refusal
+        or a redirect.
 
         After an answer with a Retry-After, the next attempt waits at least as long as the Retry-After asks.
         """

@@ -177,7 +177,7 @@ WireRows = Sequence[dict[str, Any]]
 """Subscribers as objects of the service's JSON."""
 
 Rows = TypeVar("Rows", default=WireRows)
-"""The subscribers of a page, in the form in which they are read."""
+"""The type of the subscribers of a page: `WireRows`, or another form that a reader of the list chooses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +252,8 @@ def is_rate_limited(answer: object) -> TypeGuard[Refused | AmbiguousResult]:
 
 
 def find_sent_type(kind: FieldKind) -> type:
-    """Return the Python type of a value of this kind in a create. The list has the same type, except for a zip."""
+    """Return the Python type of a value of this kind in a create. Values of the list have the same type, except for
+    zips."""
     match kind:
         case FieldKind.NUMBER | FieldKind.ZIP:
             return int

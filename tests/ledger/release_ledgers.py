@@ -82,7 +82,7 @@ EMAIL_ROW = {
 
 
 def write_ledger_of_release(url: str, release: str) -> None:
-    """Create the tables that this release of the connector wrote, without rows."""
+    """Create the tables of this release of the connector, without rows."""
     backend_name = make_url(url).get_backend_name()
     with begin_transaction(url) as connection:
         for statement in (SQL_FOLDER / f"{release}-{backend_name}.sql").read_text().split(";\n"):

@@ -41,7 +41,8 @@ def read_subscriber_ids(path: Path) -> list[int]:
 
 @contextmanager
 def start_writer(path: Path) -> Iterator[subprocess.Popen[str]]:
-    """Start a process that commits batches and sometimes opens the ledger again. End the process after the block."""
+    """Start a process that commits batches and sometimes opens the ledger again. End the process after the `with`
+    block."""
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER_SCRIPT, build_file_url(path), str(BATCH_SIZE)],
         stdin=subprocess.PIPE,

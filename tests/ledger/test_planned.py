@@ -28,7 +28,7 @@ ANN, BOB, CEM, UNRECORDED_PERSON, DAN, EVE = (letter * 16 for letter in (b"a", b
 
 
 def fill_ledger(url: str) -> None:
-    """Write a ledger with people in several states in two accounts, and a cursor."""
+    """Write a ledger with entries in several states in two accounts, and a cursor."""
     with open_ledger(url) as ledger:
         begin_run(ledger)
         with ledger.transaction() as connection:

@@ -207,7 +207,7 @@ def describe_tables(tables: MetaData) -> list[str]:
 
 @contextmanager
 def record_statements(ledger: Ledger) -> Iterator[list[tuple[str, Any]]]:
-    """Yield a list of the statements that run inside the block, each with its values."""
+    """Yield a list of the statements that run inside the `with` block, each with its values."""
     statements: list[tuple[str, Any]] = []
 
     def record_statement(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:

@@ -1,4 +1,4 @@
-"""The sandbox of the session, reset before each test, and a client of the sandbox."""
+"""A client of the sandbox that all tests share. The sandbox is reset before each test."""
 
 import pytest
 

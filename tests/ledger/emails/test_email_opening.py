@@ -90,7 +90,7 @@ def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_
         open_email_log(ledger_url) as second_email_log,
         first_email_log.hold_campaign("one", "welcome"),
     ):
-        for account in ("one", "two"):  # both names may mean the same account
+        for account in ("one", "two"):  # two account names may mean the same account
             check_opening_fails(second_email_log.hold_campaign(account, "welcome"), LockedError, error_pattern)
         with second_email_log.hold_campaign("one", "farewell"):
             pass

@@ -39,5 +39,5 @@ def test_a_refused_test_email_is_reported_with_the_reason(mailer: Connector) -> 
 def test_a_test_email_without_a_valid_row_is_refused(mailer: Connector) -> None:
     mailer.write_people("email,first,order", "nobody,No,1")
     result = mailer.run("mail", "mail.yaml", "--test", "me@example.com")
-    assert (result.exit_code, "no row makes an email" in result.stderr) == (2, True), result.stderr
+    assert (result.exit_code, "no row is valid" in result.stderr) == (2, True), result.stderr
     assert read_outbox(mailer.sandbox) == []
