@@ -190,7 +190,7 @@ class EmailLog:
         self._change_state(_SET_EMAILS_REFUSED, rows, EmailState.SENDING, EmailEvent.REFUSED)
 
     def mark_not_sent(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """Delete the SENDING emails to these recipients, because their requests never left."""
+        """Delete the records of the SENDING emails to these recipients, because the requests never left."""
         self._change_state(_DELETE_EMAILS, _build_rows(campaign, recipients), EmailState.SENDING, EmailEvent.NOT_SENT)
 
     def mark_lost(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
@@ -205,7 +205,7 @@ class EmailLog:
         return self.connection.execute(_SET_STATE_OF_CAMPAIGN, parameters).rowcount
 
     def allow_another_attempt(self, campaign: Campaign, recipients: Sequence[bytes]) -> None:
-        """Delete the REFUSED emails to these recipients, because a person has allowed one more attempt."""
+        """Delete the records of the REFUSED emails to these recipients, because a person has allowed a new attempt."""
         self._change_state(_DELETE_EMAILS, _build_rows(campaign, recipients), EmailState.REFUSED, EmailEvent.ALLOWED)
 
     def _change_state(

@@ -293,7 +293,7 @@ def _try_acquire_lease(store: Store, lock_key: int, shard: Shard, token: str) ->
 
 def has_overlapping_lease(connection: Connection, shard: Shard) -> bool:
     """Delete the leases that overlap with the shard and have ended. Return whether an overlapping lease remains. Call
-    this function inside a transaction that holds the lock under which leases are taken."""
+    this function inside a transaction that holds the lock for taking leases."""
     other_leases = [
         row for row in connection.execute(_LIST_LEASES) if shard.overlaps(Shard(row.shard_index, row.shard_count))
     ]

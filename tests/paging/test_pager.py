@@ -153,7 +153,7 @@ def test_the_last_page_is_read_again_if_its_total_count_is_wrong() -> None:
     assert (certificate.reason, certificate.sweeps) == (CertificateReason.ID_ORDER, 1)
 
 
-def test_a_row_on_two_pages_without_an_overlap_makes_a_reading_incomplete() -> None:
+def test_a_reading_is_incomplete_if_pages_that_do_not_overlap_repeat_a_row() -> None:
     """The service begins pages at multiples of 20, so the pages do not overlap, and sorts by a key with ties. Row 59 is
     on two pages, and row 39 is on no page."""
     rows = [*range(40, 60), 59, *range(20, 39), *range(20)]

@@ -58,7 +58,9 @@ def test_the_ledger_shows_a_move_between_bases_even_if_the_list_lags(connector: 
     check_held_rows(result, connector)
 
 
-def test_an_unanswered_create_that_moved_a_subscriber_does_not_count_as_created(connector: Connector) -> None:
+def test_a_subscriber_that_an_unanswered_create_moved_to_its_base_does_not_count_as_created(
+    connector: Connector,
+) -> None:
     create_in_service(connector.sandbox, "person0@example.com", {"Name": "Customers"})
     connector.sandbox.switch(merge_by="Email", merge_within="account", drop_after=1)
     connector.import_file(connector.write_addresses(2)).expect(0, read=2, created=1, exists=1)

@@ -185,7 +185,7 @@ def test_a_run_with_guards_ends_if_its_rejects_file_cannot_be_written(connector:
     assert count_creates(connector.sandbox) == create_count
 
 
-def test_rows_without_a_comparison_are_reported_only_if_a_guard_ends_the_run(
+def test_existing_rows_that_were_not_compared_are_reported_only_if_a_guard_ends_the_run(
     connector: Connector, tmp_path: Path
 ) -> None:
     write_people(connector, 10)
