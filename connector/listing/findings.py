@@ -577,7 +577,7 @@ def _evaluate_entry_look_ups(reading: ListReading, answers: Sequence[Answer]) ->
     message = f"look-ups by Id find {len(present_ids)} of {len(lookup_answers)} subscribers that the list lacks"
     unlisted_count, compared_count = len(reading.unlisted_entry_ids), min(len(reading.ids), MAX_COMPARED_ENTRIES)
     if (
-        reading.base_ids is None  # None: not for a load, because a load checks its known subscribers itself
+        reading.base_ids is None  # no load has read the list; a load checks its known subscribers itself
         and not has_value_filter  # with such a filter, the unlisted subscribers may no longer match
         and unlisted_count >= max(_MIN_UNLISTED_COUNT, _UNLISTED_ENTRY_SHARE_LIMIT * compared_count)
         and not present_ids

@@ -351,7 +351,8 @@ async def _record_filters(
         "sent": filter_trials.sent_filter_name,
         "controls": filter_trials.trial_result_by_field,
     }
-    # A missing subscriber may have left the list. So only a subscriber that the list still shows counts as missed.
+    # A subscriber that the filter did not list may have left the list. So the filter counts as having missed only
+    # subscribers that the list still shows.
     if filter_trials.sent_filter_name is not None and (
         still_listed_ids := await find_still_listed_ids(request_page, filters, dispatcher.missing_ids)
     ):

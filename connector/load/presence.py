@@ -43,7 +43,7 @@ _ABSENCE_CHECK_COUNT = 5
 """To check a listing, the filters look up this number of identities that the listing lacks. If the filters show exactly
 one of them, the filters look up the same number of other identities."""
 
-_ABSENCE_CHECK_ROW_COUNT = 400  # a check of a listing chooses the identities to look up from about this many keys
+_ABSENCE_CHECK_ROW_COUNT = 400  # a check of a listing chooses its identities from a sample of about this many rows
 
 
 class BasePresence:

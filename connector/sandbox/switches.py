@@ -159,8 +159,8 @@ class SandboxSettings(BaseModel):
     old_ids_below: _Count = 100_101
     """`hide=old_ids` leaves out the subscribers whose Id is below this number."""
     lost_shard: _Probability = 0.0
-    """Probability that an answer of the list leaves out one random shard. TotalCount does not count this shard
-    either."""
+    """Probability that an answer of the list leaves out the subscribers of one random shard (see `shards`). TotalCount
+    does not count these subscribers either."""
     shards: Annotated[int, Field(ge=2, le=1000)] = 5
     """The number of shards of the list. The shard of a subscriber is the remainder of its Id after division by this
     number."""

@@ -273,9 +273,9 @@ class Suppression:
         return self.field == other.field and np.array_equal(self._digests, other._digests)
 
     def refuse_shrunk_list(self, previous_size: int | None) -> None:
-        """Raise ConfigurationError if the list lost the share `max_shrink` of `previous_size` or more. With an
-        incomplete list, the run would create or mail suppressed people. If `previous_size` is below 10, the sizes are
-        not compared."""
+        """Raise ConfigurationError if the list is smaller than `previous_size` by the share `max_shrink` or more. With
+        an incomplete list, the run would create or mail suppressed people. If `previous_size` is below 10, the sizes
+        are not compared."""
         if previous_size is None or previous_size < _MIN_COMPARED_SIZE:
             return
         shrink_share = 1 - self.size / previous_size

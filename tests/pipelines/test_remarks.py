@@ -36,7 +36,7 @@ CASES: list[tuple[tuple[str, ...], tuple[str, ...], str, int]] = [
 
 
 @pytest.mark.parametrize(("lines", "options", "expected_text", "message_count"), CASES)
-def test_a_validation_reports_each_kind_of_cell_that_is_not_sent_unchanged(
+def test_a_validation_has_a_message_about_each_kind_of_unusual_cell(
     connector: Connector, lines: tuple[str, ...], options: tuple[str, ...], expected_text: str, message_count: int
 ) -> None:
     result = connector.run_json("validate", connector.write_people(*lines), *options)
