@@ -18,7 +18,7 @@ import pytest
 import sqlalchemy as sa
 
 MARIADB_URL = os.environ.get("CONNECTOR_TEST_MARIADB", "mariadb://root@127.0.0.1:3306")
-"""The URL of a MariaDB server. Its user may make and drop databases."""
+"""The URL of a MariaDB server. The user in the URL needs the right to make and drop databases."""
 
 _DATABASE_NUMBERS = count()
 _POSTGRES_CLEANUP = ExitStack()

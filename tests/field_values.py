@@ -20,7 +20,7 @@ VALUES_BY_KIND: dict[FieldKind, st.SearchStrategy[object]] = {
     FieldKind.ZIP: st.integers(0, 2**53 - 1),
     FieldKind.DATE: st.dates().map(str),
 }
-"""Strategies for the values that a create can send."""
+"""Hypothesis strategies for the values that a create can send, by the kind of the field."""
 
 CELL_BY_KIND: dict[FieldKind, str] = {
     FieldKind.NUMBER: "17",
@@ -34,7 +34,7 @@ CELL_BY_KIND: dict[FieldKind, str] = {
     FieldKind.ZIP: "10115",
     FieldKind.DATE: "2000-01-01",
 }
-"""A valid cell of a source."""
+"""A valid cell of a source, for each kind of field."""
 
 IS_DASH_MISSING_BY_KIND: dict[FieldKind, bool] = {
     FieldKind.NUMBER: False,
@@ -48,7 +48,8 @@ IS_DASH_MISSING_BY_KIND: dict[FieldKind, bool] = {
     FieldKind.ZIP: True,
     FieldKind.DATE: True,
 }
-"""Whether a cell with only `-` means a missing value. In a field of digits, such as a phone number, it always does."""
+"""Whether a cell with only `-` means a missing value. In a field of digits, such as a phone number, this cell always
+means a missing value."""
 
 REFUSED_CELL_BY_KIND: dict[FieldKind, object] = {
     FieldKind.NUMBER: "seven",

@@ -59,7 +59,7 @@ NO_ID_MESSAGE, NO_NAME_MESSAGE = "does not show the Id of", "does not show the n
     ],
     ids=str,
 )
-def test_a_row_is_of_the_base_or_not_and_an_unclear_base_ends_the_run(
+def test_a_listed_row_belongs_to_the_base_or_not_and_an_unclear_base_ends_the_run(
     known_id: int | None, requested_name: str | None, listed_base: object, expected_result: bool | ConnectorError
 ) -> None:
     reader = BaseReader(Base(1, "https://a.example", known_id, requested_name), requested_name, ["email"])

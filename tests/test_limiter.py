@@ -16,11 +16,11 @@ from tests.load.sessions import VirtualTime
 RATE_REFUSAL = Refused(429, "slow down")
 RATE_REFUSAL_503 = AmbiguousResult(503, "slow down", 0.5)
 CREATED_ANSWER = CreatedAnswer(1, {"Id": 1}, 200)
-ANSWER_INTERVAL_S = 200.0  # longer than `_MAX_TIME_OF_ONLY_429_S`
+ANSWER_INTERVAL_S = 200.0  # time between two answers, longer than `_MAX_TIME_OF_ONLY_429_S`
 
 
 class SimulatedLimiter:
-    """A limiter on virtual time whose answers the test chooses."""
+    """A limiter on virtual time. The test chooses the answers that the limiter records."""
 
     def __init__(self, pace: Pace, time: VirtualTime) -> None:
         self.counts = {"create": RequestCounts(), "list": RequestCounts()}

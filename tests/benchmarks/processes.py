@@ -18,8 +18,8 @@ _BYTES_PER_MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024  # ru_maxrss is
 
 
 class CommandError(Exception):
-    """A command that exited with a code other than 0, or exceeded its timeout. The message has the end of its
-    stderr."""
+    """A command that exited with a code other than 0, or exceeded its timeout. The message has the end of the text that
+    the command wrote to stderr."""
 
 
 @dataclass(frozen=True, slots=True)

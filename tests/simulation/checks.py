@@ -101,8 +101,8 @@ def check_that_no_create_is_repeated_before_two_quiet_periods_have_passed(facts:
                 and not facts.may_replica_hide_subscriber(first_call)
             ):
                 yield (
-                    f"request {first_call.number} sent person {person_number}, and request {second_call.number} sent "
-                    f"the person again {pause_s:.2f} s later"
+                    f"request {first_call.number} was a create of person {person_number}, and request "
+                    f"{second_call.number} sent the create again {pause_s:.2f} s later"
                 )
 
 
@@ -123,8 +123,8 @@ def check_that_no_create_with_a_possible_effect_is_repeated_with_on_unknown_hold
             )
             if facts.may_have_had_effect(first_call) and not is_excused:
                 yield (
-                    f"person {person_number} must be held after request {first_call.number}, and request "
-                    f"{second_call.number} sent the person again"
+                    f"the create of person {person_number} must be held after request {first_call.number}, and request "
+                    f"{second_call.number} sent the create again"
                 )
 
 
@@ -168,7 +168,7 @@ def check_that_every_create_is_sent_after_its_intent_is_durable(facts: Simulatio
     for person_number in facts.person_numbers:
         for call in facts.find_calls(person_number):
             if not call.has_intent:
-                yield f"request {call.number} sent person {person_number}, and no commit had stored the intent"
+                yield f"request {call.number} created person {person_number}, and no commit had stored the intent"
 
 
 def check_that_the_runs_create_at_most_one_subscriber_in_a_wrong_base(facts: SimulationFacts) -> Iterator[str]:
@@ -216,7 +216,7 @@ def check_that_the_last_run_finishes(facts: SimulationFacts) -> Iterator[str]:
     """Check that the last run, in which no fault is injected, finishes. Exceptions:
 
     - The list cannot be read whole, so no absence can be proved.
-    - Refusals are unclear, and the first three answers of this kind, or a minute of such answers, end the run.
+    - Refusals are unclear: three such answers at the start of a run, or a minute of such answers, end the run.
     - Creates are answered with another base or identity (architecture 4.9).
     - The list never shows created subscribers.
     - Each look-up takes longer than `load.fresh`.
@@ -314,7 +314,7 @@ def _is_rejected_without_reason(facts: SimulationFacts, person_number: int, entr
 
 
 def check_that_a_dropped_create_is_sent_again_only_for_a_changed_row(facts: SimulationFacts) -> Iterator[str]:
-    """Check that no retry sends a dropped create again, and that a load sends it again only for a changed row."""
+    """Check that no retry sends a dropped create again, and that a load does so only if the row has changed."""
     for run_result in facts.simulation.run_results:
         for person_number, state_change in run_result.state_changes:
             if state_change.earlier_state is not State.DROPPED or state_change.later_state in _UNSENT_STATES:
@@ -333,7 +333,7 @@ def check_that_a_dropped_create_is_sent_again_only_for_a_changed_row(facts: Simu
                 yield f"run {run_result.number} sends the dropped create of person {person_number} again"
 
 
-_UNSENT_STATES = (State.CONFIRMED, State.NONE)  # a dropped entry gets these states without a create
+_UNSENT_STATES = (State.CONFIRMED, State.NONE)  # a dropped entry can change to these states without a create
 
 
 def check_that_no_person_whom_the_connector_created_stays_rejected(facts: SimulationFacts) -> Iterator[str]:

@@ -27,7 +27,7 @@ _LABEL_BY_FAULT = {  # the label of each fault that the sandbox counts
     "created_429": "429-but-created",
     "blocked": "all creates refused for a while",
     "stray_refusal": "a single refusal",
-    "executed_status": "401, 403, 404, 405 or a stated refusal, but created",
+    "executed_status": "answered 401, 403, 404, 405 or a stated refusal, but created",
     "wrong_answer": "answer about another person",
     "repeat": "executed twice",
     "discard": "answered, but not stored",

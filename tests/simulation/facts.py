@@ -213,16 +213,16 @@ class SimulationFacts:
         )
 
     def _read_recorded_lag(self, call: Call, attempt_ended_at: float) -> float:
-        """Return the largest recorded lag (s) at the start of the run that sent the create again. Return 0 if no run
-        sent the create again."""
+        """Return the largest lag of the list that the ledger had recorded when the run that sent the create again
+        began, in seconds. Return 0 if no run sent the create again."""
         run_numbers = [
             create.run_number for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at
         ]
         return self.simulation.run_results[run_numbers[0] - 1].largest_lag_s if run_numbers else 0.0
 
     def _has_confirmed_create(self, call: Call, attempt_ended_at: float) -> bool:
-        """Return whether the run that sent the create again had a confirmed create. The confirmed create is another
-        create of this run that was confirmed after the end of the attempt."""
+        """Return whether another create was confirmed between the end of the attempt and the second create of the
+        person, in the run that sent the second create."""
         later_creates = [create for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at]
         return bool(later_creates) and any(
             other_call.operation == "create"

@@ -18,7 +18,7 @@ from tests.simulation.timeline import Timeline
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-_MAX_STEPS = 400_000  # 100 times the steps of the longest run; a process with more steps never ends
+_MAX_STEPS = 400_000  # 100 times the steps of the longest run; a process with more steps counts as endless
 _MAX_CLOSE_CALLS = 100  # a task needs a call of `close` for each coroutine, and for each await in a finally block
 
 

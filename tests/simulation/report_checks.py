@@ -138,7 +138,7 @@ def check_that_each_changed_row_is_reported_with_its_fields(facts: SimulationFac
 
 def check_that_unknown_rows_are_those_of_unknown_and_held_entries(facts: SimulationFacts) -> Iterator[str]:
     """Check the rows reported as unknown. The report of an unfinished run may lack an unknown entry if the run did not
-    send its create."""
+    send the create of the entry."""
     for run_result, report in _list_reports(facts):
         reported_persons = _find_problem_persons(facts, report, Outcome.UNKNOWN)
         for row in _list_loaded_rows(run_result, report):
@@ -215,7 +215,7 @@ def check_that_no_person_reported_as_rejected_was_created_by_the_connector(facts
 
 
 def check_that_no_unsent_row_was_sent(facts: SimulationFacts) -> Iterator[str]:
-    """Check that a row counts as unsent only if none of its creates was sent, apart from creates that were refused.
+    """Check that a row counts as unsent only if the run sent no create of the row, or the service refused each create.
 
     In a finished run, the unsent count must equal the number of held entries that were deleted.
     """
@@ -374,8 +374,8 @@ def _list_reports(facts: SimulationFacts) -> list[tuple[RunResult, Report]]:
 
 
 def _list_loaded_rows(run_result: RunResult, report: Report) -> list[ValidRow]:
-    """Return the rows of the loaded chunks, one for each person. For a retry, return a row for each entry that it
-    settles."""
+    """Return the rows of the loaded chunks, one for each person. For a retry, return a row for each entry that the
+    retry settles."""
     retry = run_result.job_run.retry
     if retry is None:
         return [

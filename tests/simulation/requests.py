@@ -19,7 +19,8 @@ class StoredSubscriber:
     answer_kind: str
     was_updated: bool  # whether the service updated an existing subscriber and stored no new subscriber
     call: "Call | None"  # the create of the connector, or None if another program created the subscriber
-    previous_version: "StoredSubscriber | None" = None  # the subscriber that had this id before
+    # This subscriber before an update, or another subscriber that had this id before.
+    previous_version: "StoredSubscriber | None" = None
 
     @property
     def has_id_of_other_subscriber(self) -> bool:

@@ -1,4 +1,4 @@
-"""Simulates one scenario, or the scenarios of many seeds, and returns the contradictions to the claims."""
+"""Simulates one scenario, or the scenarios of many seeds, and returns the contradictions that the claims find."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ _SCENARIOS_PER_BATCH = 10  # scenarios whose rows are validated together
 
 @dataclass(slots=True)
 class SimulationResult:
-    """A finished simulation, and its contradictions to the claims."""
+    """A finished simulation, and the contradictions that the claims found."""
 
     simulation: Simulation
     contradictions: list[str]

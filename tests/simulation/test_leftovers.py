@@ -1,4 +1,4 @@
-"""Faults that affect only some creates: entries of a killed run whose creates are lost again, and bases that fail."""
+"""Faults that affect only some creates: a run loses creates of a killed run again, or the creates of one base fail."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -110,7 +110,7 @@ def test_all_bases_of_a_run_share_the_limit_on_failed_first_creates(
     assert second_result.is_finished
 
 
-def test_lost_creates_of_one_base_do_not_stop_the_other_bases() -> None:
+def test_lost_creates_of_one_base_do_not_stop_the_creates_of_other_bases() -> None:
     person_numbers_of_base = frozenset(range(3, 13, 3))  # the base of a row is BASE_IDS[person_number % 3]
     fault_period = FaultPeriod(network_faults=NetworkFaults(person_numbers_with_lost_creates=person_numbers_of_base))
     job_runs = [JobRun((), gap_s, has_base_column=True, base_ids=BASE_IDS) for gap_s in (1.0, 100.0)]

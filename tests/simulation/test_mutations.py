@@ -145,7 +145,7 @@ MUTATIONS = (
         first_seed=52,
     ),
     Mutation(
-        "4.9 a run does not refuse a base, although the service has answered a create in it with another base",
+        "4.9 a run does not refuse a base, although the service has put a create of this base into another base",
         (Edit("load/checks.py", "    if not base.has_wrong_answer:\n", "    if base:\n"),),
         first_seed=2,
     ),

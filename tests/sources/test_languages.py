@@ -58,7 +58,7 @@ LANGUAGES_BY_OLD_ENCODINGS = {  # the source uses these encodings of DOS and KOI
 
 
 def build_text(language: str, row_count: int, seed: int) -> str:
-    """Return a file of invented subscribers with ASCII addresses."""
+    """Return the text of a CSV file with invented subscribers, whose addresses are ASCII."""
     choose_random = random.Random(f"{language} {row_count} {seed}").choice
     first_names, last_names, towns = NAMES_BY_LANGUAGE[language]
     lines = [

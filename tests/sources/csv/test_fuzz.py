@@ -31,7 +31,7 @@ dialects = st.tuples(
 
 
 def draw_tables(encoding: str) -> st.SearchStrategy[list[list[str]]]:
-    """Return a strategy of tables with letters of the encoding, and with many delimiters, quotes and line breaks."""
+    """Return a Hypothesis strategy of tables with letters of the encoding, many delimiters, quotes and line breaks."""
     letters = st.characters(exclude_categories=("Cc", "Cs"))
     if encoding in CODE_PAGES:  # without this, Hypothesis needs seconds to find the letters of a code page
         decoded_text = bytes(range(256)).decode(encoding, "ignore")

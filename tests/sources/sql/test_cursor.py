@@ -108,7 +108,7 @@ def test_a_value_of_a_database_is_converted_to_the_kind_of_the_cursor() -> None:
         assert read_cursor_value(value, kind) == expected_value
 
 
-def test_values_are_compared_as_their_kind_and_not_as_text() -> None:
+def test_values_are_compared_by_the_kind_of_the_cursor_and_not_as_text() -> None:
     columns: list[tuple[list[object], CursorKind, CursorValue | None]] = [
         ([9, 10], CursorKind.INTEGER, 10),
         (["9", "10"], CursorKind.INTEGER, 10),

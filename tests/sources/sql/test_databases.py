@@ -344,7 +344,7 @@ def test_an_error_in_the_middle_of_a_result_is_raised_as_a_source_error(kind: st
         pytest.raises(SourceError, match=r"after row 20000|boom|broken|more than 1 row") as error_info,
     ):
         read_all_rows(open_sql(database.url, query=FAILING_QUERY_BY_DATABASE[kind]))
-    # A ContentError says that a person must correct a value.
+    # A ContentError means that a value is wrong. Only the query for PostgreSQL has a wrong value: it divides by zero.
     assert isinstance(error_info.value, ContentError) is (kind == "postgresql")
 
 
