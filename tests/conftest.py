@@ -61,8 +61,8 @@ _SLOW_FOLDERS = ("simulation", "docs", "pipelines", "export", "sources")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let the folders with the slowest files run first. The tests do not depend on their order."""
-    ranks = {name: rank for rank, name in enumerate(_SLOW_FOLDERS)}
-    items.sort(key=lambda item: (ranks.get(item.path.parent.name, len(ranks)), item.path))
+    rank_by_folder = {name: rank for rank, name in enumerate(_SLOW_FOLDERS)}
+    items.sort(key=lambda item: (rank_by_folder.get(item.path.parent.name, len(rank_by_folder)), item.path))
 
 
 def pytest_collection_finish() -> None:

@@ -264,23 +264,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def read_seconds(junit_file: Path) -> dict[str, float]:
     """Return the seconds of each test file from a JUnit file."""
-    seconds = defaultdict[str, float](float)
+    seconds_by_file = defaultdict[str, float](float)
     for test_case in ElementTree.parse(junit_file).iter("testcase"):
-        seconds[test_case.attrib["file"]] += float(test_case.attrib["time"])
-    return seconds
+        seconds_by_file[test_case.attrib["file"]] += float(test_case.attrib["time"])
+    return seconds_by_file
 
 
-def choose_stages(tree: Path, mutation: Mutation, seconds: Mapping[str, float], limit_s: float) -> list[list[str]]:
+def choose_stages(
+    tree: Path, mutation: Mutation, seconds_by_file: Mapping[str, float], limit_s: float
+) -> list[list[str]]:
     """Return test files in four stages: the files of the area that mention the module, the other files of the area, and
     then `WIDER_TESTS` in the same two stages. In a stage, fast files come first. `limit_s` limits the total time."""
     stages: list[list[str]] = [[], [], [], []]
-    for file in sorted(seconds, key=lambda file: seconds[file]):
+    for file in sorted(seconds_by_file, key=lambda file: seconds_by_file[file]):
         is_in_area = file.startswith(AREA_BY_NAME[mutation.area].tests)
         has_module_name = Path(mutation.path).stem in (tree / file).read_text(encoding="utf-8")
         if is_in_area or file.startswith(WIDER_TESTS):
             stages[2 * (not is_in_area) + (not has_module_name)].append(file)
-    end_times_s = dict(zip(chain(*stages), accumulate(seconds[file] for file in chain(*stages)), strict=True))
-    return [[file for file in stage if end_times_s[file] <= limit_s] for stage in stages]
+    end_time_s_by_file = dict(
+        zip(chain(*stages), accumulate(seconds_by_file[file] for file in chain(*stages)), strict=True)
+    )
+    return [[file for file in stage if end_time_s_by_file[file] <= limit_s] for stage in stages]
 
 
 def find_noticing_test(
@@ -345,12 +349,14 @@ def _test_mutations(tree_copy: TreeCopy, mutations: Sequence[Mutation], times_pa
             sorted(tests), f"--junitxml={times_path.absolute()}", "-o", "junit_family=xunit1"
         ):
             raise SystemExit(f"{failed_test} fails without a mutation. Correct this test first.")
-    seconds = read_seconds(times_path)
+    seconds_by_file = read_seconds(times_path)
     noticed_mutation_counts, tested_mutation_counts = Counter[str](), Counter[str]()
     for mutation in mutations:
         started_at = time.monotonic()
-        stages = choose_stages(tree_copy.tree, mutation, seconds, limit_s)
-        timeout_s = _TIMEOUT_FACTOR * sum(seconds[file] for stage in stages for file in stage) + _EXTRA_TIMEOUT_S
+        stages = choose_stages(tree_copy.tree, mutation, seconds_by_file, limit_s)
+        timeout_s = (
+            _TIMEOUT_FACTOR * sum(seconds_by_file[file] for stage in stages for file in stage) + _EXTRA_TIMEOUT_S
+        )
         noticing_test = find_noticing_test(tree_copy, mutation, stages, timeout_s)
         change_description = apply_mutation((tree_copy.tree / mutation.path).read_text(encoding="utf-8"), mutation)[1]
         tested_mutation_counts[mutation.area] += 1

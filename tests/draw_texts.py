@@ -100,7 +100,7 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the docstrings, comments, messages and claims of test names in a module, each with its line."""
     source_text = path.read_text(encoding="utf-8")
     tree = ast.parse(source_text)
-    joined_part_ids = {
+    fstring_part_ids = {
         id(fstring_part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for fstring_part in node.values
     }
     # A docstring below an assignment describes the assignment. So the first line of the assignment comes with the text.
@@ -112,7 +112,7 @@ def _read_code_texts(path: Path) -> Iterator[tuple[int, str]]:
         if isinstance(docstring, ast.Expr) and isinstance(assignment, ast.Assign | ast.AnnAssign)
     }
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in joined_part_ids:
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in fstring_part_ids:
             if len(node.value.split()) >= _MIN_WORD_COUNT:
                 yield node.lineno, assignment_line_by_docstring_id.get(id(node), "") + node.value.strip()
         elif isinstance(node, ast.JoinedStr):

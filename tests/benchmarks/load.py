@@ -47,7 +47,7 @@ _MAX_RATE = MAX_IN_FLIGHT * 1000 / _LATENCY_MS  # creates/s
 _PACE_SEARCH_S = 2.0  # an import finds its rate within this time after its first create
 _FEW_ROW_COUNT = 1_000  # rows of the import that measures the start. Fewer rows would not use each part of a load.
 
-_COLUMNS = ("creates/s", "steady", "whole process", "most in flight", "CPU µs/row")
+_COLUMN_TITLES = ("creates/s", "steady", "whole process", "most in flight", "CPU µs/row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +116,10 @@ class MeasuredClient:
         """Return the median ratio of this client's measurement to the other client's measurement in the same round."""
         if self.exclusion_reason is not None or other_client.exclusion_reason is not None:
             return math.nan
-        pairs = zip(self.measurements, other_client.measurements, strict=True)
+        measurement_pairs = zip(self.measurements, other_client.measurements, strict=True)
         ratios: list[float] = [
             getattr(measurement, measurement_field) / getattr(other_measurement, measurement_field)
-            for measurement, other_measurement in pairs
+            for measurement, other_measurement in measurement_pairs
         ]
         return statistics.median(ratios)
 
@@ -180,7 +180,7 @@ def measure_clients(folder: Path, row_count: int, round_count: int, latency_ms: 
         (client.name, *(format_number("{:,.0f}", value) for value in asdict(client.median).values()))
         for client in clients
     ]
-    print_table((f"{row_count:,} rows, {latency_ms} ms latency, {round_count} rounds", *_COLUMNS), rows)
+    print_table((f"{row_count:,} rows, {latency_ms} ms latency, {round_count} rounds", *_COLUMN_TITLES), rows)
     for client in clients:
         if client.exclusion_reason is not None:
             print(f"left out: {client.name}: {client.exclusion_reason}")
@@ -214,8 +214,12 @@ def measure_clients(folder: Path, row_count: int, round_count: int, latency_ms: 
             promise_at_most("CPU time per row, as a multiple of the bare loop's", 2.0, cpu_ratio, "{:.2f} x"),
         ]
     print_promises(promises)
-    rounds_by_name = {client.name: [asdict(measurement) for measurement in client.measurements] for client in clients}
-    print_json("load", machine_description, promises, latency_ms=latency_ms, rows=row_count, rounds=rounds_by_name)
+    measurements_by_client = {
+        client.name: [asdict(measurement) for measurement in client.measurements] for client in clients
+    }
+    print_json(
+        "load", machine_description, promises, latency_ms=latency_ms, rows=row_count, rounds=measurements_by_client
+    )
 
 
 def main() -> None:

@@ -51,7 +51,7 @@ from tests.benchmarks.tables import (
     promise_at_most,
 )
 
-RATE = 200  # requests/s
+ALLOWED_RATE = 200  # requests/s
 LATENCY_MS = 20
 
 _EXTRA_ROWS_S = 10.0  # the file has rows for this many additional seconds, so that no load ends early
@@ -73,7 +73,7 @@ RATE_LIMITS = tuple(
 OUR_CLIENT = "connector import"
 
 
-_COLUMNS = (
+_COLUMN_TITLES = (
     *("limiter", "Retry-After", "creates/s", "of allowed", "refused"),
     *("requests inside a pause", "on the paused connection", "created", "created twice", "machine stalled"),
 )
@@ -151,7 +151,7 @@ def measure_pace(
 ) -> PaceMeasurement:
     """Load into a new sandbox, and measure the load by the counts of the sandbox. Raise CommandError or
     LoadEndedEarlyError if the load fails."""
-    new_sandbox = SandboxProcess(rate=RATE, latency_ms=LATENCY_MS, limiter=limiter, retry_after=retry_after)
+    new_sandbox = SandboxProcess(rate=ALLOWED_RATE, latency_ms=LATENCY_MS, limiter=limiter, retry_after=retry_after)
     with new_sandbox as sandbox, ThreadPoolExecutor(1) as pool:
         load_future = pool.submit(load, sandbox)
         counts_before, counts_after, stalled_s = _measure_counts(sandbox, load_future, search_s, measurement_s)
@@ -164,7 +164,7 @@ def measure_pace(
         retry_after,
         (counts_after.created_count - counts_before.created_count)
         / (counts_after.counted_at - counts_before.counted_at)
-        / RATE,
+        / ALLOWED_RATE,
         (counts_after.refused_count - counts_before.refused_count) / received_request_count
         if received_request_count
         else float("nan"),
@@ -292,7 +292,7 @@ def main() -> None:
         compare_with_random_refusals(RANDOM_REFUSALS)
         return
     machine_description = describe_machine()
-    row_count = int(RATE * (options.search + options.seconds + _EXTRA_ROWS_S))
+    row_count = int(ALLOWED_RATE * (options.search + options.seconds + _EXTRA_ROWS_S))
     measurements: list[PaceMeasurement] = []
     failure_messages: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -338,7 +338,7 @@ def print_results(
     machine_description: dict[str, object],
 ) -> None:
     print_table(
-        (f"{RATE} requests/s allowed", *_COLUMNS),
+        (f"{ALLOWED_RATE} requests/s allowed", *_COLUMN_TITLES),
         (_build_table_row(measurement, row_count) for measurement in measurements),
     )
     for failure_message in failure_messages:
@@ -369,7 +369,7 @@ def print_results(
         machine_description,
         promises,
         rows=row_count,
-        rate=RATE,
+        rate=ALLOWED_RATE,
         left_out=failure_messages,
         runs=list(map(asdict, measurements)),
     )
@@ -380,7 +380,7 @@ def _build_table_row(measurement: PaceMeasurement, row_count: int) -> tuple[str,
         measurement.client,
         measurement.limiter,
         measurement.retry_after,
-        f"{measurement.goodput * RATE:.1f}",
+        f"{measurement.goodput * ALLOWED_RATE:.1f}",
         f"{measurement.goodput:.1%}",
         format_number("{:.2%}", measurement.refused_share),
         f"{measurement.request_count_inside_pause:,}",

@@ -16,7 +16,7 @@ from tests.simulation.simulation import EntryValues
 
 _MAX_ATTEMPTS = 5  # after five lost creates of an identity, a person must decide about its entry
 
-_RETRY_S = 70.0  # without a connection, a create is retried for 60 s; the last attempt may take 10 s more
+_LONGEST_RETRY_S = 70.0  # without a connection, a create is retried for 60 s; the last attempt may take 10 s more
 
 _ALLOWED_STATE_CHANGES = {
     (old_state, new_state) for (old_state, _), new_state in ENTRY_STATE_MACHINE.transitions.items()
@@ -79,7 +79,7 @@ def check_that_no_create_relies_on_an_expired_look_up(facts: SimulationFacts) ->
                 continue
             for call in facts.find_calls(person_number, run_result.number):
                 listed_duration_s = call.sent_at - shown_at
-                if listed_duration_s > max(max_lookup_age_s, 1.0) + _RETRY_S:
+                if listed_duration_s > max(max_lookup_age_s, 1.0) + _LONGEST_RETRY_S:
                     yield (
                         f"the list had shown person {person_number} for {listed_duration_s:.0f} s when request "
                         f"{call.number} left"
@@ -146,20 +146,20 @@ def check_that_every_confirmed_person_is_stored_with_the_confirmed_id(facts: Sim
     """
     for run_result in facts.simulation.run_results if not facts.has_provisional_ids else ():
         for person_number, entry in run_result.entries_after.items():
-            ids = {
+            subscriber_ids = {
                 subscriber.subscriber_id
                 for subscriber in facts.find_stored_subscribers(person_number)
                 if subscriber.stored_at <= run_result.ended_at
             }
             if (
                 entry.state is State.CONFIRMED
-                and entry.subscriber_id not in ids
+                and entry.subscriber_id not in subscriber_ids
                 and not facts.has_discarded_create(person_number)
                 and not facts.has_accepted_answer(person_number)
             ):
                 yield (
                     f"after run {run_result.number} person {person_number} is confirmed as {entry.subscriber_id}, "
-                    f"which is not one of {ids}"
+                    f"which is not one of {subscriber_ids}"
                 )
 
 
@@ -271,12 +271,14 @@ def check_that_each_entry_has_an_outcome(facts: SimulationFacts) -> Iterator[str
     )
     has_lost_shard = "lost_shard" in facts.simulation.scenario.settings
     has_discarded_creates = any(map(facts.has_discarded_create, facts.person_numbers))
-    proves_no_absence = facts.is_list_unreadable or has_lost_shard or has_discarded_creates or not has_confirmed_creates
+    cannot_prove_absence = (
+        facts.is_list_unreadable or has_lost_shard or has_discarded_creates or not has_confirmed_creates
+    )
     for person_number in sorted(persons_in_rows | last_run.entries_after.keys()) if last_run.is_finished else ():
         entry = last_run.entries_after.get(person_number)
         if entry is None:
             yield f"person {person_number} has no entry after a finished run"
-        elif entry.state in (State.SENDING, State.UNKNOWN) and not proves_no_absence:
+        elif entry.state in (State.SENDING, State.UNKNOWN) and not cannot_prove_absence:
             yield f"person {person_number} is still {entry.state.name}"
         elif entry.state is State.HELD and not (
             holds_unknown_creates
@@ -317,7 +319,10 @@ def check_that_a_dropped_create_is_sent_again_only_for_a_changed_row(facts: Simu
     """Check that no retry sends a dropped create again, and that a load does so only if the row has changed."""
     for run_result in facts.simulation.run_results:
         for person_number, state_change in run_result.state_changes:
-            if state_change.earlier_state is not State.DROPPED or state_change.later_state in _UNSENT_STATES:
+            if (
+                state_change.earlier_state is not State.DROPPED
+                or state_change.later_state in _STATES_REACHED_WITHOUT_A_CREATE
+            ):
                 continue
             entry = run_result.entries_before.get(person_number)
             fingerprints = {
@@ -333,7 +338,8 @@ def check_that_a_dropped_create_is_sent_again_only_for_a_changed_row(facts: Simu
                 yield f"run {run_result.number} sends the dropped create of person {person_number} again"
 
 
-_UNSENT_STATES = (State.CONFIRMED, State.NONE)  # a dropped entry can change to these states without a create
+# A dropped entry can change to these states without a create.
+_STATES_REACHED_WITHOUT_A_CREATE = (State.CONFIRMED, State.NONE)
 
 
 def check_that_no_person_whom_the_connector_created_stays_rejected(facts: SimulationFacts) -> Iterator[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-_NUMBER = re.compile(r"\d+")
+_NUMBER_PATTERN = re.compile(r"\d+")
 _LOCAL_PARTS = ("{n}", "ann{n}", "{n}", "joann{n}+news", "Ann.Lee{n}", "BOB{n}", "jörg{n}", "o-hara{n}", "łukasz+{n}")
 _DOMAINS = ("x.org", "x.org", "x.org", "Example.com", "bücher.example", "xx.org")
 _SPELLINGS_OF_O = ("ö", "o\u0308")  # two encodings of one letter
@@ -29,7 +29,7 @@ class Person:
 class People:
     """All people of a scenario."""
 
-    identity: str  # the identity field of the job
+    identity_field: str  # the field that identifies a subscriber in the job
     person_by_number: dict[int, Person] = field(default_factory=dict)  # by number, from 1
     _number_by_client_user_id: dict[str, int] = field(default_factory=dict)
 
@@ -57,10 +57,10 @@ class People:
 
     def find_person_number(self, subscriber_object: Mapping[str, Any]) -> int:
         """Return the number of the person to whom a subscriber in the service's JSON belongs, or 0 for anybody else."""
-        if self.identity == "client_user_id":
+        if self.identity_field == "client_user_id":
             return self._number_by_client_user_id.get(str(subscriber_object.get("ClientUserId") or "").strip(), 0)
         local_part = str(subscriber_object.get("Email") or "").partition("@")[0]
-        match = _NUMBER.search(local_part)
+        match = _NUMBER_PATTERN.search(local_part)
         return int(match[0]) if match and int(match[0]) in self.person_by_number else 0
 
 

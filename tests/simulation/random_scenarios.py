@@ -33,15 +33,15 @@ def build_scenarios(seeds: Iterable[int]) -> list[Scenario]:
     """
     drafts = [_ScenarioBuilder(seed).build_draft() for seed in seeds]
     scenario_by_seed: dict[int, Scenario] = {}
-    for identity in ("email", "client_user_id"):
-        drafts_of_identity = [draft for draft in drafts if draft.scenario.policy.identity_field == identity]
+    for identity_field in ("email", "client_user_id"):
+        drafts_of_identity_field = [draft for draft in drafts if draft.scenario.policy.identity_field == identity_field]
         sources = [
             Source(chunks, job_run.suppression)
-            for draft in drafts_of_identity
+            for draft in drafts_of_identity_field
             for chunks, job_run in zip(draft.chunks, draft.scenario.job_runs, strict=True)
         ]
-        prepared_job_runs = iter(prepare_runs(sources, identity))
-        for draft in drafts_of_identity:
+        prepared_job_runs = iter(prepare_runs(sources, identity_field))
+        for draft in drafts_of_identity_field:
             job_runs = tuple(
                 replace(job_run, prepared_chunks=next(prepared_job_runs)) for job_run in draft.scenario.job_runs
             )
@@ -75,13 +75,13 @@ class _ScenarioBuilder:
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._rng = rng = Random(f"{seed} scenario")
-        identity = "email" if rng.random() < 0.7 else "client_user_id"
-        self._people = People(identity)
-        self._policy = self._draw_policy(identity)
+        identity_field = "email" if rng.random() < 0.7 else "client_user_id"
+        self._people = People(identity_field)
+        self._policy = self._draw_policy(identity_field)
         self._timeout_s = rng.choice((30.0, 30.0, 10.0))
         self._lag_s = self._draw_lag()
         self._has_refusals = rng.random() < 0.4
-        self._settings = self._draw_settings(identity)
+        self._settings = self._draw_settings(identity_field)
         self._base_naming = rng.choice(("id", "name", "name", "both"))
         self._has_base = self._base_naming != "name" or rng.random() < 0.5
         self._faulty_run_count = rng.choice((1, 1, 2, 3))
@@ -230,7 +230,7 @@ class _ScenarioBuilder:
             job_runs = tuple(
                 self._remove_faults(job_run, rng.choice(held_decisions), job_runs[0]) for job_run in job_runs
             )
-        elif random_value < 0.1 and self._people.identity == "email":
+        elif random_value < 0.1 and self._people.identity_field == "email":
             # The service stores duplicates. Otherwise it would refuse a create if its altered email already exists.
             settings |= {"alter_identity": True, "duplicates": "accept"}
             job_runs = tuple(self._remove_faults(job_run, None, job_runs[0]) for job_run in job_runs)
@@ -262,7 +262,7 @@ class _ScenarioBuilder:
 
         Many persons exist in another base before the first run. Other programs create nobody later, because a later
         create could move a person out of the base of the job again."""
-        merge_scope = "account" if self._people.identity == "email" else rng.choice(("base", "account"))
+        merge_scope = "account" if self._people.identity_field == "email" else rng.choice(("base", "account"))
         settings = {**scenario.settings, "duplicates": "accept", "merge_by": ["Email"], "merge_within": merge_scope}
         first_run, *later_runs = (replace(job_run, foreign_creates=()) for job_run in scenario.job_runs)
         share, foreign_creates = rng.choice((0.1, 0.5, 0.9)), list[ForeignCreate]()
@@ -287,9 +287,11 @@ class _ScenarioBuilder:
         `window_sizes` must have only typical sizes, because then only the size shows that the list may be cut off.
         """
         result_window, has_varied_groups = rng.choice(window_sizes), rng.random() >= 0.3
-        additional_count = result_window + rng.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.existing_subscribers)
+        additional_subscriber_count = (
+            result_window + rng.choice((-20, -5, 0, 1, 20, 150)) - len(scenario.existing_subscribers)
+        )
         additional_subscribers = tuple(
-            self._draw_subscriber_of_base(rng, has_varied_groups) for _ in range(additional_count)
+            self._draw_subscriber_of_base(rng, has_varied_groups) for _ in range(additional_subscriber_count)
         )
         settings = {**scenario.settings, "result_window": result_window, "max_limit": 1000}
         first_run, *later_runs = scenario.job_runs
@@ -384,13 +386,14 @@ class _ScenarioBuilder:
 
     def _draw_people(self) -> None:
         rng = self._rng
-        additional_count = 45 if self._is_refusing else 0  # a refusal counts as temporary only if many creates get it
-        for _ in range(rng.randint(10, 24) + 6 * (self._faulty_run_count - 1) + additional_count):
+        # A refusal counts as temporary only if many creates get it.
+        additional_person_count = 45 if self._is_refusing else 0
+        for _ in range(rng.randint(10, 24) + 6 * (self._faulty_run_count - 1) + additional_person_count):
             first_run_number_with_required_fields = 0
             if self._has_refusals and rng.random() < 0.15:
                 first_run_number_with_required_fields = rng.choice((99, 99, 2))  # 99: no run
             persons = list(self._people.person_by_number.values())
-            has_similar_id = self._people.identity == "client_user_id" and persons and rng.random() < 0.08
+            has_similar_id = self._people.identity_field == "client_user_id" and persons and rng.random() < 0.08
             person_with_similar_id = rng.choice(persons) if has_similar_id else None
             self._people.add(
                 rng,
@@ -419,9 +422,9 @@ class _ScenarioBuilder:
                 created_at_s = -rng.uniform(self._lag_s + 0.1, max(gap_s, self._lag_s + 0.2))
             base = {"Id": _OTHER_BASE_ID} if rng.random() < 0.2 else self._build_base_reference()
             subscriber_object: dict[str, object] = {"Base": base, "FirstName": "Other", "LastName": "Way"}
-            if self._people.identity == "email" or rng.random() < 0.5:
+            if self._people.identity_field == "email" or rng.random() < 0.5:
                 subscriber_object["Email"] = rng.choice(person.spellings).strip()
-            if self._people.identity == "client_user_id" or rng.random() < 0.5:
+            if self._people.identity_field == "client_user_id" or rng.random() < 0.5:
                 subscriber_object["ClientUserId"] = person.client_user_id
             foreign_creates += [ForeignCreate(created_at_s, subscriber_object)] * (2 if rng.random() < 0.1 else 1)
         return foreign_creates
@@ -500,10 +503,10 @@ class _ScenarioBuilder:
         first_name = "Ann" if run_number < 2 or person.number % 3 else f"Ann {run_number}"
         last_name = "Lee" if run_number >= person.first_run_number_with_required_fields else ""
         email = rng.choice(person.spellings)
-        if self._people.identity == "client_user_id" and person.number % 4 == 0:
+        if self._people.identity_field == "client_user_id" and person.number % 4 == 0:
             email = ""
         client_user_id = person.client_user_id
-        if self._people.identity == "email" and person.number % 4 == 0:
+        if self._people.identity_field == "email" and person.number % 4 == 0:
             client_user_id = ""
         return Cells(person.number, email, client_user_id, first_name, last_name)
 
@@ -526,7 +529,7 @@ class _ScenarioBuilder:
         """Add a suppression list to the job in some seeds. The list grows from run to run."""
         if self._rng.random() >= 0.4:
             return job_runs
-        field, suppressed_person_numbers = self._people.identity, set[int]()
+        identity_field, suppressed_person_numbers = self._people.identity_field, set[int]()
         for run_index, job_run in enumerate(job_runs):
             suppressed_person_numbers |= {
                 person_number for person_number in self._people.person_by_number if self._rng.random() < 0.15
@@ -534,9 +537,9 @@ class _ScenarioBuilder:
             persons = [
                 self._people.person_by_number[person_number] for person_number in sorted(suppressed_person_numbers)
             ]
-            texts = [person.spellings[0] if field == "email" else person.client_user_id for person in persons]
-            digests = join_digests([digest_identity(field, text) for text in texts], IDENTITY_BYTES)
-            suppression = Suppression(JOB, field, digests)
+            texts = [person.spellings[0] if identity_field == "email" else person.client_user_id for person in persons]
+            digests = join_digests([digest_identity(identity_field, text) for text in texts], IDENTITY_BYTES)
+            suppression = Suppression(JOB, identity_field, digests)
             job_runs[run_index] = replace(
                 job_run, suppressed_person_numbers=frozenset(suppressed_person_numbers), suppression=suppression
             )

@@ -110,7 +110,7 @@ def check_that_each_changed_row_is_reported_with_its_fields(facts: SimulationFac
     spellings. No other field differs, except the fields of subscribers that other programs created.
     """
     changeable_fields = {"first_name", "last_name"}
-    if facts.simulation.scenario.people.identity == "client_user_id":
+    if facts.simulation.scenario.people.identity_field == "client_user_id":
         changeable_fields.add("email")
     if any(job_run.foreign_creates for job_run in facts.simulation.scenario.job_runs):
         changeable_fields.add("client_user_id")  # other programs may create subscribers without `client_user_id`

@@ -79,8 +79,11 @@ def test_every_claim_holds_after_a_second_signal() -> None:
     """The test tries first signals at times that are 80 ms apart (in a long run 20 ms). The second signal follows each
     first signal after 1 ms."""
     ledgers, small_scenario = Ledgers(), SMALL_SCENARIOS[0]
-    moments_s = [0.02 * index for index in range(1, 50, 1 if _IS_LONG_RUN else 4)]
-    endings = [RunEnding(first_signal_at_s=moment_s, second_signal_at_s=moment_s + 0.001) for moment_s in moments_s]
+    first_signal_times_s = [0.02 * index for index in range(1, 50, 1 if _IS_LONG_RUN else 4)]
+    endings = [
+        RunEnding(first_signal_at_s=first_signal_time_s, second_signal_at_s=first_signal_time_s + 0.001)
+        for first_signal_time_s in first_signal_times_s
+    ]
     results = [
         simulate(small_scenario.build_killed_scenario(ending, has_source_after_kill=True), ledgers)
         for ending in endings

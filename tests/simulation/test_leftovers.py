@@ -17,7 +17,7 @@ from tests.simulation.scenario import BASE_ID, FaultPeriod, JobRun, RunEnding, S
 from tests.simulation.simulate import SimulationResult, simulate
 
 BASE_IDS = (BASE_ID, 9, 11)
-MAX_CREATES = 5  # a run sends the create of an entry at most five times
+MAX_CREATE_COUNT = 5  # a run sends the create of an entry at most five times
 PERSON_NUMBERS_WITH_LOST_CREATES = frozenset({2, 5})
 
 
@@ -69,7 +69,7 @@ def test_an_entry_of_a_killed_run_is_held_after_five_lost_creates(is_retry: bool
         State.UNKNOWN,
         State.SENDING,
     }
-    assert count_creates(result, 2, PERSON_NUMBERS_WITH_LOST_CREATES) == [MAX_CREATES] * len(
+    assert count_creates(result, 2, PERSON_NUMBERS_WITH_LOST_CREATES) == [MAX_CREATE_COUNT] * len(
         PERSON_NUMBERS_WITH_LOST_CREATES
     )
     assert {second_result.entries_after[person_number].state for person_number in PERSON_NUMBERS_WITH_LOST_CREATES} == {
@@ -83,8 +83,8 @@ def test_no_later_run_sends_a_dropped_create_again() -> None:
     fault_period = FaultPeriod(
         network_faults=NetworkFaults(person_numbers_with_lost_creates=PERSON_NUMBERS_WITH_LOST_CREATES)
     )
-    selections = RetrySelection(held_decision="drop"), RetrySelection(is_rejected=True), None
-    later_runs = [JobRun((), 100.0, retry=selection) for selection in selections]
+    retry_selections = RetrySelection(held_decision="drop"), RetrySelection(is_rejected=True), None
+    later_runs = [JobRun((), 100.0, retry=retry_selection) for retry_selection in retry_selections]
     result = simulate_runs([JobRun((), 1.0, fault_period=fault_period), *later_runs])
     for run_result in result.simulation.run_results[1:]:
         states = {run_result.entries_after[number].state for number in PERSON_NUMBERS_WITH_LOST_CREATES}

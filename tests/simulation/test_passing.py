@@ -16,7 +16,7 @@ from tests.simulation.simulate import SimulationResult, simulate
 from tests.simulation.simulation import RunResult
 
 PERSON_COUNT = 400
-FIRST_REFUSED_CREATE = 50  # the number of the first create that the service refuses
+FIRST_REFUSED_CREATE_NUMBER = 50  # the number of the first create that the service refuses
 
 
 def simulate_runs(
@@ -46,7 +46,9 @@ def simulate_runs(
 
 
 def build_blocking_period(status: int, seconds: float = 0.0) -> FaultPeriod:
-    return FaultPeriod({"blocked_from": FIRST_REFUSED_CREATE, "blocked_status": status, "blocked_ms": 1000 * seconds})
+    return FaultPeriod(
+        {"blocked_from": FIRST_REFUSED_CREATE_NUMBER, "blocked_status": status, "blocked_ms": 1000 * seconds}
+    )
 
 
 def count_states(run_result: RunResult) -> Counter[State]:
@@ -67,7 +69,7 @@ def test_lasting_refusals_end_the_run_within_two_minutes(status: int) -> None:
     assert "run again later" in (first_run.report.reason or "")
     assert 60 <= first_run.ended_at - first_run.started_at <= 120
     # The service also gets the creates that are under way when the pause begins, and the probes.
-    assert count_creates(result, first_run) < FIRST_REFUSED_CREATE + 110
+    assert count_creates(result, first_run) < FIRST_REFUSED_CREATE_NUMBER + 110
     assert count_states(first_run)[State.REJECTED] >= 20
     assert (second_run.report.reason, count_states(second_run)) == (None, Counter({State.CONFIRMED: PERSON_COUNT}))
     assert result.contradictions == []

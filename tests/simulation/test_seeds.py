@@ -46,8 +46,8 @@ def test_every_claim_holds_for_random_scenarios(
     record_property: Callable[[str, object], None],
 ) -> None:
     ledgers, coverage, failure_texts = Ledgers(), Coverage(), list[str]()
-    blocks = (range(SEED_COUNT), *(range(seed, seed + 1) for seed in _RARE_SEEDS if seed >= SEED_COUNT))
-    for result in chain.from_iterable(simulate_seeds(seeds, ledgers) for seeds in blocks):
+    seed_ranges = (range(SEED_COUNT), *(range(seed, seed + 1) for seed in _RARE_SEEDS if seed >= SEED_COUNT))
+    for result in chain.from_iterable(simulate_seeds(seeds, ledgers) for seeds in seed_ranges):
         failure_texts += [
             f"python -m tests.simulation {result.simulation.scenario.seed}  # {contradiction}"
             for contradiction in result.contradictions

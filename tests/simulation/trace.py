@@ -31,5 +31,11 @@ def _describe_run(job_run: JobRun) -> str:
         " ".join(str(row.person_number) for row in prepared_chunk.rows) for prepared_chunk in job_run.prepared_chunks
     )
     base_naming = "name" if job_run.has_base_name else "id"
-    parts = (f"gap {job_run.gap_s:.1f} s", f"by {base_naming}", job_run.ending, job_run.fault_period, f"people {rows}")
-    return f"{', '.join(map(str, parts))}, suppressed {sorted(job_run.suppressed_person_numbers)}"
+    description_parts = (
+        f"gap {job_run.gap_s:.1f} s",
+        f"by {base_naming}",
+        job_run.ending,
+        job_run.fault_period,
+        f"people {rows}",
+    )
+    return f"{', '.join(map(str, description_parts))}, suppressed {sorted(job_run.suppressed_person_numbers)}"

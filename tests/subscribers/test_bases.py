@@ -53,8 +53,8 @@ def test_a_text_of_digits_is_parsed_as_a_base_id_and_any_other_text_as_a_base_na
 
 def test_rows_are_grouped_by_base_in_the_order_of_the_first_row_of_each_base() -> None:
     bases, _ = read_bases(pd.DataFrame({"list": ["9", "", "7", "9", "Shop", "7"]}), BaseColumn("list"))
-    groups = [(base, positions.tolist()) for base, positions in bases.split_by_base()]
-    assert groups == [(SHOP, [0, 3]), (NEWS, [2, 5]), (BaseRef(name="Shop"), [4])]
+    bases_and_positions = [(base, positions.tolist()) for base, positions in bases.split_by_base()]
+    assert bases_and_positions == [(SHOP, [0, 3]), (NEWS, [2, 5]), (BaseRef(name="Shop"), [4])]
     assert [base for base, _ in bases.select(slice(2, 4)).split_by_base()] == [NEWS, SHOP]
     assert list(RowBases(bases.base_indices[:0], bases.bases).split_by_base()) == []
 

@@ -99,10 +99,10 @@ def test_the_number_and_the_tags_of_a_shopify_order_are_not_mapped() -> None:
 
 
 def test_each_header_belongs_to_only_one_field_and_each_field_has_headers() -> None:
-    keys = [normalise_header(header) for headers in HEADERS_BY_FIELD.values() for header in headers]
-    assert len(keys) == len(set(keys))
+    normalised_headers = [normalise_header(header) for headers in HEADERS_BY_FIELD.values() for header in headers]
+    assert len(normalised_headers) == len(set(normalised_headers))
     assert tuple(HEADERS_BY_FIELD) == MAPPABLE_FIELDS
-    assert set(keys) >= {*GOOGLE_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
+    assert set(normalised_headers) >= {*GOOGLE_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
     known_headers = {*WHOLE_NAME_HEADERS, *GOOGLE_HEADERS, *MAILCHIMP_HEADERS, *MAILCHIMP_IGNORED_HEADERS}
     assert {normalise_header(header) for header in known_headers} == known_headers
 

@@ -67,8 +67,8 @@ def map_cells(cells: Mapping[str, str]) -> pd.DataFrame:
 
 
 def check_sent_values(field: str, cells: Sequence[object], sent_values: Sequence[object]) -> None:
-    problem_codes, actual_values = validate_cells(field, cells)
-    assert problem_codes == [[]] * len(cells)
+    codes_by_cell, actual_values = validate_cells(field, cells)
+    assert codes_by_cell == [[]] * len(cells)
     assert [list(value) if isinstance(value, np.ndarray) else value for value in actual_values] == list(sent_values)
 
 

@@ -39,14 +39,14 @@ def test_a_value_of_json_is_read_as_its_text(tmp_path: Path, value: str, text: s
 
 
 def test_an_array_has_the_same_rows_as_json_lines_with_the_same_objects(tmp_path: Path) -> None:
-    objects = [
+    object_texts = [
         '{"email": "a", "id": 18446744073709551617, "address": {"city": "X]"}}',
         '{"email": "b", "tags": ["x", "y"], "first_name": NaN}',
         '{"email": "c",\n "phone": "+31"}',
         *(f'{{"email": "person{index}"}}' for index in range(25_000)),
     ]
-    lines_path = write_file(tmp_path, "a.jsonl", "\n".join(text.replace("\n", "") for text in objects))
-    array_path = write_file(tmp_path, "a.json", " [\n" + ",\n".join(objects) + "\n]\n")
+    lines_path = write_file(tmp_path, "a.jsonl", "\n".join(text.replace("\n", "") for text in object_texts))
+    array_path = write_file(tmp_path, "a.json", " [\n" + ",\n".join(object_texts) + "\n]\n")
     assert read_frame(array_path).equals(read_frame(lines_path))
     assert [chunk.row_numbers[0] for chunk in read_chunks(array_path)] == [1, 20_001]
 

@@ -93,7 +93,7 @@ def write_two_far_cells(_: xlsxwriter.Workbook, worksheet: Any) -> None:
     worksheet.write(1_048_575, 16_383, "x")  # loading the sheet would need 512 GiB and end the process
 
 
-ODS = pack_zip(b"<office:document-content/>", "content.xml", {"mimetype": b"application/vnd.oasis.opendocument"})
+ODS_FILE = pack_zip(b"<office:document-content/>", "content.xml", {"mimetype": b"application/vnd.oasis.opendocument"})
 OLD_WORKBOOK = (SAMPLES_FOLDER / "people.xls").read_bytes()
 PASSWORD_PATTERN = "is protected by a password; save the file without the password"
 REFUSED_WORKBOOKS: list[tuple[str, str, bytes, str]] = [
@@ -103,7 +103,7 @@ REFUSED_WORKBOOKS: list[tuple[str, str, bytes, str]] = [
     ("an old workbook with a password", "a.xls", protect_old_workbook(), PASSWORD_PATTERN),
     ("a sheet that is too large for the memory", "a.xlsx", build_workbook(write_two_far_cells),
      "spans 17,179,869,184 cells, down to XFD1048576, and at most 12,000,000 can be read"),
-    ("an OpenDocument spreadsheet", "a.ods", ODS, r"is an OpenDocument file .* save it as \.xlsx or as CSV"),
+    ("an OpenDocument spreadsheet", "a.ods", ODS_FILE, r"is an OpenDocument file .* save it as \.xlsx or as CSV"),
     ("a ZIP directory that states more bytes than the connector unpacks", "a.xlsx", change_unpacked_size(3 << 30),
      "unpacks to more than 2 GiB; save the sheet as CSV instead"),
     ("a ZIP directory that states fewer bytes than the texts have", "a.xlsx", change_unpacked_size(100),

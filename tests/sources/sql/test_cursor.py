@@ -141,8 +141,8 @@ def test_a_value_beyond_tomorrow_is_counted_as_future_and_not_as_the_largest_val
     ]
     for start, values, largest_value, future_value_count in columns:
         kind, now = find_cursor_kind(start), NOON.replace(tzinfo=UTC)
-        latest_value = find_latest_allowed_value(parse_cursor(start, kind), now)
-        cursor_watch = CursorWatch("c", kind, now, latest_value)
+        latest_allowed_value = find_latest_allowed_value(parse_cursor(start, kind), now)
+        cursor_watch = CursorWatch("c", kind, now, latest_allowed_value)
         cursor_watch.record(values, 1)
         assert cursor_watch.largest_value is not None
         assert (format_cursor(cursor_watch.largest_value), cursor_watch.future_value_count) == (
@@ -176,7 +176,7 @@ def test_a_lookback_moves_the_start_back() -> None:
         assert subtract_lookback(value, lookback_s) == earlier_value
 
 
-CASES_FOR_ALL_DATABASES = [
+QUERIES_FOR_ALL_DATABASES = [
     ("a >= :cursor", True),
     ("a::date > :cursor::date", True),
     ("a = ':cursor'", False),
@@ -190,7 +190,7 @@ CASES_FOR_ALL_DATABASES = [
     ("a = 'never closed and b = :cursor", True),
     ("a = :cursors or a[1:cursor] = ::cursor", False),
 ]
-CASES_FOR_SOME_DATABASES = [
+QUERIES_FOR_SOME_DATABASES = [
     ("postgresql", "a = $x$ it's :cursor $x$ and b = :b", False),
     ("postgresql", "a = $$ :cursor $$", False),
     ("postgresql", "a = 'C:\\' and b = :cursor and c = 'x'", True),
@@ -204,8 +204,8 @@ CASES_FOR_SOME_DATABASES = [
 @pytest.mark.parametrize(
     ("dialect_name", "query", "is_parameter"),
     [
-        *((dialect_name, *case) for dialect_name in ("sqlite", "mariadb") for case in CASES_FOR_ALL_DATABASES),
-        *CASES_FOR_SOME_DATABASES,
+        *((dialect_name, *case) for dialect_name in ("sqlite", "mariadb") for case in QUERIES_FOR_ALL_DATABASES),
+        *QUERIES_FOR_SOME_DATABASES,
     ],
 )
 def test_the_word_cursor_in_a_text_or_a_comment_of_a_query_is_not_the_parameter(

@@ -301,8 +301,10 @@ def test_arrays_of_user_defined_types_in_postgresql_are_read_as_tags() -> None:
         )
         with open_sql(database.url, table="t") as source:
             (chunk,) = source.read_chunks()
-    fields = {column: apply_mapping(chunk.frame, FieldMapping({"tags": ColumnRule(column=column)})) for column in "abc"}
-    assert [list(mapped_chunk.frame["tags"].iloc[0]) for mapped_chunk in fields.values()] == [
+    mapped_chunk_by_column = {
+        column: apply_mapping(chunk.frame, FieldMapping({"tags": ColumnRule(column=column)})) for column in "abc"
+    }
+    assert [list(mapped_chunk.frame["tags"].iloc[0]) for mapped_chunk in mapped_chunk_by_column.values()] == [
         ["vip", "news, weekly"],
         ["x", "a"],
         [],
