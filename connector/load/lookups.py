@@ -73,7 +73,7 @@ class LookupChoice:
 
 
 def choose_lookup(sweep_cost: SweepCost, filter_cost: FilterCost, progress: LookupProgress) -> LookupChoice:
-    """Return the method for the next look-up of the keys, or `LookupMethod.NONE` if every method was inconclusive."""
+    """Return the method for the next look-up, or `LookupMethod.NONE` if every method was inconclusive."""
     is_sweep_untried = LookupMethod.SWEEP not in progress.tried_methods
     is_filter_untried = not progress.tried_methods & {LookupMethod.FILTER, LookupMethod.FILTER_BY_SENT_SPELLING}
     if is_sweep_untried and progress.needs_sweep:
@@ -100,7 +100,7 @@ def choose_lookup(sweep_cost: SweepCost, filter_cost: FilterCost, progress: Look
 def _choose_first_method(sweep_cost: SweepCost, filter_cost: FilterCost, progress: LookupProgress) -> LookupChoice:
     if filter_cost.unprovable_count:
         return LookupChoice(
-            LookupMethod.SWEEP, f"no filter is known to work for {filter_cost.unprovable_count:,} of the keys"
+            LookupMethod.SWEEP, f"no filter is known to work for {filter_cost.unprovable_count:,} of the subscribers"
         )
     if sweep_cost.request_count is None:
         return LookupChoice(LookupMethod.SWEEP, "the list has no TotalCount")
@@ -136,15 +136,15 @@ async def choose_lookup_method(
     )
     lookup_choice = choose_lookup(sweep_cost, estimate_filter_cost(groups, sweep_cost), progress)
     log_values = {"keys": sum(len(group.keys) for group in groups), "bases": len(groups), **asdict(lookup_choice)}
-    logger.info("look-up: %(keys)d keys in %(bases)d bases, %(method)s: %(reason)s", log_values)
+    logger.info("look-up: %(keys)d subscribers in %(bases)d bases, %(method)s: %(reason)s", log_values)
     return lookup_choice.method
 
 
 @dataclass(frozen=True, slots=True)
 class LookupPart:
-    """A part of a look-up: keys in one base, with their result. With `has_unchecked_spellings`, the keys were looked up
-    only in the spelling of this connector, although another program may have created some of the subscribers with other
-    capitals.
+    """A part of a look-up: subscribers (`keys`) in one base, with their result. With `has_unchecked_spellings`, they
+    were looked up only in the spelling of this connector, although another program may have created some of the
+    subscribers with other capitals.
     """
 
     list_access: ListAccess
@@ -154,11 +154,12 @@ class LookupPart:
 
 
 async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
-    """Look keys up in one or several bases, by the cheaper method first. Yield parts of the keys with their results.
-    Each key is in one part.
+    """Look subscribers (`LookupKey`) up in one or several bases, by the cheaper method first. Yield parts of the
+    subscribers with their results. Each subscriber is in one part.
 
     The results of a sweep are one part. The results of filters are many parts, so that a run that is killed during
-    thousands of look-ups has settled most of the keys. Keys for which every method is inconclusive come last.
+    thousands of look-ups has settled most of the subscribers. Subscribers for whom every method is inconclusive come
+    last.
 
     Raises ListFailed if the service does not return its list, and RunAborted if a base is not the intended one or the
     run must stop.
@@ -186,7 +187,7 @@ async def look_up_keys(groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
 async def _choose_next_method(
     groups: Sequence[KeyGroup], progress: LookupProgress
 ) -> tuple[LookupMethod, LookupProgress]:
-    """Return the method for the next look-up of the keys, and the progress with this method."""
+    """Return the method for the next look-up of the subscribers in `groups`, and the progress with this method."""
     for group in groups:
         await find_hidden_base(group.list_access)
     list_access, filter_methods = (

@@ -238,7 +238,7 @@ def test_a_confirmed_create_with_another_base_or_activity_proves_no_absence(
     observed_settler.other_confirmed_creates = (other_confirmed_create,)
     observed_settler.fake_look_ups = [*[LAGGING_LOOK_UP] * 4, EMPTY_LOOK_UP]
     observed_settler.settle(create_confirmed_at=1001.0)
-    # Only the fifth look-up shows the confirmed create of the entry's group.
+    # Only the fifth look-up shows the confirmed create with the entry's base and activity.
     assert len(observed_settler.look_up_times) == 5
     assert len(observed_settler.resent_candidates) == 1
 

@@ -1,5 +1,5 @@
-"""Look-ups by filters: keys that are found, keys that are proved absent, and keys whose look-up is inconclusive. A
-request has one filter, and no message contains an email."""
+"""Look-ups by filters: found subscribers, subscribers that are proved absent, and inconclusive look-ups. A request has
+one filter, and no message contains an email."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -74,14 +74,14 @@ def test_a_trial_that_passes_only_after_the_look_ups_proves_no_absence(tmp_path:
     assert result.absent_identities == compute_identities("bob@x.org")
 
 
-def test_a_key_without_a_trial_can_be_found_and_cannot_be_proved_absent(tmp_path: Path) -> None:
+def test_without_a_trial_a_subscriber_can_be_found_and_cannot_be_proved_absent(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(1000))
     fake_list.add(2000, "ann+b@x.org")  # no subscriber on the first page has a plus
     result = look_up(fake_list, tmp_path, "ann+b@x.org", "cem+d@x.org")
     assert read_result(result) == ({compute_identity("ann+b@x.org"): (2000,)}, set())
 
 
-def test_a_key_is_looked_up_in_all_spellings_and_each_spelling_needs_a_trial(tmp_path: Path) -> None:
+def test_an_email_is_looked_up_in_all_spellings_and_each_spelling_needs_a_trial(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, "bob@x.org")  # the service stores Bob@X.org in lower case
     result = look_up(fake_list, tmp_path, "Bob@X.org", "Ann@X.org")
@@ -99,7 +99,7 @@ def test_an_incomplete_answer_proves_no_absence(tmp_path: Path) -> None:
     assert look_up(fake_list, tmp_path, "bob@x.org", "cem@x.org").absent_identities == compute_identities("cem@x.org")
 
 
-def test_a_key_stays_inconclusive_if_one_of_its_answers_is_incomplete(tmp_path: Path) -> None:
+def test_a_look_up_is_inconclusive_if_the_answer_for_one_spelling_is_incomplete(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "Anna{}@crowd.org"))
     fake_list.choose_answer = lambda query: Refused(400, "no") if query.email == "Bob@x.org" else None
     assert look_up(fake_list, tmp_path, "Bob@x.org", "Cem@x.org").absent_identities == compute_identities("cem@x.org")
@@ -131,7 +131,7 @@ def test_each_look_up_repeats_the_trials(tmp_path: Path) -> None:
     ("text_match", "absent_emails"),
     [(matches_exactly, set()), (matches_ignoring_case, {"bob@x.org"}), (matches_partially, {"bob@x.org"})],
 )
-def test_only_a_case_insensitive_filter_proves_all_spellings_of_a_key_absent(
+def test_only_a_case_insensitive_filter_proves_all_spellings_of_an_email_absent(
     text_match: TextMatch, absent_emails: set[str], tmp_path: Path
 ) -> None:
     fake_list = FakeList(
@@ -173,7 +173,7 @@ def test_a_confirmed_create_that_vanishes_during_the_look_ups_does_not_count(tmp
     assert (result.latest_confirmed_create_at, result.lag_s) == (NO_CONFIRMED_CREATE_TIME, 10.0)
 
 
-def test_absence_can_be_proved_only_for_keys_that_a_known_subscriber_resembles(tmp_path: Path) -> None:
+def test_absence_can_be_proved_only_if_a_known_subscriber_has_a_similar_email(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "p+{}@bücher.de"))
 
     async def check_proofs(session: Session) -> None:

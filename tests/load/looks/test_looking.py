@@ -1,4 +1,5 @@
-"""Look-ups by filters or sweeps: the cheaper method comes first, and the other method is for inconclusive keys."""
+"""Look-ups by filters or sweeps: the cheaper method comes first, and the other method is for inconclusive look-ups. A
+sweep is a reading of the whole list."""
 
 import random
 from pathlib import Path
@@ -42,7 +43,7 @@ def shuffle_list(fake_list: FakeList) -> None:
     fake_list.sort_people = lambda people: random.Random(len(fake_list.queries)).sample(people, len(people))
 
 
-def test_a_few_keys_are_looked_up_by_filters_in_a_long_list(tmp_path: Path) -> None:
+def test_a_few_subscribers_are_looked_up_by_filters_in_a_long_list(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     fake_list.add(30_000, "ann@x.org")
     result = look_up_texts(fake_list, tmp_path, "ann@x.org", "bob@x.org")
@@ -55,7 +56,9 @@ def test_a_few_keys_are_looked_up_by_filters_in_a_long_list(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("key_count", "person_count"), [(1, 100), (40, LONG_LIST_COUNT)])
-def test_a_sweep_is_used_for_many_keys_or_for_a_short_list(key_count: int, person_count: int, tmp_path: Path) -> None:
+def test_a_sweep_is_used_for_many_subscribers_or_for_a_short_list(
+    key_count: int, person_count: int, tmp_path: Path
+) -> None:
     fake_list = FakeList(build_other_people(person_count))
     texts = [f"ann{index}@x.org" for index in range(key_count)]
     result = look_up_texts(fake_list, tmp_path, *texts)
@@ -63,13 +66,13 @@ def test_a_sweep_is_used_for_many_keys_or_for_a_short_list(key_count: int, perso
     assert fake_list.page_count == len(fake_list.queries)
 
 
-def test_a_key_without_a_trial_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
+def test_without_a_trial_a_subscriber_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     assert look_up_texts(fake_list, tmp_path, "a+b@x.org").absent_identities == {compute_identity("a+b@x.org")}
     assert fake_list.page_count == len(fake_list.queries)
 
 
-def test_keys_that_are_inconclusive_by_filters_are_looked_up_by_a_sweep(tmp_path: Path) -> None:
+def test_look_ups_that_are_inconclusive_by_filters_are_repeated_by_a_sweep(tmp_path: Path) -> None:
     fake_list = FakeList([*build_other_people(3, 50_000, "p+{}@crowd.org"), *build_other_people(LONG_LIST_COUNT)])
     fake_list.text_match = lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
     fake_list.add(59_000, "dan@x.org")
@@ -80,7 +83,7 @@ def test_keys_that_are_inconclusive_by_filters_are_looked_up_by_a_sweep(tmp_path
     assert has_read_whole_list(fake_list)
 
 
-def test_a_key_stays_inconclusive_if_neither_filters_nor_a_sweep_decide(tmp_path: Path) -> None:
+def test_a_look_up_is_inconclusive_if_filters_and_a_sweep_are_inconclusive(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(60), matches_everything, max_limit=10)
     shuffle_list(fake_list)
     result = look_up_texts(fake_list, tmp_path, "bob@x.org")
@@ -127,7 +130,7 @@ def test_a_confirmed_create_counts_only_if_the_filter_and_the_sweep_show_the_con
     assert result.latest_confirmed_create_at == NEVER  # a confirmed create counts only in the second sweep
 
 
-def test_the_results_of_many_keys_are_returned_in_parts(tmp_path: Path) -> None:
+def test_the_results_for_many_subscribers_are_returned_in_parts(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(40), max_limit=20)
     fake_list.add(60_000, "q350@x.org")
     shuffle_list(fake_list)  # a sweep of the unordered list is inconclusive

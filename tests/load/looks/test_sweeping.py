@@ -1,4 +1,4 @@
-"""Sweeps of the whole list: found keys, absent keys, and the entries that a sweep records."""
+"""Sweeps (readings of the whole list): found and absent subscribers, and the entries that a sweep records."""
 
 import random
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ def shuffle_list(fake_list: FakeList) -> None:
     fake_list.sort_people = lambda people: random.Random(len(fake_list.queries)).sample(people, len(people))
 
 
-def test_a_complete_sweep_finds_each_key_or_proves_the_key_absent(tmp_path: Path) -> None:
+def test_a_complete_sweep_finds_each_subscriber_or_proves_its_absence(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(3000))
     for subscriber_id, email, base_id in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
         fake_list.add(subscriber_id, email, base={"Id": base_id, "Name": "b"})
@@ -73,7 +73,7 @@ def test_confirmed_creates_show_the_lag_of_the_list(tmp_path: Path) -> None:
     assert (result.latest_confirmed_create_at, result.lag_s, result.started_at) == (900.0, 50.0, 1000.0)
 
 
-def test_a_confirmed_create_of_a_later_page_must_be_in_the_previous_sweep(tmp_path: Path) -> None:
+def test_a_confirmed_create_on_a_later_page_counts_only_after_two_sweeps(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(3000))
     fake_list.add(5000, "w@x.org")
 
