@@ -210,10 +210,10 @@ class BaseLoads:
             return None
         confirmed_creates = loads_with_creates[0].session.list_access.confirmed_creates
         base_id = confirmed_creates[-1].base_id if confirmed_creates else None
-        confirmed_create_sessions = [
+        sessions_of_base = [
             base_load.session for base_load in loads_with_creates if base_load.base.service_id == base_id
         ]
-        session = confirmed_create_sessions[0] if confirmed_create_sessions else loads_with_creates[-1].session
+        session = sessions_of_base[0] if sessions_of_base else loads_with_creates[-1].session
         unlisted_create = await find_unlisted_create(session)
         if unlisted_create is None:
             return None

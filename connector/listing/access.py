@@ -156,7 +156,7 @@ class LookupResult:
     def latest_confirmed_create_at(self) -> float:
         """The time (monotonic) at which the latest of `seen_confirmed_creates` was confirmed, or -inf without a
         confirmed create."""
-        return find_latest_time(self.seen_confirmed_creates)
+        return find_latest_confirmation_time(self.seen_confirmed_creates)
 
 
 # The class is not frozen, because creating a frozen object takes three times as long.
@@ -178,7 +178,7 @@ class ConfirmedCreate:
     base_id: int | None = None
 
 
-def find_latest_time(confirmed_creates: Collection[ConfirmedCreate]) -> float:
+def find_latest_confirmation_time(confirmed_creates: Collection[ConfirmedCreate]) -> float:
     """Return the time (monotonic) at which the latest of these confirmed creates was confirmed, or -inf without a
     confirmed create."""
     return max((create.confirmed_at for create in confirmed_creates), default=float("-inf"))

@@ -27,7 +27,7 @@ from connector.listing.access import (
     ListAccess,
     LookupKey,
     LookupResult,
-    find_latest_time,
+    find_latest_confirmation_time,
     measure_lag,
     store_shown_subscribers,
 )
@@ -239,12 +239,12 @@ async def find_visible_confirmed_creates(
     shows, and the largest lag of all filters. The slowest filter is the filter that does not show the newest confirmed
     creates. Raises ListFailed.
     """
-    confirmed_creates_and_lags = [
+    visibilities = [
         await _find_confirmed_creates_by_filter(access, filter_check, started_at, field) for field in fields
     ]
     return ConfirmedCreateVisibility(
-        min((visibility.seen_confirmed_creates for visibility in confirmed_creates_and_lags), key=find_latest_time),
-        max(visibility.lag_s for visibility in confirmed_creates_and_lags),
+        min((visibility.seen_confirmed_creates for visibility in visibilities), key=find_latest_confirmation_time),
+        max(visibility.lag_s for visibility in visibilities),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult, find_latest_time
+from connector.listing.access import KeyGroup, ListAccess, LookupKey, LookupResult, find_latest_confirmation_time
 from connector.listing.base_list import look_up_by_sweep
 from connector.listing.hidden import find_hidden_base, record_hidden_groups
 from connector.listing.lookup import BATCH_SIZE, can_prove_absence, count_requests, look_up_by_filters
@@ -281,7 +281,10 @@ def _shows_latest_confirmed_create(access: ListAccess, result: LookupResult) -> 
     earlier_confirmed_creates = [
         create for create in access.confirmed_creates if create.confirmed_at < result.started_at
     ]
-    return result.latest_confirmed_create_at >= find_latest_time(earlier_confirmed_creates) or result.lag_s > 0
+    return (
+        result.latest_confirmed_create_at >= find_latest_confirmation_time(earlier_confirmed_creates)
+        or result.lag_s > 0
+    )
 
 
 def _join_results(first_result: LookupResult, second_result: LookupResult) -> LookupResult:

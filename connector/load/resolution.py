@@ -22,7 +22,7 @@ from typing import Literal, assert_never
 from connector.ledger.entries import Intent, Ledger, UnfinishedEntry
 from connector.ledger.records import read_largest_lag, record_lag
 from connector.ledger.store import Base
-from connector.listing.access import ConfirmedCreate, KeyGroup, LookupKey, LookupResult, find_latest_time
+from connector.listing.access import ConfirmedCreate, KeyGroup, LookupKey, LookupResult, find_latest_confirmation_time
 from connector.listing.answered import find_existing_ids
 from connector.listing.lookup import is_group_shown
 from connector.load.candidates import Candidate, CandidateList, SendCandidates, build_entry_key, read_body
@@ -364,7 +364,7 @@ class Settler:
                 if later_confirmed_creates
                 else result.seen_confirmed_creates
             )
-            return find_latest_time(confirmed_creates) > unresolved_create.attempt_ended_at
+            return find_latest_confirmation_time(confirmed_creates) > unresolved_create.attempt_ended_at
         return result.started_at >= unresolved_create.attempt_ended_at + 2 * session.list_access.state.largest_lag_s
 
     async def end_look_up(self) -> None:

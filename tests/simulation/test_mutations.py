@@ -112,7 +112,7 @@ MUTATIONS = (
         (
             Edit(
                 _RESOLUTION_FILE,
-                "return find_latest_time(confirmed_creates) > unresolved_create.attempt_ended_at",
+                "return find_latest_confirmation_time(confirmed_creates) > unresolved_create.attempt_ended_at",
                 "return True",
             ),
         ),

@@ -27,7 +27,10 @@ from tests.load.sessions import (
 
 def sweep_for_texts(fake_list: FakeList, folder: Path, *emails: str, **options: Any) -> LookupResult:
     return run_with_fake_list(
-        fake_list, folder, lambda session: sweep_session(session, [build_key(email) for email in emails]), **options
+        fake_list,
+        folder,
+        lambda session: look_up_by_sweep_in_session(session, [build_key(email) for email in emails]),
+        **options,
     )
 
 
@@ -60,7 +63,7 @@ def test_one_sweep_looks_up_identities_of_two_fields(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, "ann@x.org", client_user_id="k50")
     keys = [build_key("k50", "client_user_id"), build_key("ann@x.org"), build_key("k9", "client_user_id")]
-    result = run_with_fake_list(fake_list, tmp_path, lambda session: sweep_session(session, keys))
+    result = run_with_fake_list(fake_list, tmp_path, lambda session: look_up_by_sweep_in_session(session, keys))
     assert set(result.found_ids) == {keys[0].identity, keys[1].identity}
     assert result.absent_identities == {keys[2].identity}
 
@@ -78,7 +81,10 @@ def test_a_confirmed_create_on_a_later_page_counts_only_after_two_sweeps(tmp_pat
     fake_list.add(5000, "w@x.org")
 
     async def sweep_twice(session: Session) -> list[float]:
-        return [(await sweep_session(session, [build_key("bob@x.org")])).latest_confirmed_create_at for _ in range(2)]
+        return [
+            (await look_up_by_sweep_in_session(session, [build_key("bob@x.org")])).latest_confirmed_create_at
+            for _ in range(2)
+        ]
 
     confirmed_creates = (build_confirmed_create(900.0, 5000, "w@x.org"),)
     assert run_with_fake_list(fake_list, tmp_path, sweep_twice, confirmed_creates=confirmed_creates) == [
@@ -127,27 +133,27 @@ def test_only_the_last_sweep_of_a_look_up_shows_confirmed_creates(tmp_path: Path
     assert (result.latest_confirmed_create_at, result.lag_s) == (float("-inf"), 100.0)
 
 
-async def sweep_session(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
+async def look_up_by_sweep_in_session(session: Session, keys: Sequence[LookupKey]) -> LookupResult:
     (result,) = await look_up_by_sweep([KeyGroup(session.list_access, keys)])
     return result
 
 
-async def list_base(session: Session) -> tuple[Listing, int]:
+async def read_list_and_record_base(session: Session) -> tuple[Listing, int]:
     listing = await read_account_list([session.list_access])
     return listing, (await record_base(session.list_access, listing.rows, first_batch_index=0)).duplicate_count
 
 
-def list_base_once(
+def read_list_in_new_session(
     fake_list: FakeList, folder: Path, *emails: str, **options: Any
 ) -> tuple[Listing, int, list[int | None]]:
     """Read the list. Return the listing, the number of identities with several ids, and the recorded
     ids of these emails."""
 
-    async def list_base_and_read_ids(session: Session) -> tuple[Listing, int, list[int | None]]:
-        listing, duplicate_count = await list_base(session)
+    async def read_list_and_recorded_ids(session: Session) -> tuple[Listing, int, list[int | None]]:
+        listing, duplicate_count = await read_list_and_record_base(session)
         return listing, duplicate_count, read_recorded_ids(session.ledger_writer, *emails)
 
-    return run_with_fake_list(fake_list, folder, list_base_and_read_ids, **options)
+    return run_with_fake_list(fake_list, folder, read_list_and_recorded_ids, **options)
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
@@ -160,7 +166,7 @@ def test_a_listing_that_shows_none_of_the_unverified_entries_ends_the_run(tmp_pa
     async def look_up_people(session: Session) -> list[int | None]:
         session.list_access.unverified_entries = (known_entry, ConfirmedEntry(b"n" * 16, 999, None))
         with nullcontext() if is_listed else pytest.raises(EmptiedListError):
-            await list_base(session)
+            await read_list_and_record_base(session)
         return read_recorded_ids(session.ledger_writer, "ann@x.org", "other@x.org")
 
     assert run_with_fake_list(fake_list, tmp_path, look_up_people) == [51 if is_listed else None, None]
@@ -176,7 +182,9 @@ def test_a_listing_counts_the_identities_that_have_several_ids(tmp_path: Path, i
         fake_list.sort_people = lambda people: sorted(
             people, key=lambda person: (person["Email"].lower(), person["Id"])
         )
-    listing, duplicate_count, recorded_ids = list_base_once(fake_list, tmp_path, "a@x.org", "b@x.org", "c@x.org")
+    listing, duplicate_count, recorded_ids = read_list_in_new_session(
+        fake_list, tmp_path, "a@x.org", "b@x.org", "c@x.org"
+    )
     assert (listing.certificate.sweeps, duplicate_count) == (2 if is_sorted_by_email else 1, 2)
     assert None not in recorded_ids
 

@@ -9,7 +9,7 @@ import pytest
 from connector.listing.access import (
     ConfirmedCreate,
     ConfirmedCreateVisibility,
-    find_latest_time,
+    find_latest_confirmation_time,
     read_confirmed_create_visibility,
 )
 from connector.listing.base_list import describe_unreadable_list
@@ -60,7 +60,7 @@ def test_a_sweep_in_id_order_counts_only_confirmed_creates_that_the_previous_swe
             build_certificate(certificate_reason),
             300.0,
         )
-        assert (find_latest_time(visibility.seen_confirmed_creates), visibility.lag_s) == (
+        assert (find_latest_confirmation_time(visibility.seen_confirmed_creates), visibility.lag_s) == (
             latest_confirmed_create_at,
             lag_s,
         )
@@ -70,7 +70,7 @@ def test_a_subscriber_that_is_confirmed_during_a_sweep_is_not_a_sign_of_lag() ->
     visibility = read_confirmed_create_visibility(
         [NEW_CONFIRMED_CREATE], frozenset(), frozenset(), build_certificate(CertificateReason.ONE_ANSWER), 150.0
     )
-    assert (find_latest_time(visibility.seen_confirmed_creates), visibility.lag_s) == (NEVER, 0.0)
+    assert (find_latest_confirmation_time(visibility.seen_confirmed_creates), visibility.lag_s) == (NEVER, 0.0)
 
 
 def find_confirmed_creates(
@@ -89,23 +89,21 @@ def test_a_confirmed_create_of_one_field_proves_nothing_for_another_field(tmp_pa
     fake_list, confirmed_create = FakeList(), build_confirmed_create(900.0, 1, "a@x.org")
     fake_list.add(1, "a@x.org")
 
-    def find_confirmed_creates_by_fields(fields: list[str], folder: str) -> ConfirmedCreateVisibility:
-        return run_with_fake_list(
+    def find_seen_confirmation_time(fields: list[str], folder: str) -> float:
+        visibility = run_with_fake_list(
             fake_list,
             tmp_path / folder,
             lambda session: find_visible_confirmed_creates(session.list_access, PASSED_CHECK, 1000.0, fields),
             confirmed_creates=(confirmed_create,),
         )
+        return find_latest_confirmation_time(visibility.seen_confirmed_creates)
 
-    assert find_latest_time(find_confirmed_creates_by_fields(["email"], "email").seen_confirmed_creates) == 900.0
-    assert find_latest_time(find_confirmed_creates_by_fields(["client_user_id"], "id").seen_confirmed_creates) == NEVER
-    assert (
-        find_latest_time(find_confirmed_creates_by_fields(["client_user_id", "email"], "both").seen_confirmed_creates)
-        == NEVER
-    )
+    assert find_seen_confirmation_time(["email"], "email") == 900.0
+    assert find_seen_confirmation_time(["client_user_id"], "id") == NEVER
+    assert find_seen_confirmation_time(["client_user_id", "email"], "both") == NEVER
 
 
-def build_series(confirmed_create_count: int) -> tuple[ConfirmedCreate, ...]:
+def build_consecutive_creates(confirmed_create_count: int) -> tuple[ConfirmedCreate, ...]:
     """Return confirmed creates with consecutive Ids up to 999. The Id of a confirmed create is also the time when it
     was confirmed."""
     return tuple(
@@ -131,20 +129,20 @@ MIXED_CONFIRMED_CREATES = (
 VisibilityCase = tuple[float, tuple[ConfirmedCreate, ...], FilterCheck, tuple[float, float], int | None]
 VISIBILITY_CASES: dict[str, VisibilityCase] = {
     "one request is enough if the list shows the latest confirmed create": (
-        999.0, build_series(500), PASSED_CHECK, (999.0, 0.0), 1,
+        999.0, build_consecutive_creates(500), PASSED_CHECK, (999.0, 0.0), 1,
     ),
     "a confirmed create that a trial has found is not looked up again": (
         999.0,
-        build_series(1),
-        FilterCheck(PLAIN_TRAITS, seen_confirmed_creates=build_series(1)),
+        build_consecutive_creates(1),
+        FilterCheck(PLAIN_TRAITS, seen_confirmed_creates=build_consecutive_creates(1)),
         (999.0, 0.0),
         0,
     ),
     "the latest of a few visible confirmed creates is found": (
-        995.0, build_series(10), PASSED_CHECK, (995.0, 4.0), None,
+        995.0, build_consecutive_creates(10), PASSED_CHECK, (995.0, 4.0), None,
     ),
     "if the list shows no confirmed create, the lag is the age of the oldest confirmed create": (
-        0.0, build_series(5), PASSED_CHECK, (NEVER, 5.0), None,
+        0.0, build_consecutive_creates(5), PASSED_CHECK, (NEVER, 5.0), None,
     ),
     "if a working filter does not find a confirmed create, the list lags": (
         0.0, MIXED_CONFIRMED_CREATES, PASSED_CHECK, (NEVER, 90.0), None,
@@ -177,7 +175,7 @@ def test_look_ups_of_confirmed_creates_find_the_latest_visible_confirmed_create_
 ) -> None:
     fake_list = build_lagging_list(confirmed_creates, last_shown_at)
     visibility = find_confirmed_creates(fake_list, tmp_path, *confirmed_creates, filter_check=filter_check)
-    assert (find_latest_time(visibility.seen_confirmed_creates), visibility.lag_s) == expected_visibility
+    assert (find_latest_confirmation_time(visibility.seen_confirmed_creates), visibility.lag_s) == expected_visibility
     assert query_count in (None, len(fake_list.queries))
 
 
@@ -185,10 +183,10 @@ def test_look_ups_of_confirmed_creates_find_the_latest_visible_confirmed_create_
 def test_at_most_nine_requests_find_the_lag_of_a_list(
     tmp_path: Path, confirmed_create_count: int, last_shown_at: float
 ) -> None:
-    confirmed_creates = build_series(confirmed_create_count)
+    confirmed_creates = build_consecutive_creates(confirmed_create_count)
     fake_list = build_lagging_list(confirmed_creates, last_shown_at)
     visibility = find_confirmed_creates(fake_list, tmp_path, *confirmed_creates)
-    latest_confirmed_create_at = find_latest_time(visibility.seen_confirmed_creates)
+    latest_confirmed_create_at = find_latest_confirmation_time(visibility.seen_confirmed_creates)
     assert latest_confirmed_create_at <= last_shown_at
     assert (
         latest_confirmed_create_at >= last_shown_at - confirmed_create_count / 10 or latest_confirmed_create_at == NEVER
