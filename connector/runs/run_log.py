@@ -55,9 +55,9 @@ def record_run(
     end.
 
     A ConnectorError that ends the run gets the id of the run. If no error ends the run, files of earlier runs that are
-    older than `retention_s` are deleted at the end. A jump of the clock does not count for this age. If the log cannot
-    be written, this module's logger logs a warning, and the run does not fail. Yield whether the record of the run's
-    start is on disk.
+    older than `retention_s` are deleted at the end. If the clock seems to have jumped ahead, the files do not count as
+    older because of the jump. If the log cannot be written, this module's logger logs a warning, and the run does not
+    fail. Yield whether the record of the run's start is on disk.
     """
     path = state_dir / _RUNS_FOLDER / f"{begin_values['run_id']}.json"
     try:

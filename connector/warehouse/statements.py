@@ -86,7 +86,7 @@ RUN_COLUMNS: Mapping[str, Column] = {
         ColumnKind.TEXT, "`complete` if it is proved that the whole list was read, otherwise `incomplete`."
     ),
     "reason": Column(
-        ColumnKind.TEXT, "Proof of completeness, or obstacle to a proof: `certificate.reason` of the report."
+        ColumnKind.TEXT, "Why the list counts as complete or incomplete: `certificate.reason` of the report."
     ),
     "list_order": Column(ColumnKind.TEXT, "Order of the list: `id`, `id_desc`, `other` or `unstable`."),
     "sweeps": Column(ColumnKind.WHOLE_NUMBER, "How often the export read the list from its start to its end (sweeps)."),
