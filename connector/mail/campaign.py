@@ -322,7 +322,7 @@ class CampaignSender:
                 self._report_email(email, SendResult(MailOutcome.UNKNOWN, status, answer_message))
                 # After the first accepted email, a rate limit of the service only lowers the rate of the run.
                 if not (self.has_accepted_item and is_rate_limit(status, retry_after_s)):
-                    self._stop_on_unknown(status, answer_message)
+                    self._stop_on_unknown_emails(status, answer_message)
 
     def give_up(self, email: CampaignEmail, reason: GiveUpReason) -> None:
         """Report the outcome of an email without an answer, and keep the outcome in memory until the next commit."""
@@ -365,7 +365,7 @@ class CampaignSender:
                     "none in between. Correct the cause, and run again with --rejected to send these emails, too"
                 )
 
-    def _stop_on_unknown(self, status: int | None, answer_message: str) -> None:
+    def _stop_on_unknown_emails(self, status: int | None, answer_message: str) -> None:
         self._unknown_count += 1
         if status in _REDIRECT_STATUSES:
             self._stop.request_stop(

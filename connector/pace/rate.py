@@ -15,8 +15,8 @@ requests that the service serves and refuses. docs/explanation/pace.md has the r
 A refusal that ends a period takes effect in three steps. `record_refusal` ends the period. During the pause, the rate
 stays, and the answers to the trailing requests are counted. When the first request leaves after the pause,
 `_apply_refusal` decides: the refusal was random, or a new search begins, or a ramp begins. A ramp begins to rise after
-the service has served one request (`_recover`). After five refusals in a row, only single requests leave. The wait
-between two requests then doubles up to one second.
+the service has served one request (`_begin_period_after_refusal`). After five refusals in a row, only single requests
+leave. The wait between two requests then doubles up to one second.
 
 All rates are measured between the times at which requests leave, in seconds of a monotonic clock. The code is pure: the
 time `now` is an argument.
@@ -228,7 +228,7 @@ class RateController:
         self._record_departure(now)
         return 0.0
 
-    def reserve(self, now: float) -> float:
+    def reserve_departure(self, now: float) -> float:
         """Reserve the time of the next request, and return the seconds until that time.
 
         Readers of the list call this method, because they limit their own concurrency. While no limit and no ceiling is
@@ -251,7 +251,7 @@ class RateController:
             self._ended_period.served_trailing_request_count += sent_at > self._ended_period.refused_request_sent_at
             return
         if not self._has_recovered:
-            self._recover(sent_at)
+            self._begin_period_after_refusal(sent_at)
         self._current_period.served_count += 1
         self._refused_in_row_count = 0
         tolerated_share = (
@@ -351,8 +351,8 @@ class RateController:
             proved_rate = max(
                 proved_rate, (ended_period.served_count - 2 * self._fewest_served_count) / ended_period.sending_s
             )
-        first_rate = max((proved_rate * ended_period.rate) ** 0.5, _TRAILING_RATE_FACTOR * trailing_rate)
-        return first_rate, max(ended_period.rate, trailing_rate)
+        start_rate = max((proved_rate * ended_period.rate) ** 0.5, _TRAILING_RATE_FACTOR * trailing_rate)
+        return start_rate, max(ended_period.rate, trailing_rate)
 
     def _detect_contradiction(self) -> bool:
         """Return whether an earlier period shows that the rate of the last refusal is not the limit, because the
@@ -414,7 +414,7 @@ class RateController:
         )
         return meets_search_rule and self._random_refusal_countdown > 0
 
-    def _recover(self, sent_at: float) -> None:
+    def _begin_period_after_refusal(self, sent_at: float) -> None:
         """Begin the new period at `sent_at`, the time at which the first request left that was served after the
         refusal. If the service refused all requests until the end of the limiter's time window, begin a ramp at the
         mean rate of this window."""

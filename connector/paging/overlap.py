@@ -162,7 +162,7 @@ class PageOverlap:
     """The overlap of a page with the previous page, and the changes that the two pages show."""
 
     kind: OverlapKind
-    rank_shift: int = 0  # new offset of the first shared row in the list, minus its earlier offset
+    offset_shift: int = 0  # new offset of the first shared row in the list, minus its earlier offset
     appeared_count_before_overlap: int = 0  # number of new rows before the first shared row
     appeared_count: int = 0  # number of new rows between the first and the last shared row
     vanished_count: int = 0  # number of vanished rows between the first and the last shared row
@@ -187,7 +187,7 @@ def decide_overlap(
     vanished_count = end_index_of_compared_ids - int(previous_indexes[0]) - len(shared_indexes)
     overlap = PageOverlap(
         OverlapKind.MATCHED,
-        rank_shift=(offset + first_index) - (previous_offset + int(previous_indexes[0])),
+        offset_shift=(offset + first_index) - (previous_offset + int(previous_indexes[0])),
         appeared_count_before_overlap=int(np.count_nonzero(new_row_mask[:first_index])),
         appeared_count=appeared_count,
         vanished_count=vanished_count,
@@ -261,13 +261,13 @@ class ListChanges:
 
     def record_overlap(self, overlap: PageOverlap, previous_total: int | None, total_count: int | None) -> None:
         """Record a matched overlap between two answers with these TotalCounts."""
-        self._add_net_change(overlap.rank_shift - overlap.appeared_count_before_overlap)
+        self._add_net_change(overlap.offset_shift - overlap.appeared_count_before_overlap)
         self.appeared_count += overlap.appeared_count_before_overlap + overlap.appeared_count
         self.vanished_count += overlap.vanished_count
         if total_count is None or previous_total is None:
             self.is_exact = False
         else:
-            change_after_overlap = total_count - previous_total - overlap.rank_shift
+            change_after_overlap = total_count - previous_total - overlap.offset_shift
             self._add_net_change(change_after_overlap - overlap.appeared_count + overlap.vanished_count)
 
     def record_end(self, previous_total: int | None, total_count: int | None) -> None:

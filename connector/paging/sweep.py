@@ -242,7 +242,7 @@ class Sweep:
             self.matched_overlap_count += 1
             if self._phase is not _Phase.HEAD:
                 self.changes.record_overlap(overlap, previous_total, total_count)
-                self._inserted_count += max(0, overlap.rank_shift - overlap.appeared_count_before_overlap)
+                self._inserted_count += max(0, overlap.offset_shift - overlap.appeared_count_before_overlap)
                 # Appeared and vanished subscribers may cancel out in TotalCount, so the first pages are read again.
                 self._is_head_known = False
         elif overlap.kind is OverlapKind.MOSTLY_KNOWN:

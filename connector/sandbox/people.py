@@ -186,10 +186,12 @@ def _list_templates() -> list[tuple[bytes, bytes, bytes, bytes]]:
             },
             "Birthday": f"{1940 + index % 67}-{1 + index % 12:02}-{1 + index % 28:02}",
         }
-        until_email_digits, until_phone, until_client_user_id, ending = orjson.dumps(subscriber).split(
-            _PLACEHOLDER.encode()
+        json_before_email_digits, json_before_phone, json_before_client_user_id, json_ending = orjson.dumps(
+            subscriber
+        ).split(_PLACEHOLDER.encode())
+        templates.append(
+            (b"," + json_before_email_digits[1:], json_before_phone, json_before_client_user_id, json_ending)
         )
-        templates.append((b"," + until_email_digits[1:], until_phone, until_client_user_id, ending))
     return templates
 
 
@@ -246,8 +248,18 @@ class SyntheticSubscribers:
         subscriber_jsons = []
         for subscriber_id in subscriber_ids:
             index = (subscriber_id - self.first_id) // self.step
-            until_email_digits, until_phone, until_client_user_id, ending = templates[index % _PERSON_COUNT]
+            json_before_email_digits, json_before_phone, json_before_client_user_id, json_ending = templates[
+                index % _PERSON_COUNT
+            ]
             id_digits, phone_digits = b"%d" % subscriber_id, b"%d" % (200_000_000 + index % 99_999_989)
-            beginning = (b'{"Id":', id_digits, base_json, until_email_digits, id_digits, until_phone, phone_digits)
-            subscriber_jsons.append(b"".join((*beginning, until_client_user_id, id_digits, ending)))
+            json_beginning = (
+                b'{"Id":',
+                id_digits,
+                base_json,
+                json_before_email_digits,
+                id_digits,
+                json_before_phone,
+                phone_digits,
+            )
+            subscriber_jsons.append(b"".join((*json_beginning, json_before_client_user_id, id_digits, json_ending)))
         return subscriber_jsons

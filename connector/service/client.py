@@ -118,7 +118,7 @@ class Client:
         A repeated request gets another limit, so that no cache returns an earlier answer."""
         if (not_sent_answer := await self._wait_until_pause_ends()) is not None:
             return not_sent_answer
-        if (wait_s := self.rate.reserve(self._clock.monotonic())) > 0:
+        if (wait_s := self.rate.reserve_departure(self._clock.monotonic())) > 0:
             await self._clock.sleep(wait_s)
             if (not_sent_answer := await self._wait_until_pause_ends()) is not None:  # a pause may have begun meanwhile
                 return not_sent_answer

@@ -134,14 +134,14 @@ def test_an_upgraded_table_of_entries_equals_a_new_table(ledger_url: str, releas
 def describe_entry_table(connection: Connection) -> list[str]:
     """Return a line for each column, key, constraint and index of the table of entries."""
     inspector = inspect(connection)
-    parts = [
+    table_parts = [
         *inspector.get_columns("entry"),
         *inspector.get_check_constraints("entry"),
         *inspector.get_foreign_keys("entry"),
         *inspector.get_indexes("entry"),
         inspector.get_pk_constraint("entry"),
     ]
-    return sorted(json.dumps(part, default=str, sort_keys=True) for part in parts)
+    return sorted(json.dumps(part, default=str, sort_keys=True) for part in table_parts)
 
 
 def test_the_rows_of_a_release_have_a_value_in_each_column() -> None:

@@ -18,7 +18,7 @@ class RateOnlyClient:
         return self.rate_controller.admit_or_compute_wait(now)
 
     def record_list_request(self, now: float) -> None:
-        self.rate_controller.reserve(now)
+        self.rate_controller.reserve_departure(now)
 
     def record_served_request(self, sent_at: float, now: float, _in_flight: int) -> None:
         self.rate_controller.record_served_request(sent_at, now)
@@ -42,7 +42,7 @@ class LoadClient:
         return self.rate_controller.admit_or_compute_wait(now)
 
     def record_list_request(self, now: float) -> None:
-        self.rate_controller.reserve(now)
+        self.rate_controller.reserve_departure(now)
 
     def record_served_request(self, sent_at: float, now: float, in_flight: int) -> None:
         self.rate_controller.record_served_request(sent_at, now)

@@ -137,7 +137,7 @@ def test_a_page_waits_for_the_end_of_a_pause(is_limit_known: bool) -> None:
     controller = build_controller_with_found_limit(100) if is_limit_known else RateController()
     controller.record_refusal(29.9, 30.0, retry_after_s=5.0)
 
-    assert 31.0 + controller.reserve(31.0) >= 35.0
+    assert 31.0 + controller.reserve_departure(31.0) >= 35.0
 
 
 @pytest.mark.parametrize("pause_s", [0.5, 1.0, 30.0])
@@ -221,11 +221,11 @@ def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
 def test_a_limit_found_by_page_requests_is_at_most_twice_their_rate() -> None:
     controller = RateController()
     for page_index in range(600):  # ten pages a second; the search for the limit does not delay pages
-        assert controller.reserve(page_index / 10) == 0
+        assert controller.reserve_departure(page_index / 10) == 0
         controller.record_served_request(page_index / 10, page_index / 10 + ROUND_TRIP_S)
     assert controller.rate < 100, "the page requests have raised the rate of creates too far"
     controller.record_refusal(60.0, 60.1, retry_after_s=5.0)
-    assert controller.reserve(65.2) >= 0
+    assert controller.reserve_departure(65.2) >= 0
     assert controller.found_limit is not None
     assert controller.found_limit.ramp_end_rate <= 20
 

@@ -26,11 +26,11 @@ def decide_overlap_with_previous_page(ids: list[int], offset: int, earlier_ids: 
 def test_the_overlap_of_two_pages_shows_the_changes_between_their_requests() -> None:
     cases: list[tuple[list[int], int, PageOverlap]] = [
         ([40, 50, 60], 103, PageOverlap(OverlapKind.MATCHED)),
-        ([40, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, rank_shift=-1)),  # a row vanished before the overlap
-        ([30, 40, 50], 103, PageOverlap(OverlapKind.MATCHED, rank_shift=1)),  # a row appeared before the overlap
+        ([40, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, offset_shift=-1)),  # a row vanished before the overlap
+        ([30, 40, 50], 103, PageOverlap(OverlapKind.MATCHED, offset_shift=1)),  # a row appeared before the overlap
         ([30, 40, 45, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, appeared_count=1)),
         ([30, 50, 60], 102, PageOverlap(OverlapKind.MATCHED, vanished_count=1)),
-        ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, rank_shift=1, appeared_count_before_overlap=1)),
+        ([25, 30, 40, 50], 102, PageOverlap(OverlapKind.MATCHED, offset_shift=1, appeared_count_before_overlap=1)),
         # The page ends before 40 and 50, so it does not show whether these rows vanished.
         ([20, 30], 101, PageOverlap(OverlapKind.MATCHED)),
         ([60, 70], 105, PageOverlap(OverlapKind.GAP)),
@@ -94,14 +94,14 @@ def test_the_number_of_ids_must_match_the_total_counts() -> None:
 def test_an_overlap_and_total_counts_show_how_many_rows_appeared_and_vanished() -> None:
     cases: list[tuple[PageOverlap, int, int, int, int]] = [
         (PageOverlap(OverlapKind.MATCHED), 100, 100, 0, 0),
-        (PageOverlap(OverlapKind.MATCHED, rank_shift=2), 100, 102, 2, 0),  # two rows appeared before the overlap
+        (PageOverlap(OverlapKind.MATCHED, offset_shift=2), 100, 102, 2, 0),  # two rows appeared before the overlap
         (PageOverlap(OverlapKind.MATCHED), 100, 102, 2, 0),  # two rows appeared after the overlap
         # One row vanished before the overlap, and one row appeared after the overlap.
-        (PageOverlap(OverlapKind.MATCHED, rank_shift=-1), 100, 100, 1, 1),
+        (PageOverlap(OverlapKind.MATCHED, offset_shift=-1), 100, 100, 1, 1),
         (PageOverlap(OverlapKind.MATCHED, vanished_count=1), 100, 99, 0, 1),
         # A row appeared among the shared rows, and TotalCount is unchanged, so a row vanished after the overlap.
         (PageOverlap(OverlapKind.MATCHED, appeared_count=1), 100, 100, 1, 1),
-        (PageOverlap(OverlapKind.MATCHED, rank_shift=0, appeared_count_before_overlap=1), 100, 100, 1, 1),
+        (PageOverlap(OverlapKind.MATCHED, offset_shift=0, appeared_count_before_overlap=1), 100, 100, 1, 1),
     ]
     for overlap, previous_total, total_count, appeared_count, vanished_count in cases:
         changes = ListChanges()
