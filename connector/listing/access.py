@@ -1,5 +1,5 @@
-"""The values that all look-ups use: keys, results, known subscribers and ids, and the lag of the list (architecture 4.5
-c).
+"""The values that all look-ups use: the subscribers to look up, results, known subscribers and ids, and the lag of the
+list (architecture 4.5 c).
 
 The lag is the time until the list shows a subscriber that this run has confirmed. This module sends no request.
 """

@@ -104,10 +104,8 @@ async def find_ids_of_confirmed_create(
         answer = await access.stop.wait_until_stopped(request_rows(access, query))
     except ListFailed:
         return None, set()
-    identities, base_id = (
-        {digest_identity(confirmed_create.field, confirmed_create.identity_text)},
-        confirmed_create.base_id,
-    )
+    identities = {digest_identity(confirmed_create.field, confirmed_create.identity_text)}
+    base_id = confirmed_create.base_id
     matching_rows = [row for row in answer.rows if may_be_in_base(row, identities, base_id)]
     ids_shown_in_base = {row["Id"] for row in matching_rows if base_id is not None and read_base(row)[0] == base_id}
     ids = {row["Id"] for row in matching_rows} | {confirmed_create.subscriber_id}.intersection(

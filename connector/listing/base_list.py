@@ -1,5 +1,5 @@
-"""Looks subscribers up by reading the whole list. A look-up is for all subscribers of the bases, or for the subscribers
-of some keys."""
+"""Looks subscribers up by reading the whole list. A look-up is for all subscribers of some bases, or for single
+subscribers (`LookupKey`)."""
 
 import logging
 from array import array

@@ -100,8 +100,8 @@ class BaseReader:
 
     def is_of_base(self, base: object) -> bool:
         """Return whether a listed `Base` is this base. Raises the errors that the docstring of the class names. Also
-        raises ConfigurationError if the `Base` has no Id, or if the `Base` has no name while the Id of this base is not
-        known yet."""
+        raises ConfigurationError in two cases: the `Base` has no Id, or the `Base` has no name and the Id of this base
+        is not known yet."""
         if not isinstance(base, dict):
             base = {}
         base_id, base_name = base.get("Id"), base.get("Name")

@@ -151,8 +151,9 @@ def decode_page(body: bytes) -> ListPage[pa.RecordBatch] | None:
     """Return the page (service-api.md 4.3) in the body of a 2xx answer, as columns of `PAGE_SCHEMA` with an empty
     `_invalid`.
 
-    Return None if Python must read the body instead of Arrow's parser: if the answer does not report success, the body
-    is not a page, the JSON or UTF-8 is invalid, a value does not fit the type of its field, or a key is repeated.
+    Return None if Python must read the body instead of Arrow's parser. This is the case if the answer does not report
+    success, if the body is not a page, or if the JSON or UTF-8 is invalid. It is also the case if a value does not fit
+    the type of its field, or if a key is repeated.
     """
     if not _is_safe_for_arrow(body):
         return None

@@ -155,8 +155,8 @@ def find_hidden_ids(reading: ListReading, answer: Answer, answers: Sequence[Answ
     """Return the ids of hidden subscribers in `answer`, in ascending order. A subscriber is hidden if the reading lacks
     the subscriber, and `answers` do not show the subscriber as a newcomer.
 
-    A newcomer has a larger id than all subscribers of the reading, and a later request for the first or the last rows
-    of the list shows the newcomer."""
+    A newcomer has a larger id than all subscribers of the reading. In addition, a later request for the first or the
+    last rows of the list shows the newcomer."""
     unlisted_ids = read_unlisted_ids(reading, answer)
     unfiltered_answers = select_answers(answers, RequestTarget.WHOLE_LIST, RequestTarget.END)
     unfiltered_ids = [read_unlisted_ids(reading, unfiltered_answer) for unfiltered_answer in unfiltered_answers]

@@ -76,8 +76,8 @@ _PLAIN_EMAIL_TRAITS = TextTraits("email", frozenset())
 
 @dataclass(frozen=True, slots=True)
 class FilterCheck:
-    """The results of the trials for texts with certain traits, such as a plus. If traits have no result, no subscriber
-    was known for a trial, or no trial was conclusive."""
+    """The results of the trials for texts with certain traits, such as a plus. If no subscriber was known for a trial,
+    or if no trial was conclusive, the traits are in no set."""
 
     traits_that_passed: frozenset[TextTraits] = frozenset()
     # If the filter of a field is not usable, the trials of this field have failed for all traits.
@@ -180,17 +180,14 @@ async def _try_text_traits(access: ListAccess, text_traits: TextTraits) -> tuple
 
 
 async def _try_confirmed_create(access: ListAccess, confirmed_create: ConfirmedCreate) -> bool | None:
-    """Return whether the filter finds a confirmed create by the identity that the run has sent. Return None if neither
-    the filter nor a look-up by Id finds the confirmed create."""
-    request_page, sample = (
-        partial(request_first_page, access),
-        (confirmed_create.subscriber_id, confirmed_create.identity_text),
-    )
+    """Return whether the filter finds a confirmed create by the identity that the run has sent. Return None if the list
+    does not show the subscriber by its Id either."""
+    request_page = partial(request_first_page, access)
+    sample = confirmed_create.subscriber_id, confirmed_create.identity_text
     if (await try_sample(request_page, confirmed_create.field, sample)).is_proof:
         return True
-    if not (await request_rows(access, ListQuery(id=confirmed_create.subscriber_id))).has_subscriber(
-        confirmed_create.subscriber_id
-    ):
+    answer = await request_rows(access, ListQuery(id=confirmed_create.subscriber_id))
+    if not answer.has_subscriber(confirmed_create.subscriber_id):
         return None
     # The list may have begun to show the confirmed create meanwhile.
     return (await try_sample(request_page, confirmed_create.field, sample)).is_proof
@@ -329,8 +326,8 @@ async def is_group_shown(access: ListAccess, *, is_active: bool, uses_filters: b
 
 
 async def _is_confirmed_create_shown(access: ListAccess, confirmed_create: ConfirmedCreate) -> bool | None:
-    """Look up the confirmed create by each spelling of its identity. Return whether an answer shows the confirmed
-    create, or None if no answer shows the confirmed create and an answer may lack matching subscribers."""
+    """Look up the confirmed create by each spelling of its identity. Return whether an answer shows its subscriber.
+    Return None if no answer shows the subscriber, and at least one answer may be incomplete."""
     have_all_matches = True
     for text in build_spellings(confirmed_create.field, confirmed_create.identity_text):
         answer = await look_up(access, confirmed_create.field, text)

@@ -250,8 +250,8 @@ async def try_look_up_by_filters(
     """Look up the keys by filters. `remaining_key_count` is the number of keys that remain to be looked up, including
     `keys`.
 
-    If the look-up fails, return an inconclusive result. In this case, the run no longer uses filters by the fields
-    of these keys, because the service may fail each time that it gets the same unusual text."""
+    If the look-up fails, return an inconclusive result. In this case, the run no longer uses filters by the fields of
+    these keys. The service may fail each time that it gets the same unusual text."""
     started_at = access.clock.monotonic()
     try:
         return await look_up_by_filters(access, keys, remaining_key_count=remaining_key_count)

@@ -100,10 +100,8 @@ class BasePresence:
     def _record_ids_of_first_create(self, rows: SweptRows) -> None:
         """If a listing shows the first new subscriber of the run twice, record the ids of this subscriber. If the base
         is hidden, only a listing of the base shows this subscriber."""
-        first_confirmed_create, base_id = (
-            self.session.canaries.first_confirmed_create,
-            self.session.ledger_writer.base.service_id,
-        )
+        first_confirmed_create = self.session.canaries.first_confirmed_create
+        base_id = self.session.ledger_writer.base.service_id
         if first_confirmed_create is None or first_confirmed_create.base_id != base_id:
             return
         identity = digest_identity(first_confirmed_create.field, first_confirmed_create.identity_text)
