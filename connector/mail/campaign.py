@@ -78,7 +78,7 @@ def read_history(email_log: EmailLog, campaign: Campaign) -> CampaignHistory:
 def refuse_older_ledger(
     ledger: str, account: str, campaign: str, reports: Iterable[Mapping[str, Any]], history: CampaignHistory
 ) -> None:
-    """Raise ConfigurationError if a report counts more sent emails of the campaign than the ledger."""
+    """Raise ConfigurationError if a report shows that a run sent emails of the campaign that the ledger lacks."""
     for report in reports:
         is_of_campaign = (report.get("account"), _read_value(report, "settings", "campaign")) == (account, campaign)
         if is_of_campaign and report["command"] == "mail" and _has_unrecorded_emails(report, history):
@@ -289,8 +289,9 @@ class CampaignSender:
         return self._client.send_email(encode_email(email.message))
 
     async def classify(self, email: CampaignEmail, answer: EmailAnswer) -> EmailAnswer | None:
-        """Return the answer if it is final. Return None if the email must be sent again: the email never left, or it
-        was refused with 429 and the job sets `mail.retry_limited`."""
+        """Return the answer if the answer is final. Return None if the email must be sent again, in two cases. The
+        service refused the email with 429, and the job sets `mail.retry_limited`. Or the email never left, and the
+        service has accepted another email before or has asked for a pause."""
         if isinstance(answer, Refused) and answer.status == TOO_MANY_REQUESTS and self._policy.resends_after_429:
             self._limited_digests.add(email.recipient_digest)
             return None

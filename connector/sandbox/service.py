@@ -177,8 +177,8 @@ class Service:
         self._call_after(self._draw_latency_s(), execute)
 
     def _execute_with_fault(self, operation: str, request: Request, peer: Peer, fault: Fault | None) -> None:
-        """Execute a request, and answer according to its fault. A fault does not change the answer to a rejected
-        request."""
+        """Execute a request, and answer according to its fault. The faults `created_422`, `created_429`,
+        `executed_status` and `wrong_answer` do not change the answer to a rejected request."""
         sandbox, settings = self._sandbox, self._sandbox.settings
         if fault is Fault.DROP_BEFORE:
             self._finish_request(operation, peer, NO_RESPONSE, Delivery.CUT)

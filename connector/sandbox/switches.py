@@ -277,7 +277,7 @@ class SandboxSettings(BaseModel):
     discard: _Probability = 0.0
     """Answer a create with success and an Id, and store nothing."""
     wrong_answer: _Probability = 0.0
-    """Execute the request, then answer with another subscriber's email."""
+    """Execute a create, then answer with another subscriber's email."""
     server_error: Annotated[int, Field(ge=500, le=599)] = 500
     """The HTTP status of a server error."""
     cut_by: Literal["close", "reset"] = "close"

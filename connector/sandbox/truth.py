@@ -132,7 +132,8 @@ class Stats:
         self._quiet_until = max(self._quiet_until, retry_at)
 
     def read(self) -> dict[str, Any]:
-        """Return all counts. `limited` counts requests that a limit refused.
+        """Return all counts. `limited` counts refusals because of the rate, also by the faults `refuse` and
+        `created_429`.
 
         `inside_retry_after` counts requests that arrived although an answer had asked for a pause (Retry-After). `all`
         counts every such request, and `told` only requests on the connection that got the answer.

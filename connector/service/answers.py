@@ -124,8 +124,8 @@ def _refuse_json_constant(name: str) -> object:
 
 
 def read_whole_number(value: object) -> int | None:
-    """Return the value as an int, or None if it is not a whole number. 12.0 is 12, because JSON has only one kind of
-    number."""
+    """Return the value as an int, or None if the value is not a whole number or is too large. 12.0 is 12, because JSON
+    has only one kind of number."""
     if type(value) is float and value.is_integer():
         value = int(value)
     return value if type(value) is int and abs(value) <= LARGEST_ID else None

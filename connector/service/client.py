@@ -149,7 +149,7 @@ class Client:
         return answer
 
     def _vary_limit(self, query: ListQuery) -> ListQuery:
-        """Return the query with a limit that no earlier request with this query had."""
+        """Return the query with a limit that no earlier request with this query had, if such a limit is left."""
         limit, used_limits = query.limit, self._used_limits.setdefault(replace(query, limit=1), set())
         limit_step = -1 if limit > _LARGEST_PAGE_LIMIT_TO_INCREASE else 1
         while limit in used_limits and limit + limit_step in _ALLOWED_PAGE_LIMITS:

@@ -77,8 +77,8 @@ class Retrier:
         )
 
     async def read(self, attempt: Callable[[], Awaitable[_Answer]], request_counts: RequestCounts) -> _Answer:
-        """Call `attempt`, which reads one page, until the result is a page. Do not call `attempt` again after a refusal
-        or a redirect.
+        """Call `attempt`, which reads one page. Call `attempt` again until the result is a page or no retry is left. Do
+        not call `attempt` again after a redirect, or after a refusal that has another cause than the rate.
 
         After an answer with a Retry-After, the next attempt waits at least as long as the Retry-After asks.
         """
@@ -146,7 +146,8 @@ class Retrier:
 
 
 def _is_read_repeatable(answer: object) -> bool:
-    """Return whether another read may help: the answer is missing, ambiguous, or a refusal because of the rate."""
+    """Return whether another read may help: the answer is missing, ambiguous (but not a redirect), or a refusal because
+    of the rate."""
     match answer:
         case NotSent():
             return True
