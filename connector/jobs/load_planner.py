@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class RunRequest:
     """The options of one run that are not part of its job: the row limit, the start of the cursor, the shard, and the
-    time in seconds to wait for another run that holds the ledger."""
+    time in seconds to wait for another run that holds the ledger. With `is_full`, a source with a cursor is read from
+    its start."""
 
     row_limit: int | None = None
     wait_s: float = 0.0
@@ -216,7 +217,7 @@ def plan_increment(job: Job, source: JobSource, account: str, request: RunReques
 
 def _compute_digest(job: Job, sql_source: SqlSource, cursor: Cursor, account: str, shard: Shard) -> bytes:
     """Return the digest that identifies a cursor. The digest is computed from the account, the bases, the database, the
-    query, the column and the shard."""
+    query or table, the column with the kind of its values, and the shard."""
     from connector.sources.sql import identify_database
 
     base_values: tuple[object, ...] | None = None
