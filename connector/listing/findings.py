@@ -461,8 +461,8 @@ def _evaluate_total_counts(reading: ListReading, answers: Sequence[Answer]) -> F
         return Finding(
             "total_count",
             EvidenceResult.NOTHING,
-            f"TotalCount was {largest_total:,} in another answer and {last_total:,} at the end of the reading "
-            "(newcomers at the end of the list explain the difference)",
+            f"TotalCount was {largest_total:,} in another answer, and {last_total:,} when the run had read the list "
+            "(new subscribers at the end of the list explain the difference)",
         )
     largest_id = int(reading.ids[-1]) if len(reading.ids) else math.inf  # newcomers have larger ids
     unlisted_counts = [
@@ -474,27 +474,33 @@ def _evaluate_total_counts(reading: ListReading, answers: Sequence[Answer]) -> F
     is_unchanged = reading.is_list_unchanged and len(set(totals)) == 1
     if is_unchanged and max(totals[0] - last_total, unlisted_count) >= growth_limit:
         message = (
-            f"TotalCount of a second reading is {totals[0]:,}, and the second reading shows {unlisted_count:,} "
-            "unlisted ids between the listed ids"
+            f"TotalCount of later answers is {totals[0]:,}, and a later answer shows {unlisted_count:,} unlisted ids "
+            "between the listed ids"
         )
     elif (
         reading.is_list_unchanged
         and reading.earlier_total is not None
         and reading.earlier_total - last_total >= growth_limit
     ):
-        message = f"TotalCount was {reading.earlier_total:,} shortly before the reading, and then {last_total:,}"
+        message = (
+            f"TotalCount was {reading.earlier_total:,} shortly before the run read the list, and then {last_total:,}"
+        )
     elif reading.is_list_unchanged and largest_total - last_total >= max(
         _NEW_ROW_LIMIT_DURING_EVIDENCE, _NEW_SHARE_LIMIT_DURING_EVIDENCE * last_total
     ):
-        message = f"TotalCount was {last_total:,} at the end of the reading, and {largest_total:,} in another answer"
+        message = (
+            f"TotalCount was {last_total:,} when the run had read the list, and {largest_total:,} in another answer"
+        )
     elif largest_total - certificate.distinct >= max(
         2 * _NEW_ROW_LIMIT_DURING_EVIDENCE, _NEW_SHARE_LIMIT_DURING_EVIDENCE * largest_total
     ):
         message = (
-            f"the largest TotalCount was {largest_total:,}, and the reading shows {certificate.distinct:,} subscribers"
+            f"the largest TotalCount was {largest_total:,}, and the list showed {certificate.distinct:,} subscribers"
         )
     elif largest_total > last_total:
-        message = f"TotalCount was {largest_total:,} in another answer, and {last_total:,} at the end of the reading"
+        message = (
+            f"TotalCount was {largest_total:,} in another answer, and {last_total:,} when the run had read the list"
+        )
         return Finding("total_count", EvidenceResult.AGREES, message)
     else:
         return None

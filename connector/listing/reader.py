@@ -325,7 +325,7 @@ class _SweepReader(Generic[Rows]):
                 certificate, decide_evidence(groups_reading, answers), accepts_possible_cut_off=False
             )
         if not certificate.is_complete:
-            problem = f"the reading with {filters_text} is incomplete ({certificate.reason})"
+            problem = f"the list with {filters_text} was not read completely ({certificate.reason})"
             return _GroupsResult(certificate.pages, problem, hidden_groups)
         # A result window may cut off both the list and the group of subscribers.
         # In this case, both have the same number of rows, and no TotalCount is larger.
@@ -334,7 +334,7 @@ class _SweepReader(Generic[Rows]):
             has_size_of_list and bool(group_dispatcher.filters) and certificate.cut_off is not CutOff.EXCLUDED
         )
         return _GroupsResult(
-            certificate.pages, f"the reading with {filters_text} may be cut off" if may_be_cut_off else ""
+            certificate.pages, f"the list with {filters_text} may be cut off" if may_be_cut_off else ""
         )
 
 

@@ -274,7 +274,7 @@ def _list_causes(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
     if certificate["verdict"] == "complete":
-        yield "Every subscriber who was on the list throughout the reading is in the output, once."
+        yield "Every subscriber who stayed on the list while the run read it is in the output, once."
     else:
         yield "Nothing proves that every subscriber of the list is in the output."
     yield _MESSAGE_BY_REASON.get(certificate["reason"], certificate["reason"])
@@ -287,7 +287,7 @@ def _describe_certificate(certificate: Mapping[str, Any]) -> Iterator[str]:
     if certificate["appeared"] or certificate["vanished"]:
         yield (
             f"At least {certificate['appeared']:,} subscribers appeared and {certificate['vanished']:,} vanished "
-            "during the reading."
+            "while the run read the list."
         )
     first_total, last_total = certificate["total_first"], certificate["total_last"]
     if first_total is not None and last_total is not None:

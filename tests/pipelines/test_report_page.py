@@ -91,7 +91,7 @@ def test_the_page_of_an_export_shows_the_certificate_without_filter_values(conne
     arguments = ("--email", "person1@example.com", "--report", "run.html")
     report = connector.run_json("export", "sqlite:///out.db", *arguments).report
     page_text = read_page_text(connector.folder / "run.html")
-    assert "Every subscriber who was on the list throughout the reading is in the output, once." in page_text
+    assert "Every subscriber who stayed on the list while the run read it is in the output, once." in page_text
     assert "sqlite:///" in page_text
     assert "person1" not in page_text + json.dumps({**report, "certificate": None})
 
