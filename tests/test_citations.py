@@ -1,4 +1,4 @@
-"""The sections that code, tests and pages cite are in the repository."""
+"""The sections, documents and functions that code, tests and pages cite exist."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def test_every_section_that_is_cited_exists() -> None:
         assert {citation for citation in citations if citation[1] not in sections} == set()
 
 
-def test_every_cited_document_is_in_the_repository() -> None:
+def test_no_text_cites_a_missing_document() -> None:
     citations = {path: MISSING_DOCUMENT_PATTERN.findall(text) for path, text in read_texts().items()}
     assert {path: cited_texts for path, cited_texts in citations.items() if cited_texts} == {}
 

@@ -129,7 +129,8 @@ def check_that_no_create_with_a_possible_effect_is_repeated_with_on_unknown_hold
 
 
 def check_that_no_create_is_sent_for_a_suppressed_person(facts: SimulationFacts) -> Iterator[str]:
-    """Check that a run sends no create for the persons on its suppression list, even for an unfinished entry."""
+    """Check that a run sends no create for the persons on its suppression list, not even to finish an
+    entry of an earlier run."""
     for run_result in facts.simulation.run_results:
         for person_number in sorted(run_result.job_run.suppressed_person_numbers):
             for call in facts.find_calls(person_number, run_result.number):

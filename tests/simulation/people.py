@@ -20,7 +20,7 @@ class Person:
     """A person, and the values that the rows of the person may have."""
 
     number: int
-    spellings: tuple[str, ...]  # ways to write the email address, all of one identity
+    spellings: tuple[str, ...]  # ways to write the email address, which all mean the same address
     client_user_id: str
     first_run_number_with_required_fields: int  # earlier rows of the person lack a required field
 

@@ -108,7 +108,7 @@ class Program:
         self.stop_request = Stop(self._clock)
 
     async def run(self) -> Report:
-        """Open the ledger, load, settle, close, and record the end of the run."""
+        """Load the rows, resolve the unknown creates, record the end of the run, and return the report."""
         client = Client(self.sender, str, self._clock)
         session = self._open_session(client)
         retry = self.job_run.retry

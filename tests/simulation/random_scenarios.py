@@ -378,7 +378,8 @@ class _ScenarioBuilder:
         }
 
     def _draw_rate_limit_switches(self, error_shape: str) -> dict[str, object]:
-        """Return a rate limit in some seeds, but not if errors have no text: then a 429 looks like any other error."""
+        """Return the switches of a rate limit in some seeds. If errors have no text, return no rate limit, because
+        a 429 then looks like any other error."""
         has_rate_limit = self._rng.random() < 0.15 and error_shape != "empty"
         return {"rate": self._rng.choice((5, 40)), "burst": 10} if has_rate_limit else {}
 

@@ -78,7 +78,8 @@ def divide_into_shards(job_run: JobRun, count: int) -> Iterator[JobRun]:
 
 
 def select_rows_of_shard(prepared_chunk: PreparedChunk, shard: Shard) -> PreparedChunk:
-    """Return the rows of a shard. The first shard also has the rows whose outcome needs no ledger."""
+    """Return the rows of a shard. The first shard also has the counts of the invalid, duplicate and suppressed
+    rows."""
     planned_chunk = prepared_chunk.planned_chunk.select(
         np.flatnonzero(shard.build_digest_mask(prepared_chunk.planned_chunk.identities))
     )

@@ -24,7 +24,7 @@ RULES_WITH_CLIENT_USER_ID = ValidationRules(identity_field="client_user_id")
 
 
 def build_frame(**columns: Sequence[object]) -> pd.DataFrame:
-    """Return a frame as `apply_mapping` returns it: empty cells are missing."""
+    """Return a frame like the result of `apply_mapping`, in which empty cells are missing values."""
     dtypes = {"tags": pd.ArrowDtype(pa.list_(pa.string()))}
     return pd.DataFrame(
         {
@@ -166,7 +166,8 @@ def test_two_cells_with_one_value_send_the_same_value() -> None:
 
 
 def test_a_text_that_cannot_be_converted_for_its_field_is_refused() -> None:
-    """If the connector converts the texts of a field, a check must refuse other texts. Otherwise values are lost."""
+    """If the connector converts the texts of a field, a check must refuse texts that cannot be converted.
+    Otherwise values are lost."""
     texts = ["no such value", "0x1F", "½"]
     for field in SENT_FIELDS:
         reader = find_kind_rules(field.kind).reader
