@@ -63,8 +63,8 @@ def check_that_no_create_is_sent_for_a_listed_person(facts: SimulationFacts) -> 
 
 
 def check_that_no_create_relies_on_an_expired_look_up(facts: SimulationFacts) -> Iterator[str]:
-    """Check that no create is sent for a person whom the list has shown for longer than `load.fresh` (architecture
-    4.7).
+    """Check that no create is sent for a person whom the list has shown for longer than `load.fresh` and the longest
+    retry of a create together (architecture 4.7).
 
     Exception: a run whose report warns that look-ups may miss subscribers with other capitals in the email.
     """
@@ -243,7 +243,8 @@ def check_that_the_last_run_finishes(facts: SimulationFacts) -> Iterator[str]:
 
 
 def check_that_each_entry_has_an_outcome(facts: SimulationFacts) -> Iterator[str]:
-    """Check the entries after a finished last run. Each entry is confirmed, or is rejected or held with a reason.
+    """Check the entries after a finished last run. Each entry is confirmed or dropped, or is rejected or held with
+    a reason.
 
     Reasons to be held:
 

@@ -101,7 +101,7 @@ class ProcessConnection:
         self._process_state.record_commit(is_committed=True)
 
     def rollback(self) -> None:
-        """Roll back the open transaction. Do nothing after a kill, which has already rolled back."""
+        """Roll back the open transaction. Do nothing after a kill, because `Ledgers.open` then rolls back."""
         if not self._process_state.has_ended:
             self._database.rollback()
 

@@ -113,7 +113,7 @@ class Network:
             record_call,
         )
         self._rng, self._timeout_s = rng, timeout_s
-        # The person number and the answer of the latest create.
+        # The person number and the answer of the latest create that was answered with success.
         self._latest_answer: tuple[int, RawAnswer] | None = None
 
     async def send(self, request: Request) -> RawAnswer | NotSent | AmbiguousResult:
@@ -175,8 +175,7 @@ class Network:
 
 
 def _is_refusal(raw_answer: RawAnswer) -> bool:
-    """Return whether an answer is a definite 4xx, or has `success: false` and a status that is neither a 5xx nor a
-    redirect."""
+    """Return whether an answer is a 4xx other than 408 and 409, or has `success: false` without a redirect or a 5xx."""
     try:
         answer = orjson.loads(raw_answer.body)
     except orjson.JSONDecodeError:

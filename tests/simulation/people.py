@@ -1,4 +1,4 @@
-"""The people of a simulation. Each person has a number, and the person's addresses and ids contain the number.
+"""The people of a simulation. Each person has a number, and the person's addresses contain the number.
 
 So the checks recognise a person without the code of the product that compares identities.
 """
