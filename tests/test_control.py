@@ -75,7 +75,7 @@ async def test_the_result_of_work_that_completes_after_its_cancellation_is_retur
     assert await stop.wait_until_stopped(publish(), cancels_only_once=True) == "published"
 
 
-async def test_work_that_cleans_up_is_cancelled_only_once(
+async def test_work_is_cancelled_again_during_its_clean_up_unless_the_caller_forbids_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(control, "_CANCEL_INTERVAL_S", 0.05)

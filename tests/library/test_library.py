@@ -186,7 +186,7 @@ def test_a_frame_is_read_like_the_same_rows_in_a_file(folder: Path) -> None:
     )  # fmt: skip
 
 
-def test_cells_of_pandas_types_are_read_as_displayed(folder: Path) -> None:
+def test_cells_with_values_of_numpy_and_pandas_are_imported(folder: Path) -> None:
     frame = pd.DataFrame(
         {
             "email": [f"{name}@example.com" for name in ("one", "two", "six")],

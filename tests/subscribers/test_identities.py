@@ -195,7 +195,7 @@ def test_a_plain_spelling_has_no_capital_and_no_unusual_character(field: str, te
         assert not text.startswith("0")
 
 
-def test_only_texts_beyond_ascii_have_spellings_that_differ_in_more_than_case() -> None:
+def test_the_spellings_of_an_internationalized_email_differ_in_more_than_case() -> None:
     values_of_fields: list[tuple[str, str, bool]] = [
         ("email", "Ann+b@X.org", True),
         ("email", "jörg@x.org", False),
@@ -259,15 +259,17 @@ LISTS_OF_CHUNKS = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 
 
 def find_duplicates(chunks: list[list[FingerprintedIdentity]]) -> list[list[tuple[bool, bool]]]:
     first_fingerprint_by_identity: dict[int, int] = {}
-    duplicates_by_chunk = []
+    flags_by_chunk = []
     for chunk in chunks:
-        duplicates = []
+        flags_of_chunk = []
         for identity, fingerprint in chunk:
             is_duplicate = identity in first_fingerprint_by_identity
-            duplicates.append((is_duplicate, is_duplicate and first_fingerprint_by_identity[identity] != fingerprint))
+            flags_of_chunk.append(
+                (is_duplicate, is_duplicate and first_fingerprint_by_identity[identity] != fingerprint)
+            )
             first_fingerprint_by_identity.setdefault(identity, fingerprint)
-        duplicates_by_chunk.append(duplicates)
-    return duplicates_by_chunk
+        flags_by_chunk.append(flags_of_chunk)
+    return flags_by_chunk
 
 
 @given(LISTS_OF_CHUNKS)
@@ -275,12 +277,12 @@ def test_seen_identities_finds_the_duplicates_that_a_dictionary_finds(
     chunks: list[list[FingerprintedIdentity]],
 ) -> None:
     seen_identities = SeenIdentities()
-    duplicates = []
+    flags_by_chunk = []
     for chunk in chunks:
         identities = join_digests((bytes([identity]) * 15 + b"\0" for identity, _ in chunk), 16)
         fingerprints = join_digests((bytes([fingerprint]) * 8 for _, fingerprint in chunk), 8)
         duplicate_mask, different_row_mask = seen_identities.add(
             identities, fingerprints, np.zeros(len(chunk), dtype=bool)
         )
-        duplicates.append(list(zip(duplicate_mask.tolist(), different_row_mask.tolist(), strict=True)))
-    assert duplicates == find_duplicates(chunks)
+        flags_by_chunk.append(list(zip(duplicate_mask.tolist(), different_row_mask.tolist(), strict=True)))
+    assert flags_by_chunk == find_duplicates(chunks)

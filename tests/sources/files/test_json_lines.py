@@ -70,7 +70,7 @@ def test_an_element_that_is_not_a_row_is_rejected_with_its_number(tmp_path: Path
         ("[{}]", "holds no JSON object with a key"),
     ],
 )
-def test_a_damaged_array_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+def test_a_damaged_or_empty_array_is_refused(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises(SourceError, match=problem):
         open_file(write_file(tmp_path, "a.json", text))
 

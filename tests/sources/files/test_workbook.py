@@ -1,4 +1,4 @@
-"""Excel files: the source reads the cells as a sheet shows them, and rejects a row with a cell that cannot be read."""
+"""Excel files: the source reads the value of each cell as text, and rejects a row with a cell that cannot be read."""
 
 import datetime as dt
 import io
@@ -23,7 +23,7 @@ CELLS_AND_TEXTS: list[tuple[object, str]] = [
 ]  # fmt: skip
 
 
-def test_a_cell_is_read_as_the_sheet_shows_it(tmp_path: Path) -> None:
+def test_the_value_of_a_cell_is_read_as_plain_text(tmp_path: Path) -> None:
     path = write_file(
         tmp_path, "a.xlsx", build_xlsx([["key", "email"], *([cell, "a@x.org"] for cell, _ in CELLS_AND_TEXTS)])
     )
@@ -38,7 +38,7 @@ def build_workbook(write: Callable[[xlsxwriter.Workbook, Any], object]) -> bytes
     return output.getvalue()
 
 
-def test_times_and_durations_are_read_as_the_sheet_shows_them(tmp_path: Path) -> None:
+def test_times_and_durations_are_read_with_their_seconds(tmp_path: Path) -> None:
     def write_times(workbook: xlsxwriter.Workbook, worksheet: Any) -> None:
         worksheet.write_row(0, 0, ["moment", "time", "duration"])
         time_format = workbook.add_format({"num_format": "yyyy-mm-dd hh:mm"})

@@ -33,7 +33,7 @@ COLUMN_TYPES_BY_DATABASE = {
 @pytest.fixture(params=sorted(DATABASE_OPENER_BY_KIND))
 def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A table with moments in a column with a time zone, and the same moments in UTC in a column without a time zone.
-    Connections to a database server have the time zone of Berlin."""
+    Connections have the time zone of Berlin in PostgreSQL, and the time zone +02:00 in MariaDB."""
     database_kind = request.param
     with DATABASE_OPENER_BY_KIND[database_kind]() as new_database:
         type_with_zone, type_without_zone = COLUMN_TYPES_BY_DATABASE[database_kind]
