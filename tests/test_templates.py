@@ -111,7 +111,7 @@ def test_the_error_for_a_row_has_no_data_of_the_row() -> None:
         assert SECRET_VALUE not in "".join(traceback.format_exception(error_info.value))
 
 
-def test_a_template_that_makes_too_large_a_text_is_an_error() -> None:
+def test_a_template_that_exceeds_a_limit_is_an_error() -> None:
     templates_and_errors: list[tuple[str, str]] = [
         ("{{ 'a' * 10**9 }}", "multiplies a text"),
         ("{{ ['a'] * many|int }}", "multiplies a text"),

@@ -159,7 +159,7 @@ def test_an_endless_result_is_read_in_chunks_and_closed(database: Database) -> N
     assert memory_mb < 30  # ten chunks have 25 MB, and the source keeps two chunks
 
 
-def test_the_error_of_a_missing_table_shows_the_table_and_no_password(database: Database) -> None:
+def test_the_error_of_a_missing_table_shows_the_table_and_the_kind_of_the_database(database: Database) -> None:
     with pytest.raises(SourceError, match="nobody") as error_info:
         open_sql(database.url, table="nobody")
     assert database.kind in str(error_info.value)
