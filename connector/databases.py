@@ -26,10 +26,10 @@ _DRIVER_BY_SCHEME = {
 _EXTRA_BY_DRIVER = {"postgresql": "postgres", "mysql": "mysql", "mariadb": "mysql"}
 
 # SQLAlchemy divides a URL into these parts. The user name may contain an @, but the password must not.
-_URL_PARTS = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
+_URL_PARTS_PATTERN = re.compile(r"(?P<scheme>[\w+]+)://(?P<user>[^:/]*(?::[^@]*)?@)?(?P<rest>.*)", re.DOTALL)
 _ESCAPE_ADVICE = "write each @ within a part of the URL as %40 and each / in a password as %2F"
 
-_SECRET_OPTION_NAME = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
+_SECRET_OPTION_NAME_PATTERN = re.compile(r"pass|pwd|secret|token|key|credential", re.IGNORECASE)
 _MIN_MASKED_LENGTH = 4  # a shorter value (user=u) is not secret, and the same letters may be a part of other words
 
 
@@ -62,7 +62,7 @@ def _refuse_stray_at_sign(text: str, url_name: str) -> None:
     Then the password probably contains an @. SQLAlchemy would end the password at its first @, and read the rest as the
     host. Messages would show this rest of the password.
     """
-    url_match = _URL_PARTS.match(text)
+    url_match = _URL_PARTS_PATTERN.match(text)
     if url_match is None or "@" not in url_match["rest"]:
         return
     if url_match["user"] is not None or not url_match["rest"].startswith(("/", "?")):
@@ -118,7 +118,7 @@ def mask_secrets(message: str, url: sa.URL) -> str:
         option_value
         for option_name, option_values in url.normalized_query.items()
         for option_value in option_values
-        if _SECRET_OPTION_NAME.search(option_name) or len(option_value) >= _MIN_MASKED_LENGTH
+        if _SECRET_OPTION_NAME_PATTERN.search(option_name) or len(option_value) >= _MIN_MASKED_LENGTH
     }
     secrets.add(str(url.password or ""))
     for secret in sorted(secrets - {""}, key=len, reverse=True):

@@ -15,10 +15,12 @@ _MESSAGE_END_PATTERN = (
     r"|for key '[^']*'|for column (?:'[^']*'|[\w`.$]+) at row \d+"
 )
 # The match is as long as possible, because a value may contain quotes.
-_QUOTED_VALUE = re.compile(rf"(?<!\w){_QUOTE_PATTERN}(?:.*{_QUOTE_PATTERN}(?= (?:{_MESSAGE_END_PATTERN})\Z)|.*)")
-_EMAIL_ADDRESS = re.compile(r"[^\s@'\"()<>,;:=]+@[^\s@'\"()<>,;]+")
-_TEXT_IN_PARENTHESES = re.compile(r"\(.*\)")
-_LONG_NUMBER = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
+_QUOTED_VALUE_PATTERN = re.compile(
+    rf"(?<!\w){_QUOTE_PATTERN}(?:.*{_QUOTE_PATTERN}(?= (?:{_MESSAGE_END_PATTERN})\Z)|.*)"
+)
+_EMAIL_ADDRESS_PATTERN = re.compile(r"[^\s@'\"()<>,;:=]+@[^\s@'\"()<>,;]+")
+_TEXT_IN_PARENTHESES_PATTERN = re.compile(r"\(.*\)")
+_LONG_NUMBER_PATTERN = re.compile(r"(?<!\w)\+?\d[\d.:/-]{3,}(?!\w)")
 
 # The codes and classes of errors whose messages contain no values of rows.
 # The classes of SQLSTATE are from the SQL standard, and from appendix A of PostgreSQL's manual.
@@ -38,7 +40,7 @@ _VALUE_FREE_DUCKDB_ERRORS = frozenset(
     ["BinderException", "CatalogException", "ConnectionException", "IOException", "NotImplementedException",
      "OutOfMemoryException", "ParserException", "PermissionException", "SyntaxException"]
 )  # fmt: skip
-_VALUE_FREE_MESSAGE = re.compile(
+_VALUE_FREE_MESSAGE_PATTERN = re.compile(
     r'(?:Constraint Error: )?(?:CHECK|NOT NULL) constraint failed|near ".*": syntax error$'
 )
 _CONNECTION_ERRORS = frozenset(["OperationalError", "InterfaceError"])
@@ -95,8 +97,10 @@ def _mask_values(line: str, *, has_quotes: bool) -> str:
     characters, such as a date. If `has_quotes` is false, texts in parentheses are also masked, because the driver may
     write values in parentheses."""
     if not has_quotes:
-        line = _TEXT_IN_PARENTHESES.sub("(…)", line)
-    return _LONG_NUMBER.sub("#", _EMAIL_ADDRESS.sub("@", _QUOTED_VALUE.sub("'…'", line, count=1)))
+        line = _TEXT_IN_PARENTHESES_PATTERN.sub("(…)", line)
+    return _LONG_NUMBER_PATTERN.sub(
+        "#", _EMAIL_ADDRESS_PATTERN.sub("@", _QUOTED_VALUE_PATTERN.sub("'…'", line, count=1))
+    )
 
 
 def _read_message(error: BaseException) -> _DriverMessage:
@@ -138,9 +142,9 @@ def _is_value_free(error: BaseException, message: _DriverMessage, line: str) -> 
         is_constraint_error = message.sqlstate[:2] == _CONSTRAINT_SQLSTATE_CLASS and package in ("psycopg", "pg8000")
         return is_constraint_error or message.sqlstate[:2] in _VALUE_FREE_SQLSTATE_CLASSES
     if package in ("duckdb", "_duckdb"):
-        return class_name in _VALUE_FREE_DUCKDB_ERRORS or _VALUE_FREE_MESSAGE.match(line) is not None
+        return class_name in _VALUE_FREE_DUCKDB_ERRORS or _VALUE_FREE_MESSAGE_PATTERN.match(line) is not None
     if package == "sqlite3":
-        return _VALUE_FREE_MESSAGE.match(line) is not None
+        return _VALUE_FREE_MESSAGE_PATTERN.match(line) is not None
     return isinstance(error, OSError | UnicodeError) or class_name in _CONNECTION_ERRORS
 
 

@@ -26,11 +26,11 @@ _EPOCH = datetime(1899, 12, 30)  # noqa: DTZ001 - no time zone in workbooks; Exc
 _FIRST_DAY = date(1900, 3, 1)  # from this day on, all programs number the days in the same way
 _DATE_STYLE, _TIME_STYLE = 1, 2  # indices of the formats in `cellXfs` of `xl/styles.xml`
 
-_FORBIDDEN_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_FORBIDDEN_CHARACTER_PATTERN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 """Characters that XML 1.0 does not allow."""
 
-_SPECIAL_CHARACTER = re.compile("[&<>\r]|_x[0-9A-Fa-f]{4}_")
-_ESCAPE_BEGINNING = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
+_SPECIAL_CHARACTER_PATTERN = re.compile("[&<>\r]|_x[0-9A-Fa-f]{4}_")
+_ESCAPE_BEGINNING_PATTERN = re.compile("_(?=x[0-9A-Fa-f]{4}_)")
 
 _PROPERTIES_PART = "docProps/custom.xml"
 _SHEET_PART = "xl/worksheets/sheet1.xml"
@@ -186,12 +186,12 @@ def _write_cell(cell_reference: str, cell: str | int | date, column_name: str) -
 
 
 def _write_text(cell_reference: str, text: str, column_name: str) -> str:
-    if (forbidden_match := _FORBIDDEN_CHARACTER.search(text)) is not None:
+    if (forbidden_match := _FORBIDDEN_CHARACTER_PATTERN.search(text)) is not None:
         raise CellError(f"{column_name} has the character {forbidden_match[0]!a}, which a workbook cannot contain")
     if 2 * len(text) > MAX_TEXT_UNITS and (unit_count := len(text.encode("utf-16-le")) // 2) > MAX_TEXT_UNITS:
         raise CellError(
             f"{column_name} has {unit_count:,} characters, and a cell can have at most {MAX_TEXT_UNITS:,} characters"
         )
-    if _SPECIAL_CHARACTER.search(text):
-        text = escape(_ESCAPE_BEGINNING.sub("_x005F_", text)).replace("\r", "_x000D_")
+    if _SPECIAL_CHARACTER_PATTERN.search(text):
+        text = escape(_ESCAPE_BEGINNING_PATTERN.sub("_x005F_", text)).replace("\r", "_x000D_")
     return f'<c r="{cell_reference}" t="inlineStr"><is><t xml:space="preserve">{text}</t></is></c>'

@@ -23,9 +23,10 @@ _EXTRA_BY_SCHEME: Mapping[str, str] = {
 """The extra of the connector that installs the library of each scheme. `memory` is for tests, and needs only fsspec."""
 
 _URL_PATTERN = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.\-]*)://(?P<rest>.*)", re.DOTALL)
-_URL_OPTIONS = re.compile(r"\?(?=[\w.-]+=)")  # the options of a signed URL; a ? without a later = is part of a pattern
-_CREDENTIALS = re.compile(r"(?<=://)\S*@")  # up to the last @, because a secret may contain a slash or an @
-_PATTERN_CHARACTER = re.compile(r"[*?\[]")
+# The beginning of the options of a signed URL. A ? without a later = is a wildcard.
+_URL_OPTIONS_PATTERN = re.compile(r"\?(?=[\w.-]+=)")
+_CREDENTIALS_PATTERN = re.compile(r"(?<=://)\S*@")  # up to the last @, because a secret may contain a slash or an @
+_WILDCARD_PATTERN = re.compile(r"[*?\[]")
 
 _VERSION_KEYS = ("ETag", "etag", "generation", "VersionId", "LastModified", "last_modified", "updated", "created")
 """The keys under which s3fs, gcsfs, adlfs and the memory store of fsspec have the version of an object. Only the memory
@@ -47,7 +48,7 @@ _LIBRARY_ERRORS = (
 """The module and the name of error classes that the libraries raise. The classes are not subclasses of OSError. A class
 of a module that is not imported is ignored, because no code of that module can have raised an error."""
 
-_SECRET_NAME = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY$|CONNECTION_STRING|CREDENTIAL", re.IGNORECASE)
+_SECRET_NAME_PATTERN = re.compile(r"SECRET|TOKEN|PASSWORD|_KEY$|CONNECTION_STRING|CREDENTIAL", re.IGNORECASE)
 _MIN_MASKED_LENGTH = 8  # a shorter secret is not masked, because the same letters may be a part of other words
 
 
@@ -73,7 +74,7 @@ def is_store_url(location: str | PathLike[str]) -> bool:
 
 def is_pattern(url: str) -> bool:
     """Return whether a URL is a pattern for several objects (`*`, `?`, `[…]`)."""
-    return _PATTERN_CHARACTER.search(url) is not None
+    return _WILDCARD_PATTERN.search(url) is not None
 
 
 def parse_store_url(text: str) -> str:
@@ -82,18 +83,18 @@ def parse_store_url(text: str) -> str:
     Raises ConfigurationError for an unknown scheme, a URL with credentials or options, and a URL without an object. The
     message contains no credentials.
     """
-    shown_url = _CREDENTIALS.sub("***@", _URL_OPTIONS.split(text, maxsplit=1)[0])
+    shown_url = _CREDENTIALS_PATTERN.sub("***@", _URL_OPTIONS_PATTERN.split(text, maxsplit=1)[0])
     url_match = _URL_PATTERN.match(text)
     scheme = url_match["scheme"].lower() if url_match else ""
     if url_match is None or scheme not in _EXTRA_BY_SCHEME:
         raise ConfigurationError(f"{shown_url}: only objects at s3://, gs:// and az:// can be used by a URL")
-    if {"@", ":"} & set(url_match["rest"].partition("/")[0]) or _URL_OPTIONS.search(url_match["rest"]):
+    if {"@", ":"} & set(url_match["rest"].partition("/")[0]) or _URL_OPTIONS_PATTERN.search(url_match["rest"]):
         raise ConfigurationError(
             f"{shown_url}: a URL cannot contain credentials or options; put them where the store's library looks for "
             "them, such as its environment variables or a profile"
         )
     bucket, _, key = url_match["rest"].lstrip("/").partition("/")
-    if not bucket or not key.strip("/") or _PATTERN_CHARACTER.search(bucket):
+    if not bucket or not key.strip("/") or _WILDCARD_PATTERN.search(bucket):
         raise ConfigurationError(f"{text}: names no object; write {scheme}://bucket/folder/name")
     return f"{scheme}://{bucket}/{key}"
 
@@ -192,7 +193,7 @@ def find_objects(pattern: str) -> Sequence[str]:
     visible_names = [name for name in names if includes_hidden or not name.rpartition("/")[2].startswith(".")]
     # A name with a slash at its end is a folder and not an object.
     urls = [f"{scheme}://{name}" for name in visible_names if not name.endswith("/")]
-    if unusable_url := next((url for url in urls if _URL_OPTIONS.search(url)), None):
+    if unusable_url := next((url for url in urls if _URL_OPTIONS_PATTERN.search(url)), None):
         raise StoreError(
             f"the name of {unusable_url!r} looks like the option of a URL; rename the object, or narrow the pattern",
             is_transient=False,
@@ -276,8 +277,10 @@ def _open_filesystem(url: str) -> Iterator[Any]:
 def _mask_secrets(message: str) -> str:
     """Return a library's message, without users and passwords in URLs, and without secrets of the environment."""
     secrets = {
-        value for name, value in os.environ.items() if _SECRET_NAME.search(name) and len(value) >= _MIN_MASKED_LENGTH
+        value
+        for name, value in os.environ.items()
+        if _SECRET_NAME_PATTERN.search(name) and len(value) >= _MIN_MASKED_LENGTH
     }
     for secret in sorted(secrets, key=len, reverse=True):
         message = message.replace(secret, "***")
-    return _CREDENTIALS.sub("***@", message)
+    return _CREDENTIALS_PATTERN.sub("***@", message)

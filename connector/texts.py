@@ -28,13 +28,13 @@ _HIDDEN_CHARACTER_RANGES = (
     "\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\xad\\u061c\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e\\u2060-\\u206f"
     "\\ufeff\\ufff9-\\ufffb\\ud800-\\udfff\\U000e0000-\\U000e007f"
 )
-_HIDDEN_CHARACTER = re.compile(f"[{_HIDDEN_CHARACTER_RANGES}]")
-_HIDDEN_OR_LINE_END = re.compile(f"[{_HIDDEN_CHARACTER_RANGES}\\n\\t]")
+_HIDDEN_CHARACTER_PATTERN = re.compile(f"[{_HIDDEN_CHARACTER_RANGES}]")
+_HIDDEN_OR_LINE_END_PATTERN = re.compile(f"[{_HIDDEN_CHARACTER_RANGES}\\n\\t]")
 
 
 def make_visible(text: str) -> str:
     """Replace each hidden character by an escape such as `\\x1b` or `\\u202e`. Line ends and tabs do not change."""
-    return _HIDDEN_CHARACTER.sub(_escape_match, text)
+    return _HIDDEN_CHARACTER_PATTERN.sub(_escape_match, text)
 
 
 def is_unicode(text: str) -> bool:
@@ -45,12 +45,12 @@ def is_unicode(text: str) -> bool:
 
 def escape_to_one_line(text: str) -> str:
     """Return the text as one line. Escapes replace hidden characters, and also line ends and tabs."""
-    return _HIDDEN_OR_LINE_END.sub(_escape_match, text)
+    return _HIDDEN_OR_LINE_END_PATTERN.sub(_escape_match, text)
 
 
 def escape_json(text: str) -> str:
     """Replace each hidden character in a JSON text by a JSON escape."""
-    return _HIDDEN_CHARACTER.sub(lambda match: json.dumps(match[0])[1:-1], text)
+    return _HIDDEN_CHARACTER_PATTERN.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 def _escape_match(match: re.Match[str]) -> str:

@@ -11,7 +11,7 @@ _SHARE_PATTERN = re.compile(r"(?P<percent>\d{1,3}(?:\.\d{1,9})?)\s*%", re.ASCII)
 _SIZE_PATTERN = re.compile(r"(?P<number>[0-9]+(\.[0-9]+)?) ?(?P<unit>B|kB|KB|MB|GB)?")
 _BYTES_BY_UNIT = {None: 1, "B": 1, "kB": 1000, "KB": 1000, "MB": 1_000_000, "GB": 1_000_000_000}
 
-_FILE_DATABASE_URL = re.compile(
+_FILE_DATABASE_URL_PATTERN = re.compile(
     r"(?P<scheme>(?:sqlite|duckdb)(?:\+\w+)?):///(?P<path>[^/?][^?]*)(?P<query>\?.*)?", re.DOTALL
 )
 
@@ -72,7 +72,7 @@ def resolve_path(text: str, folder: Path) -> Path:
 def resolve_url(url: str, folder: Path) -> str:
     """Return the URL. If the URL of a SQLite or DuckDB file has a relative path (`sqlite:///w.db`), the path is
     relative to `folder`. Other URLs do not change."""
-    url_match = _FILE_DATABASE_URL.fullmatch(url)
+    url_match = _FILE_DATABASE_URL_PATTERN.fullmatch(url)
     if url_match is None or url_match["path"].startswith((":memory:", "file:")):
         return url
     # In the path of a SQLAlchemy URL, only % (an escape) and ? (the query) have a meaning. Other characters stay.

@@ -51,7 +51,7 @@ from pipelines.report.differences import DIFFERENCE_COLUMNS, DifferencesReport
 
 FOLDER = Path(__file__).parent / "reference"
 _HELP_WIDTH = 78  # characters: click leaves two columns of a terminal empty
-_MODULE_PREFIX = re.compile(r"(?:\w+\.)+(?=\w)")
+_MODULE_PREFIX_PATTERN = re.compile(r"(?:\w+\.)+(?=\w)")
 _GENERATED_NOTE = "<!-- written by docs/generate_reference.py -->"
 
 
@@ -504,7 +504,11 @@ def _describe_type(described_class: type) -> str:
             is_described = get_origin(item.type) is Annotated
             declared_type, description = get_args(item.type)[:2] if is_described else (item.type, "")
             rows.append(
-                (f"`{item.name}`", f"`{_MODULE_PREFIX.sub('', inspect.formatannotation(declared_type))}`", description)
+                (
+                    f"`{item.name}`",
+                    f"`{_MODULE_PREFIX_PATTERN.sub('', inspect.formatannotation(declared_type))}`",
+                    description,
+                )
             )
         is_any_described = any(description for _, _, description in rows)
         width = 3 if is_any_described else 2

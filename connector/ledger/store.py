@@ -36,7 +36,7 @@ _MAX_VALUES_PER_STATEMENT = 1800
 _MAX_ROWS_PER_STATEMENT = 512
 """The maximum number of rows of a statement in PostgreSQL, a power of two. For a statement with far more rows,
 PostgreSQL would read the whole table."""
-_SHARED_VALUE_NAME = re.compile(r":(\w+)")  # the place of a shared value in the SQL of a `BatchStatement`
+_SHARED_VALUE_NAME_PATTERN = re.compile(r":(\w+)")  # the place of a shared value in the SQL of a `BatchStatement`
 
 _POLL_S = 0.2  # seconds between two tries to get a lock
 
@@ -307,14 +307,14 @@ def _render_arrays(statement: BatchStatement) -> _RenderedSql:
 def _render_sql(statement: BatchStatement, placeholder: str, items_sql: str) -> _RenderedSql:
     sql_before_items, sql_after_items = statement.sql.split("{item}")
     sql = (
-        _SHARED_VALUE_NAME.sub(placeholder, sql_before_items)
+        _SHARED_VALUE_NAME_PATTERN.sub(placeholder, sql_before_items)
         + items_sql
-        + _SHARED_VALUE_NAME.sub(placeholder, sql_after_items)
+        + _SHARED_VALUE_NAME_PATTERN.sub(placeholder, sql_after_items)
     )
     return (
         sql,
-        tuple(_SHARED_VALUE_NAME.findall(sql_before_items)),
-        tuple(_SHARED_VALUE_NAME.findall(sql_after_items)),
+        tuple(_SHARED_VALUE_NAME_PATTERN.findall(sql_before_items)),
+        tuple(_SHARED_VALUE_NAME_PATTERN.findall(sql_after_items)),
     )
 
 

@@ -40,7 +40,7 @@ _ARROW_ERRORS = (pa.ArrowException, OverflowError, UnicodeEncodeError)
 _NULL_TEXT = build_null_scalar(pa.string())
 _MAX_LEADING_BLANKS = 64  # a page that begins with this number of blanks is read value by value
 
-_NAN_OR_INFINITY = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
+_NAN_OR_INFINITY_PATTERN = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
 
 
 _PARSED_KINDS = frozenset(
@@ -185,7 +185,7 @@ def _may_have_nan(body: bytes) -> bool:
     has_nan_or_infinity = (_contains_pair(body, b"aN") and b"NaN" in body) or (
         _contains_pair(body, b"In") and b"Inf" in body
     )
-    return has_nan_or_infinity and _NAN_OR_INFINITY.search(body) is not None
+    return has_nan_or_infinity and _NAN_OR_INFINITY_PATTERN.search(body) is not None
 
 
 def _contains_pair(body: bytes, byte_pair: bytes) -> bool:

@@ -43,7 +43,7 @@ _HIDING_STYLE_PATTERN = re.compile(r"display\s*:\s*none", re.IGNORECASE)
 _CONTROL_CHARACTERS_PATTERN = re.compile(r"[\x00-\x08\x0b\x0e-\x1f\x7f\ud800-\udfff]")
 _WHITE_SPACE_PATTERN = re.compile(r"[ \t\n\r\f]+")
 _HREF_WITHOUT_ADDRESS_PATTERN = re.compile(r"\s*(#|cid:|javascript:|data:)|\s*$", re.IGNORECASE)
-_SCHEME = re.compile(r"(?:mailto:|tel:|https?://)", re.IGNORECASE)
+_SCHEME_PATTERN = re.compile(r"(?:mailto:|tel:|https?://)", re.IGNORECASE)
 # Marks for a new line and for an empty line. Consecutive marks count as one mark.
 _NEW_LINE_MARK, _EMPTY_LINE_MARK = "\x1e", "\x1f"
 _MAX_LIST_DEPTH = 8  # deeper lists are not indented further
@@ -142,7 +142,7 @@ class _HtmlTextReader(HTMLParser):
     def end_link(self) -> None:
         """Write the address of the open link. If the text of the link is the address, write nothing."""
         text = "".join(self.pieces[self._link_start :]).strip() if self._link else ""
-        if text and _SCHEME.sub("", text).rstrip("/") != _SCHEME.sub("", self._link).rstrip("/"):
+        if text and _SCHEME_PATTERN.sub("", text).rstrip("/") != _SCHEME_PATTERN.sub("", self._link).rstrip("/"):
             self.pieces.append(f" [{self._link}]")
         self._link = ""
 

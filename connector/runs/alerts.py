@@ -25,7 +25,7 @@ _ALERTS_FOLDER = "alerts"
 _REMINDER_INTERVAL_S = 23 * 3600.0  # less than a day, because nightly runs do not always end at the same time
 _MAX_UNDELIVERED_ALERTS = 10  # alerts that are stored while the receiver is down; `status` shows every report
 _MAX_MESSAGE_LENGTH = 500  # characters of the text; the report has the whole message
-_WORD_WITH_DIGIT = re.compile(r"\w*\d\w*")
+_WORD_WITH_DIGIT_PATTERN = re.compile(r"\w*\d\w*")
 _ROW_PROBLEMS_CAUSE = "partial"  # the cause if the run finished and only rows have problems
 _COMMANDS_WITH_PROBLEMS = ("import", "sync")  # their reports distinguish new problems from known problems
 
@@ -121,7 +121,7 @@ def _find_cause(report: Mapping[str, Any]) -> str | None:
         certificate = report.get("certificate") or {}
         return f"partial: {certificate.get('reason')}" if _is_incomplete(certificate) else _ROW_PROBLEMS_CAUSE
     messages = report["messages"]
-    return f"{status}: {_WORD_WITH_DIGIT.sub('#', messages[0])}" if messages else status
+    return f"{status}: {_WORD_WITH_DIGIT_PATTERN.sub('#', messages[0])}" if messages else status
 
 
 def _is_incomplete(certificate: Mapping[str, Any]) -> bool:

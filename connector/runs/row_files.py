@@ -55,8 +55,8 @@ logger = logging.getLogger(__name__)
 _MAX_EXAMPLES = 3  # examples of each cause
 _MAX_CAUSES = 30  # separate causes in a report, because the service may use a different message for each refusal
 _MAX_CELL_LENGTH = 60
-_LINE_PREFIX = re.compile(r"^line \d+: ")
-_QUOTED_TEXT = re.compile(r"([\"']).*\1")
+_LINE_PREFIX_PATTERN = re.compile(r"^line \d+: ")
+_QUOTED_TEXT_PATTERN = re.compile(r"([\"']).*\1")
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class RowFindings:
                 message = build_refusal_kind(problem.http_status, problem.message)
             elif not name or not problem.row.number:
                 # This message may quote a cell, so its quoted texts are masked.
-                message = _QUOTED_TEXT.sub("'…'", _LINE_PREFIX.sub("", problem.message))
+                message = _QUOTED_TEXT_PATTERN.sub("'…'", _LINE_PREFIX_PATTERN.sub("", problem.message))
             cause_key = str(problem.outcome), name, code, message
             if cause_key not in self._cause_by_key and len(self._cause_by_key) >= _MAX_CAUSES:
                 cause_key = str(problem.outcome), "", "", "further causes"

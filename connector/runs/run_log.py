@@ -35,7 +35,7 @@ ERROR_STATUS_BY_EXIT_CODE: Mapping[int, Literal["usage", "aborted", "locked"]] =
 """The status of a run that ends with an error, by the exit code of the error."""
 
 _RUNS_FOLDER = "runs"
-_RUN_FILE_NAME = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv|xlsx)(\.partial)?")
+_RUN_FILE_NAME_PATTERN = re.compile(r"\.?(\d{8}T\d{6}-[0-9a-f]{6})\.(json|csv|xlsx)(\.partial)?")
 """The pattern of the names of files that runs create. The first group is the id of the run. Other files in the folders
 belong to a person."""
 
@@ -125,7 +125,7 @@ def _find_clock_jump(state_dir: Path, now: float, retention_s: float) -> float:
     run_times = []  # when the file of each run was last written
     for path in (state_dir / _RUNS_FOLDER).glob("[0-9]*.json"):
         with suppress(OSError):  # another run may have deleted the file
-            if _RUN_FILE_NAME.fullmatch(path.name):
+            if _RUN_FILE_NAME_PATTERN.fullmatch(path.name):
                 run_times.append(path.stat().st_mtime)
     old_run_times = [run_time for run_time in run_times if run_time < now - _DAY_S]
     if not old_run_times:
@@ -139,7 +139,7 @@ def list_runs(state_dir: Path) -> Iterator[dict[str, Any]]:
     """Yield the reports of the recorded runs, the latest first. If a run has not ended, its `status` is `running`, or
     `killed` if its process is gone. A file that is not a report is left out."""
     paths = sorted((state_dir / _RUNS_FOLDER).glob("[0-9]*.json"), reverse=True)
-    run_paths = (path for path in paths if _RUN_FILE_NAME.fullmatch(path.name) and path.is_file())
+    run_paths = (path for path in paths if _RUN_FILE_NAME_PATTERN.fullmatch(path.name) and path.is_file())
     for _, paths_of_same_second in groupby(run_paths, lambda path: path.name[:_TIME_LENGTH]):
         runs = (run for path in paths_of_same_second if (run := _read_run(path)) is not None)
         yield from sorted(runs, key=lambda run: str(run["started_at"]), reverse=True)
@@ -183,7 +183,7 @@ def delete_old_runs(state_dir: Path, oldest_kept_time: float) -> Sequence[Path]:
     deleted_paths = []
     ids_of_running_runs = {run["run_id"] for run in list_runs(state_dir) if run["status"] == "running"}
     for path in (path for folder_name in PRUNED_FOLDERS for path in sorted((state_dir / folder_name).glob("*"))):
-        name_match = _RUN_FILE_NAME.fullmatch(path.name)
+        name_match = _RUN_FILE_NAME_PATTERN.fullmatch(path.name)
         try:
             if (
                 name_match
