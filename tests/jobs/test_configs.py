@@ -46,7 +46,7 @@ def read_rows(source: Source, mapping: FieldMapping, rules: ValidationRules) -> 
     return row_by_email
 
 
-def test_the_crm_differs_from_the_file_only_by_added_people_and_new_postal_addresses(tmp_path: Path) -> None:
+def test_the_demo_crm_differs_from_the_demo_file_only_by_added_people_and_new_addresses(tmp_path: Path) -> None:
     demo_data = draw_data(row_count=1000, seed=5)
     write_people(tmp_path / "people.csv", demo_data)
     write_crm(tmp_path / "crm.db", demo_data.crm_people)

@@ -148,7 +148,7 @@ def test_a_process_that_the_operating_system_hides_counts_as_alive(
         check_opening_fails(open_ledger(postgres_url), LockedError, "is held by process")
 
 
-def test_a_shard_moves_only_the_entries_of_its_range(postgres_url: str) -> None:
+def test_a_shard_reads_and_changes_only_the_entries_of_its_range(postgres_url: str) -> None:
     with open_ledger(postgres_url) as ledger:
         begin_run(ledger)
         base = add_base(ledger)
