@@ -54,8 +54,8 @@ class SweepEnd(Enum):
     unusable."""
 
     AT_END = "at the end"
-    MISPAGED = "mispaged"  # pages begin at other offsets than requested, so the next sweep has no overlaps
-    STUCK = "stuck"  # pages that should not overlap repeat rows, or the list grows as fast as it is read
+    MISPAGED = "mispaged"  # pages begin at wrong offsets or cannot overlap, so the next sweep has no overlaps
+    STUCK = "stuck"  # pages are wrong even without overlaps, or the sweep needs too many pages
 
 
 class _Phase(Enum):
