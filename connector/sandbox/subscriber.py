@@ -50,7 +50,7 @@ def is_address(text: str) -> bool:
     return bool(local_part and domain) and text.isprintable() and _FORBIDDEN_DOMAIN_CHARACTERS.isdisjoint(domain)
 
 
-# the fields of a subscriber
+# The fields of a subscriber
 
 
 def _check_email(text: str) -> str:

@@ -27,7 +27,7 @@ StrayRefusalStatus = Literal["200", "400", "402", "403", "404"]
 ExecutedStatus = Literal["200", "400", "401", "403", "404", "405", "408", "409", "410", "422"]
 
 
-# the types of values: a JSON value, or a text from `--set`
+# Types of the values of switches. A value is a JSON value, or a text from `--set`.
 
 
 def _split_at_commas(value: object) -> object:
@@ -59,7 +59,7 @@ _Probability = Annotated[float, Field(ge=0, le=1)]
 _Churn = Annotated[float, Field(ge=0, le=1000)]
 
 
-# the switches
+# The table of switches
 
 
 class SandboxSettings(BaseModel):
@@ -72,7 +72,7 @@ class SandboxSettings(BaseModel):
         """The way in which pydantic treats a field or parameter that service-api.md does not name."""
         return "forbid" if self.unknown_fields == "reject" else "ignore"
 
-    # what a create does
+    # Switches for creates
     duplicates: Literal["accept", "reject_409", "reject_400", "reject_200", "upsert"] = "accept"
     """Effect of a create if its base already has the same subscriber."""
     identity: Literal["email", "client_user_id"] = "email"
@@ -110,7 +110,7 @@ class SandboxSettings(BaseModel):
     """The HTTP status of a create that succeeded."""
     id_step: Annotated[int, Field(ge=1, le=1000)] = 1
     """The difference between the Ids of two subscribers that are created one after the other."""
-    # errors and access
+    # Switches for errors and access
     error_shape: Literal["plain", "nested", "html", "empty"] = "plain"
     """The body of an error: a flat JSON object, a nested JSON object, a web page, or nothing."""
     error_status: Annotated[int, Field(ge=200, le=499)] = 400
@@ -121,7 +121,7 @@ class SandboxSettings(BaseModel):
     """Answer every API request with 307, and with a Location that begins with this address."""
     max_body_bytes: Annotated[int, Field(ge=1, le=2**31)] = 33_554_432
     """A request with a larger body is answered with 413."""
-    # the list
+    # Switches for the list
     filters: Literal["exact", "partial", "icase", "ignored"] = "exact"
     """What a text filter finds: the same text (`exact`), the same text if capitals make no difference (`icase`), or
     each text that contains the value (`partial`, in any capitals). With `ignored`, all filters are ignored."""
@@ -196,7 +196,7 @@ class SandboxSettings(BaseModel):
     """The cache ignores Cache-Control."""
     list_error: _Probability = 0.0
     """Answer a list request with a server error."""
-    # pace
+    # Switches for the pace
     latency_ms: _Amount = 0.0
     """Milliseconds that each API request takes."""
     jitter_ms: _Amount = 0.0
@@ -219,7 +219,7 @@ class SandboxSettings(BaseModel):
     retry_after_s: Annotated[int, Field(ge=0, le=86400)] = 0
     """The Retry-After of the rate limit is the time until the limit admits a request, but at least this number of
     seconds."""
-    # refusals of all creates, for a while
+    # Switches that refuse all creates for some time
     blocked_from: _Count = 0
     """The number of the first create that is refused, counted from the start or from the last change of this switch. 0
     means that no create is refused."""
@@ -236,7 +236,7 @@ class SandboxSettings(BaseModel):
     """Maximum number of subscribers of the account. A create beyond this number is refused. 0 means no quota."""
     quota_status: Annotated[int, Field(ge=200, le=499)] = 402
     """The HTTP status of a create beyond the quota. With 200, only the body shows the refusal."""
-    # faults
+    # Switches for faults
     fault_operations: _CommaSeparated[Operation] = ("create", "send")
     """The operations that can have the faults of the following switches."""
     refuse: _Probability = 0.0
@@ -284,7 +284,7 @@ class SandboxSettings(BaseModel):
     """How a connection is cut: `close` closes the connection normally, and `reset` sends a TCP reset."""
     seed: _Count = 1
     """The seed of the random generator. A change of the seed starts the generator again."""
-    # emails
+    # Switches for emails
     verified_domains: _CommaSeparated[str] = ("example.com", "example.org")
     """Sender domains that are verified. `*` means any domain."""
     protected_headers: _CommaSeparated[str] = (

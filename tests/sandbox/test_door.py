@@ -164,7 +164,7 @@ def test_a_reset_closes_open_requests_without_storing_them(client: SandboxClient
     assert [event["email"] for event in client.list_events()] == ["b@example.com"]
 
 
-# connections and hosts
+# Connections and hosts
 
 
 LOCAL_HOSTS = [

@@ -130,7 +130,7 @@ def test_a_switch_repeats_the_last_page_for_an_offset_after_the_end(client: Sand
     assert client.list_subscriber_ids(offset=64, limit=8) == ids[24:]
 
 
-# possible behaviours of a service
+# Possible behaviours of a service
 
 
 @pytest.mark.parametrize("order", ["id", "id_desc", "shuffled"])
