@@ -151,7 +151,7 @@ class Loader:
             base = session.ledger_writer.base
             await self._send_candidates(partial(self._fetch_candidates, planned_chunk, candidate_stream, base))
             if candidate_stream.unfetched_indexes and not session.create_limits.compute_sendable_row_count(1):
-                session.stop.request_stop(session.create_limits.describe_creates())
+                session.stop.request_stop(session.create_limits.describe_reached_limit())
             unsent_indexes = [
                 *self._find_expired_rows(planned_chunk, chunk.state_by_row_index),
                 *candidate_stream.unfetched_indexes,

@@ -112,11 +112,11 @@ def report_uncompared_rows(waiting_rows: WaitingRows, tally: Tally, reason: str)
 
 def _report_uncompared_row(waiting_row: WaitingRow, tally: Tally, reason: str) -> None:
     """Report a row that was not compared, although its subscriber exists. The row counts as existing if its compare
-    reason is NEVER_COMPARED or LIMITED, and as changed if the reason is CHANGED or REPORTED.
+    reason is NEVER_COMPARED or RATE_LIMITED, and as changed if the reason is CHANGED or REPORTED.
     """
     if waiting_row.reason is CompareReason.OPTED_OUT:
         _report_opt_out(waiting_row, tally, reason=reason)
-    elif waiting_row.reason in (CompareReason.NEVER_COMPARED, CompareReason.LIMITED):
+    elif waiting_row.reason in (CompareReason.NEVER_COMPARED, CompareReason.RATE_LIMITED):
         tally.count_row(Outcome.EXISTS, lambda: waiting_row.row.source)
         tally.add_row_message(
             f"some rows count as existing without a comparison of their values, because {reason}. The next run tries "
@@ -387,7 +387,7 @@ class _Comparison:
         if waiting_row.reason is CompareReason.OPTED_OUT:
             return
         record_receipt = partial(waiting_row.ledger_writer.record_receipt, row.identity, row.identity_text)
-        if comparison_result == _ComparisonResult.EQUAL and waiting_row.reason is CompareReason.LIMITED:
+        if comparison_result == _ComparisonResult.EQUAL and waiting_row.reason is CompareReason.RATE_LIMITED:
             record_receipt(ReceiptKind.PROVED_CREATED)
             tally.report_created_row(lambda: row.source, row.values, row.omitted_zip)
             waiting_row.ledger_writer.count_created_row()
@@ -404,7 +404,7 @@ class _Comparison:
         else:
             if not self._compared_mask[index]:  # an earlier run has reported the row
                 record_receipt(ReceiptKind.CHANGED, "ledger", "an earlier run reported the difference")
-            elif waiting_row.reason is CompareReason.LIMITED:
+            elif waiting_row.reason is CompareReason.RATE_LIMITED:
                 record_receipt(ReceiptKind.EXISTED, "ledger", self._reason)
             elif waiting_row.reason is not CompareReason.NEVER_COMPARED:
                 record_receipt(ReceiptKind.CHANGED, "ledger", self._reason)

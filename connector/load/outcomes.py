@@ -450,7 +450,7 @@ class Outcomes:
             self._session.ledger_writer.record_receipt(row.identity, row.identity_text, ReceiptKind.EXISTED)
             self._report_found_row(row, CompareReason.NEVER_COMPARED, is_of_this_run=False)
         elif unresolved_create.has_retryable_refusal:
-            self._report_found_row(row, CompareReason.LIMITED, is_of_this_run=False)
+            self._report_found_row(row, CompareReason.RATE_LIMITED, is_of_this_run=False)
         else:
             self._report_found_row(row, compare_reason, is_of_this_run=unresolved_create.is_of_this_run)
 

@@ -40,7 +40,7 @@ class CompareReason(IntEnum):
     REPORTED = 1  # the row has a difference that an earlier run has reported
     NEVER_COMPARED = 2  # the subscriber existed before, and no row of the subscriber was compared yet
     # This run's create got a 429, but the list shows the subscriber. Equal values prove that the create took effect.
-    LIMITED = 3
+    RATE_LIMITED = 3
     OPTED_OUT = 4  # the ledger has an opt-out of the subscriber; the row is unchanged, or this run has not read the row
 
 
@@ -192,8 +192,8 @@ class CreateLimits:
         if reason := self._describe_exceeded_limit():
             raise RunAborted(reason)
 
-    def describe_creates(self) -> str:
-        """Return the reason why no more rows are created."""
+    def describe_reached_limit(self) -> str:
+        """Return the message that `max_creates` is reached and no more rows are created."""
         return (
             f"guard.max_creates: {self.sent_count:,} rows were sent, which is the limit. The remaining rows were not "
             "sent. There are more rows to create than the run counted, because subscribers have left the service since "
