@@ -86,7 +86,7 @@ def test_the_reading_finds_the_unread_rows_after_a_large_insertion() -> None:
     assert len(listed_ids) == len(set(listed_ids))
 
 
-def test_after_a_large_deletion_of_read_rows_the_list_is_not_read_again() -> None:
+def test_the_list_is_not_read_again_after_a_large_deletion_of_rows_that_were_read() -> None:
     certificate, pages, listed_ids = read_list(list(range(1, 501)), {2: build_deletion(0, 50)})
 
     # The unread rows move 50 ranks up the list, so 45 unread rows are before the page at offset 190. The reader then

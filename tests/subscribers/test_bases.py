@@ -26,7 +26,7 @@ def test_a_cell_that_the_map_lacks_is_a_fault() -> None:
     ]  # fmt: skip
 
 
-def test_without_a_map_digits_are_a_base_id_and_other_text_is_a_base_name() -> None:
+def test_digits_are_a_base_id_and_other_text_is_a_base_name_if_the_job_has_no_map() -> None:
     row_bases, faults = read_row_bases(
         BaseColumn("list"), " 7 ", "007", "Shop", "7a", "-3", "0", "9" * 19, "9" * 5000, "a\x07b", ""
     )
