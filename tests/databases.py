@@ -43,7 +43,8 @@ class Database:
                 connection.exec_driver_sql(statement)
 
     def run_outside_transaction(self, statement: str) -> None:
-        """Run this statement outside a transaction. PostgreSQL requires this of statements that change its server."""
+        """Run this statement outside a transaction. PostgreSQL requires this of statements such as
+        CREATE DATABASE and ALTER SYSTEM."""
         with self.begin("AUTOCOMMIT") as connection:
             connection.exec_driver_sql(statement)
 

@@ -248,7 +248,8 @@ def _end_process_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def _read_failed_test(output: str, status: int) -> str:
-    """Return the name of the first failed test in the output of pytest."""
+    """Return the name of the first failed test in the output of pytest. Without a name, return "a hang" or the exit
+    code of pytest."""
     if "Timeout (" in output:
         return "a hang"
     match = re.search(r"^(?:FAILED|ERROR) (?:collecting )?(\S.*?)(?: - .*)?$", output, re.MULTILINE)

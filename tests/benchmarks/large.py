@@ -85,7 +85,8 @@ def _read_peak_mb(result: ImportResult) -> float:
 
 
 def read_size(url: str) -> int:
-    """Return the size of a ledger's entries and their indexes in bytes, without the space of deleted rows."""
+    """Return the size of a ledger in bytes: the file of SQLite, or in PostgreSQL the table of the entries with its
+    indexes, without the space of deleted rows."""
     if url.startswith("sqlite"):
         return Path(url.removeprefix("sqlite:///")).stat().st_size
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", poolclass=sa.NullPool)

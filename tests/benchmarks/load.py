@@ -1,6 +1,6 @@
 """The speed and the cost of creates: `connector import`, a bare aiohttp loop with the same bodies, and a simple script.
 
-`python -m tests.benchmarks.load [--rows N] [--rounds N] [--fresh]` runs the three clients in turn against one sandbox
+`python -m tests.benchmarks.load [--rows N] [--rounds N] [--fresh]` runs the clients in turn against one sandbox
 in its own process, without latency and with 20 ms. The benchmark prints two tables and two lines of JSON. The project
 promises five figures:
 

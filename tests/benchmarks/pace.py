@@ -179,7 +179,7 @@ def measure_pace(
 def measure_without_stall(
     client: str, load: Load, limiter: str, retry_after: str, search_s: float, measurement_s: float
 ) -> PaceMeasurement:
-    """Measure up to three runs. Return the first run in which the machine did not stall, or the last run."""
+    """Measure up to three runs. Return the first run that stalled for at most `_MAX_STALL_SHARE`, or the last run."""
     for _ in range(_MAX_RUN_COUNT - 1):
         measurement = measure_pace(client, load, limiter, retry_after, search_s, measurement_s)
         if measurement.stalled_s <= _MAX_STALL_SHARE * measurement_s:
@@ -273,7 +273,7 @@ def compare_with_random_refusals(cases: Iterable[RandomRefusals]) -> None:
             table_rows.append(
                 (str(random_refusals), f"{script_s:.1f} s", f"{import_s:.1f} s", time_ratio, *count_texts)
             )
-    count_headings = ("created", "created twice", "requests inside a pause")
+    count_headings = ("created", "created twice", "requests inside a pause on the paused connection")
     print_table(("random refusals", "script", OUR_CLIENT, "import / script", *count_headings), table_rows)
 
 
