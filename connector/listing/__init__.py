@@ -1,1 +1,1 @@
-"""Reads the service's list: its pages, the trials of its filters, the proof that it is complete, and look-ups."""
+"""Reads the service's list: pages, trials of filters, look-ups, and the proof that a reading is complete."""

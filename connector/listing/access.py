@@ -347,8 +347,8 @@ class ListPolicy:
 class ListAccess:
     """The objects and settings that a look-up in one base needs, and the state that the run's look-ups share.
 
-    `unverified_entries` are known subscribers of the base for which the account guard had no conclusive answer. Until a
-    sweep has shown one of them, no subscriber of a sweep is recorded, and no filter is used.
+    `unverified_entries` are known subscribers of the base whose look-up in the check of the account was inconclusive.
+    Until a sweep has shown one of these subscribers, no subscriber of a sweep is recorded, and no filter is used.
     """
 
     stop: Stop
@@ -360,7 +360,7 @@ class ListAccess:
     """The name of the base, if the job gives no id of the base. Answers must have this name."""
     # Shared by all bases of the run.
     inactive_identities: InactiveIdentities = field(default_factory=InactiveIdentities)
-    # A function that returns random bytes; its argument is their number. Simulations pass another function.
+    # A function that returns this number of random bytes. Simulations pass another function.
     draw_bytes: Callable[[int], bytes] = os.urandom
     state: LookupState = field(default_factory=LookupState)  # shared by all bases of the run
     unverified_entries: tuple[ConfirmedEntry, ...] = ()

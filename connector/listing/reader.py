@@ -205,8 +205,8 @@ async def read_list(
 
 
 async def _has_same_total(request_page: RequestPage, reading: ListReading, answers: Sequence[Answer]) -> bool:
-    """Request TotalCount once more. Return whether it is still the TotalCount of the reading and of the `answers` for
-    the whole list."""
+    """Request TotalCount once more. Return whether TotalCount is still the same as in the reading and in the `answers`
+    for the whole list."""
     page = await request_page(replace(reading.query, limit=1))
     totals = {answer.total_count for answer in select_answers(answers, RequestTarget.WHOLE_LIST)}
     totals |= {reading.certificate.total_first, None if page is None else page.total_count}

@@ -115,7 +115,7 @@ class Settler:
         stop.raise_if_stop_requested()
 
     async def reopen_waiting_refusals(self, *, is_resending_all: bool = False) -> bool:
-        """Add refused creates of earlier runs to the unresolved creates, if they need not wait any longer. Return
+        """Add the refused creates of earlier runs that need not wait any longer to the unresolved creates. Return
         whether a create was added.
 
         A create waits until another create with the same kind of refusal was sent again and accepted. With
@@ -430,7 +430,8 @@ class Settler:
             return Event.HELD
         if session.temporary_refusals.is_final_kind(unresolved_create.refusal_kind):
             return Event.REFUSED
-        # If an earlier run had `on_unknown: hold`, its creates are held, unless a person wants to send them again.
+        # The creates of an earlier run with `on_unknown: hold` are held until a person wants to send these creates
+        # again.
         is_held_by_earlier_run = bool(entry.run_holds_absent_creates) and not self._resends_held_entries
         holds_entry = session.policy.on_unknown == "hold" or is_held_by_earlier_run
         if holds_entry and not unresolved_create.is_refused:

@@ -271,8 +271,8 @@ class Session:
 
     def find_confirmed_creates(self, confirmed_after: float, *, is_active: bool) -> set[ConfirmedCreate]:
         """Return this run's creates in the base with this `is_active` that the service confirmed after
-        `confirmed_after` (monotonic). Other creates prove nothing, because the list may hide their subscribers or only
-        the other subscribers."""
+        `confirmed_after` (monotonic). Other creates prove nothing, because the list may show one base or activity and
+        hide another."""
         base_id = self.ledger_writer.base.service_id
         return {
             create
