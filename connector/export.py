@@ -197,6 +197,7 @@ class _StagedSweep:
     def start_sweep(self, sweep_number: int) -> None:
         self.writer.start()
         self.row_count = self.invalid_row_count = 0
+        self.invalid_fields = ()
 
     def receive_rows(self, rows: pa.RecordBatch) -> None:
         table = add_run_columns(rows, run_id=self.run_id, exported_at=self.exported_at)

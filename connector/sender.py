@@ -45,7 +45,7 @@ class GiveUpReason(Enum):
     """The reason why an item with a durable intent has no answer."""
 
     STOPPED = "the run was stopped before the request was sent"
-    STALE = "the look-up of the subscriber expired before the request was sent"
+    STALE = "the look-up of the subscriber or the lease of the ledger expired before the request was sent"
     INTERRUPTED = "the run was interrupted while this request was in flight"
 
 

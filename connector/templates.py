@@ -240,7 +240,7 @@ class _Environment(ImmutableSandboxedEnvironment):
         """Return a product or a power. Raises _LimitError if the result would be too large."""
         if isinstance(left, int | float) and isinstance(right, int | float):
             if max(abs(left), abs(right)) > _MAX_NUMBER or (operator == "**" and right > _MAX_POWER):
-                raise _LimitError("computes with numbers of more than 30 digits")
+                raise _LimitError(f"computes with numbers of more than 30 digits, or with a power above {_MAX_POWER}")
         else:
             factor = next((value for value in (left, right) if isinstance(value, int)), 0)
             repeated_value = next((value for value in (left, right) if isinstance(value, str | list | tuple)), ())
