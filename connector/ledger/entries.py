@@ -116,8 +116,8 @@ class UnfinishedEntry:
 
     @property
     def is_dropped_create(self) -> bool:
-        """Whether this UNKNOWN entry was DROPPED before. A run has moved the entry to UNKNOWN, because its row had
-        changed, and ended before it sent the row. Only such an UNKNOWN entry has a message."""
+        """Whether this UNKNOWN entry was DROPPED before. A run moved the entry to UNKNOWN because the row had changed,
+        and the run ended before it sent the row. Only such an UNKNOWN entry has a message."""
         return self.message is not None
 
     @property

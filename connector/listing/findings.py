@@ -88,7 +88,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ListReading:
-    """A reading of the list that seems complete, with the facts for the requests for evidence and for the decisions."""
+    """A reading of the list that seems complete. It has all facts from which the requests for evidence are built and the
+    findings are decided."""
 
     certificate: Certificate
     query: ListQuery

@@ -397,8 +397,9 @@ class Loader:
         """Settle the unresolved entries that may be for the subscriber of a new row. Raise RunAborted if unresolved
         entries remain.
 
-        Two kinds of entries may be for this subscriber. The entry has another identity field (email, client_user_id),
-        or the ledger has this base twice: once with only its id, and once with only its name.
+        Two kinds of entries may be for this subscriber. Some entries have another identity field than the row, for
+        example `email` and not `client_user_id`. Other entries exist because the ledger has this base twice: once with
+        only its id, and once with only its name.
         """
         session = self._session
         if self._is_free_of_conflicts:

@@ -105,8 +105,8 @@ class Stats:
 
     def __init__(self) -> None:
         self.requests: dict[str, dict[str, Any]] = defaultdict(lambda: {"received": 0, "answers": Counter()})
-        """For each operation: the number `received`, and the `answers` by status or, for a fault without an answer, by
-        the way the request ended."""
+        """For each operation: the number `received`, and the `answers` by status. For a fault without an answer, the
+        key of `answers` says how the request ended."""
         self.faults: Counter[str] = Counter()
         self.limited = 0
         self.in_flight = 0

@@ -117,7 +117,7 @@ def test_an_import_without_a_job_records_no_problems(connector: Connector) -> No
     assert read_problem_group_counts(connector) == {}
 
 
-def test_a_plan_and_a_run_that_ends_early_change_no_problem(connector: Connector) -> None:
+def test_neither_a_plan_nor_an_aborted_run_changes_the_recorded_problems(connector: Connector) -> None:
     plan_result = sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, options=("--dry-run",))
     assert read_problem_counts(plan_result) == (1, 1, 0)
     sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)

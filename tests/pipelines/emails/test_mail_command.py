@@ -343,7 +343,7 @@ def test_a_campaign_is_refused_while_an_older_copy_of_the_ledger_is_in_use(maile
         ({"rows": {"sent": 2}, "settings": {"campaign": "other"}}, CampaignHistory({}, "", ""), False),
     ],
 )
-def test_a_ledger_that_lacks_emails_of_a_report_is_refused(
+def test_a_ledger_is_refused_if_it_lacks_emails_that_a_report_counts(
     report: dict[str, Any], history: CampaignHistory, is_refused: bool
 ) -> None:
     run = {"run_id": "r2", "started_at": "2026-02", "command": "mail", "status": "ok", "account": "a"}
