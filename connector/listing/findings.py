@@ -88,8 +88,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ListReading:
-    """A reading of the list that seems complete. It has all facts from which the requests for evidence are built and the
-    findings are decided."""
+    """A reading of the list that seems complete. The requests for evidence and the findings follow from its facts."""
 
     certificate: Certificate
     query: ListQuery

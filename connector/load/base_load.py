@@ -254,7 +254,7 @@ class Loader:
                     held_or_rejected_entry_by_row_index[index] = entry
                 case State.REJECTED | State.DROPPED if self._refusals.is_recent_refusal(entry):
                     recently_refused_entries[index] = entry
-                case State.REJECTED | State.DROPPED | State.NONE:  # the row has changed after the refusal or the drop
+                case State.REJECTED | State.DROPPED | State.NONE:  # a rejected or dropped row has changed since then
                     state_by_row_index[index] = entry.state
                 case State.SENDING | State.UNKNOWN:
                     unknown_entries[index] = entry

@@ -415,13 +415,9 @@ def _predict_outcomes(plan: MailPlan, mail_rows: MailRows, mail_check: MailCheck
     account, reports = plan.settings.account, list_runs(plan.settings.state_dir)
     with open_existing_email_log(plan.settings.ledger_url) as email_log:
         if email_log is None:
-            refuse_older_ledger(
-                format_ledger_location(parse_ledger_location(plan.settings.ledger_url)),
-                account,
-                plan.campaign,
-                reports,
-                CampaignHistory(),
-            )
+            if not plan.is_reopening:
+                ledger_name = format_ledger_location(parse_ledger_location(plan.settings.ledger_url))
+                refuse_older_ledger(ledger_name, account, plan.campaign, reports, CampaignHistory())
             return Counter({MailOutcome.SENT: mail_rows.row_count})
         _check_suppression_size(email_log, plan, mail_check, is_recording_size=False)
         with email_log.transaction():

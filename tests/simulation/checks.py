@@ -219,7 +219,7 @@ def check_that_the_last_run_finishes(facts: SimulationFacts) -> Iterator[str]:
     - The list cannot be read whole, so no absence can be proved.
     - Refusals are unclear: three such answers at the start of a run, or a minute of such answers, end the run.
     - Creates are answered with another base or identity (architecture 4.9).
-    - The list never shows created subscribers.
+    - The list never shows created subscribers, and the ledger may have the base twice.
     - Each look-up takes longer than `load.fresh`.
     - Replicas contradict each other, or lack a shard of the list.
     - The list leaves out subscribers with old ids.

@@ -327,6 +327,15 @@ def test_a_campaign_is_refused_while_an_older_copy_of_the_ledger_is_in_use(maile
     assert mailer.run_json("mail", "mail.yaml").exit_code == 0  # later runs do not need --reopen
 
 
+def test_a_preview_accepts_a_lost_ledger_only_with_reopen(mailer: Connector) -> None:
+    mailer.run_json("mail", "mail.yaml")
+    for path in (mailer.folder / "state").glob("ledger*"):
+        path.unlink()
+    preview_command = ("mail", "mail.yaml", "--preview", "1", "--preview-dir", "out")
+    assert mailer.run_json(*preview_command).is_refused
+    assert mailer.run_json(*preview_command, "--reopen").rows["sent"] == 3
+
+
 @pytest.mark.parametrize(
     ("report", "history", "is_refused"),
     [
