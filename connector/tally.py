@@ -30,7 +30,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedRow:
     """A row whose values differ, or may differ, from its subscriber in the service."""
 
     row: Row
@@ -81,7 +81,7 @@ class RowRecorder:
     def write_problem(self, problem: Problem) -> None:
         """Record a row that a person must look at."""
 
-    def write_change(self, change: Change) -> None:
+    def write_change(self, change: ChangedRow) -> None:
         """Record a changed row."""
 
     def write_omitted_zip_code(self, omitted_zip: OmittedZip) -> None:
@@ -174,7 +174,7 @@ class Tally:
         self.outcomes[problem.outcome] += 1
         self.recorder.write_problem(problem)
 
-    def report_change(self, change: Change) -> None:
+    def report_change(self, change: ChangedRow) -> None:
         """Report a row with the outcome CHANGED, and count the outcome. The row was added by `add_started_rows`."""
         self.outcomes[Outcome.CHANGED] += 1
         self.recorder.write_change(change)

@@ -52,10 +52,8 @@ def test_two_refusals_do_not_end_the_run_if_a_create_in_another_base_succeeds_be
     assert simulate_answers((0, RATE_REFUSAL), (1, CREATED_ANSWER), (0, RATE_REFUSAL)) == [None, None]
 
 
-@pytest.mark.parametrize("refusal", [RATE_REFUSAL, RATE_REFUSAL_503])
-def test_refusals_of_all_bases_together_end_the_run(refusal: Refused | AmbiguousResult) -> None:
-    first_reason, second_reason = simulate_answers((0, refusal), (1, refusal), (0, refusal))
-    assert first_reason == (
-        f"the service kept refusing creates (last answer: status {refusal.status}): run again later"
-    )
+@pytest.mark.parametrize("answer", [RATE_REFUSAL, RATE_REFUSAL_503])
+def test_refusals_of_all_bases_together_end_the_run(answer: Refused | AmbiguousResult) -> None:
+    first_reason, second_reason = simulate_answers((0, answer), (1, answer), (0, answer))
+    assert first_reason == (f"the service kept refusing creates (last answer: status {answer.status}): run again later")
     assert second_reason is None

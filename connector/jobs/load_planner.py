@@ -223,8 +223,8 @@ def _compute_digest(job: Job, sql_source: SqlSource, cursor: Cursor, account: st
     base_values: tuple[object, ...] | None = None
     if job.subscriber is not None:
         base = job.subscriber.base
-        column_values = () if base.column is None else (base.column, sorted((base.values or {}).items()))
-        base_values = base.id, base.name, *column_values
+        column_and_values = () if base.column is None else (base.column, sorted((base.values or {}).items()))
+        base_values = base.id, base.name, *column_and_values
     digested_values: tuple[object, ...] = (
         account,
         base_values,

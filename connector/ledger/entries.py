@@ -13,7 +13,7 @@ from math import inf
 from sqlalchemy import Connection, TextClause, text
 
 from connector.ledger.schema import (
-    CONFIRMATION_NUMBERS,
+    CONFIRMATION_CODES,
     IDENTITY_FIELD_NUMBERS,
     IS_OPT_OUT_SQL,
     IS_SHOWN_SQL,
@@ -225,7 +225,7 @@ class Ledger:
         Leave out entries that the run with the key `before_run_key` or a later run has sent. Also leave out entries
         that a person has accepted with another identity.
         """
-        parameters = {"base": base.key, "before": before_run_key, "accepted": CONFIRMATION_NUMBERS["accepted"]}
+        parameters = {"base": base.key, "before": before_run_key, "accepted": CONFIRMATION_CODES["accepted"]}
         return self._find_entries_starting_at(_FIND_CONFIRMED_ENTRIES, parameters, first_identity, max_count)
 
     def list_confirmed_ids(
@@ -241,7 +241,7 @@ class Ledger:
             "state": State.CONFIRMED,
             "field": IDENTITY_FIELD_NUMBERS[field],
             "before": before_run_key,
-            "accepted": CONFIRMATION_NUMBERS["accepted"],
+            "accepted": CONFIRMATION_CODES["accepted"],
             "latest_run_end": latest_run_end,
             **self._range,
         }
@@ -332,7 +332,7 @@ class Ledger:
         """Move entries from SENDING to CONFIRMED. `answered_entries` are (identity, subscriber id in the answer)."""
         rows = [(base.key, *entry) for entry in answered_entries]
         self._change_state(
-            _SET_ENTRIES_CONFIRMED, rows, State.SENDING, Event.ANSWERED, how=CONFIRMATION_NUMBERS["created"]
+            _SET_ENTRIES_CONFIRMED, rows, State.SENDING, Event.ANSWERED, how=CONFIRMATION_CODES["created"]
         )
 
     def mark_wrongly_answered(self, base: Base, wrong_answers: Sequence[tuple[bytes, int, str]]) -> None:
@@ -381,11 +381,11 @@ class Ledger:
         All other entries lose their fingerprints, because another program may have created the subscribers. So the next
         run compares their rows with the subscribers.
         """
-        confirmation_number = CONFIRMATION_NUMBERS["found" if find_traits(old_state).counts_as_rejected else "settled"]
+        confirmation_code = CONFIRMATION_CODES["found" if find_traits(old_state).counts_as_rejected else "settled"]
         keeps_fingerprints = old_state is State.UNKNOWN and is_own_create
         statement = _SET_ENTRIES_CONFIRMED if keeps_fingerprints else _SET_ENTRIES_CONFIRMED_WITHOUT_FINGERPRINT
         rows = [(base.key, *subscriber) for subscriber in found_subscribers]
-        self._change_state(statement, rows, old_state, Event.FOUND, how=confirmation_number)
+        self._change_state(statement, rows, old_state, Event.FOUND, how=confirmation_code)
 
     def mark_held(self, base: Base, held_entries: Sequence[tuple[bytes, str | None]]) -> None:
         """Move entries from UNKNOWN to HELD, so that a person decides. `held_entries` are (identity, message). The
@@ -412,9 +412,7 @@ class Ledger:
     def mark_accepted(self, base: Base, accepted_entries: Sequence[tuple[bytes, int]]) -> None:
         """Move entries from HELD to CONFIRMED. `accepted_entries` are (identity, subscriber id in the answer)."""
         rows = [(base.key, *entry) for entry in accepted_entries]
-        self._change_state(
-            _SET_ENTRIES_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=CONFIRMATION_NUMBERS["accepted"]
-        )
+        self._change_state(_SET_ENTRIES_CONFIRMED, rows, State.HELD, Event.ACCEPTED, how=CONFIRMATION_CODES["accepted"])
 
     def mark_dropped(self, base: Base, identities: Sequence[bytes], message: str) -> None:
         """Move these entries from HELD to DROPPED with this message. No run sends the creates again until their rows
@@ -442,7 +440,7 @@ class Ledger:
         shared_values = {
             "field": IDENTITY_FIELD_NUMBERS[field],
             "new_state": ENTRY_STATE_MACHINE.decide(State.NONE, Event.FOUND),
-            "how": CONFIRMATION_NUMBERS["found"],
+            "how": CONFIRMATION_CODES["found"],
         }
         shard_subscribers = [
             subscriber
@@ -459,8 +457,8 @@ class Ledger:
         has accepted."""
         shared_values = {
             "old_state": State.CONFIRMED,
-            "shown": CONFIRMATION_NUMBERS["shown"],
-            "accepted": CONFIRMATION_NUMBERS["accepted"],
+            "shown": CONFIRMATION_CODES["shown"],
+            "accepted": CONFIRMATION_CODES["accepted"],
         }
         self.store.write(_SET_ENTRIES_SHOWN, shared_values, _build_rows(base, identities))
 

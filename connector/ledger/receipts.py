@@ -12,7 +12,7 @@ from typing import Literal, assert_never, get_args
 from sqlalchemy import Connection, text
 
 from connector.ledger.entries import Ledger
-from connector.ledger.schema import CONFIRMATION_NUMBERS
+from connector.ledger.schema import CONFIRMATION_CODES
 from connector.ledger.store import BatchStatement, make_storable, make_storable_or_none
 from connector.states import State, find_traits
 
@@ -127,7 +127,7 @@ def _build_receipt(
     evidence: str | None,
     receipt_message: str | None,
     state: int | None,
-    confirmation_number: int | None,
+    confirmation_code: int | None,
     subscriber_id: int | None,
     status: int | None,
     entry_message: str | None,
@@ -135,7 +135,7 @@ def _build_receipt(
     reported_or_checked_at: float | None,
 ) -> Receipt | None:
     """Return the receipt that follows from the state of the entry, or None if the subscriber gets no receipt from this
-    run. `confirmation_number` is one of the numbers in CONFIRMATION_NUMBERS, or None if the entry is not confirmed."""
+    run. `confirmation_code` is one of the codes in CONFIRMATION_CODES, or None if the entry is not confirmed."""
     is_sent_by_run = sender_run_key == run_key
     if state is None or (
         kind == ReceiptKind.SENT and not is_sent_by_run and not find_traits(State(state)).counts_as_rejected
@@ -147,13 +147,11 @@ def _build_receipt(
         return Receipt(identity_text, "changed", subscriber_id, evidence or "ledger", receipt_message)
     entry_state = State(state)
     match entry_state:
-        case State.CONFIRMED if (
-            confirmation_number == CONFIRMATION_NUMBERS["found"] and kind != ReceiptKind.PROVED_CREATED
-        ):
+        case State.CONFIRMED if confirmation_code == CONFIRMATION_CODES["found"] and kind != ReceiptKind.PROVED_CREATED:
             # Nothing proves that this run has created the subscriber. Another program may have created the subscriber.
             return Receipt(identity_text, "exists", subscriber_id, "lookup", None)
         case State.CONFIRMED:
-            created_evidence = "answer" if confirmation_number == CONFIRMATION_NUMBERS["created"] else "lookup"
+            created_evidence = "answer" if confirmation_code == CONFIRMATION_CODES["created"] else "lookup"
             return Receipt(identity_text, "created", subscriber_id, created_evidence, None)
         case State.DROPPED:
             return Receipt(identity_text, "rejected", None, "ledger", entry_message)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Table, bindparam, select, text
 
 from connector.errors import ConfigurationError
 from connector.fields import LARGEST_ID, fold_base_name
-from connector.ledger.schema import CONFIRMATION_NUMBERS, IDENTITY_FIELD_NUMBERS, IS_UNFINISHED_SQL
+from connector.ledger.schema import CONFIRMATION_CODES, IDENTITY_FIELD_NUMBERS, IS_UNFINISHED_SQL
 from connector.ledger.store import Base, make_storable, make_storable_or_none
 from connector.pace.rate import FoundLimit
 from connector.states import State, find_traits, list_states_sql
@@ -348,7 +348,7 @@ _FIND_RUNS_WITH_REFUSALS = text(
 class EntryDetails:
     """An entry with its base and its run.
 
-    `confirmation` is a key of CONFIRMATION_NUMBERS, or None if the state is not CONFIRMED.
+    `confirmation` is a key of CONFIRMATION_CODES, or None if the state is not CONFIRMED.
 
     `run_id`, `job`, `command`, `started_at` and `finished_at` (Unix seconds), and `run_status` describe the last run
     that sent the create, or that looked up the subscriber after a refusal. They are None if only the list has shown the
@@ -389,15 +389,15 @@ def find_details(connection: Connection, identities: Sequence[bytes]) -> list[En
             base_name,
             _FIELD_BY_NUMBER[field],
             State(state),
-            _CONFIRMATION_BY_NUMBER.get(confirmation_number),
+            _CONFIRMATION_BY_CODE.get(confirmation_code),
             *other_values,
         )
-        for account, base_id, base_name, field, state, confirmation_number, *other_values in rows
+        for account, base_id, base_name, field, state, confirmation_code, *other_values in rows
     ]
 
 
 _FIELD_BY_NUMBER = {field_number: field for field, field_number in IDENTITY_FIELD_NUMBERS.items()}
-_CONFIRMATION_BY_NUMBER = {confirmation_number: name for name, confirmation_number in CONFIRMATION_NUMBERS.items()}
+_CONFIRMATION_BY_CODE = {confirmation_code: name for name, confirmation_code in CONFIRMATION_CODES.items()}
 
 # The statement searches every base, because each index of `entry` begins with the base and none with the identity.
 _FIND_DETAILS = text(

@@ -43,7 +43,7 @@ IDENTITY_FIELD_NUMBERS = {"email": 1, "client_user_id": 2}
 """The number of each field that can be the identity. The ledger stores this number in each entry, because a run can
 look up an unknown create only by the field of its identity."""
 
-CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5}
+CONFIRMATION_CODES = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "shown": 5}
 """The numbers of the ways in which an entry was confirmed (column `how`).
 
 - `created`: The create was answered with an id.
@@ -54,7 +54,7 @@ CONFIRMATION_NUMBERS = {"created": 1, "settled": 2, "found": 3, "accepted": 4, "
   with which they were confirmed. Later runs look up the subscribers of these entries to check the account
   (architecture 4.10)."""
 
-IS_SHOWN_SQL = f"how = {CONFIRMATION_NUMBERS['shown']}"
+IS_SHOWN_SQL = f"how = {CONFIRMATION_CODES['shown']}"
 """SQL: the condition of the index of shown entries. A statement about shown entries must have this text word for word.
 Otherwise the database does not use the index."""
 
@@ -119,7 +119,7 @@ entry = Table(
     Column("identity", LargeBinary(IDENTITY_BYTES), primary_key=True),
     Column("identity_field", SmallInteger, nullable=False),  # one of the numbers in IDENTITY_FIELD_NUMBERS
     Column("state", SmallInteger, nullable=False),
-    Column("how", SmallInteger),  # one of the numbers in CONFIRMATION_NUMBERS
+    Column("how", SmallInteger),  # one of the codes in CONFIRMATION_CODES
     Column("subscriber_id", BigInteger),  # if the state is HELD: the subscriber id in the answer
     # Fingerprint of the row that was sent; null: a list showed the subscriber, and no row has been compared yet.
     Column("fingerprint", LargeBinary(FINGERPRINT_BYTES)),

@@ -33,7 +33,7 @@ from connector.rows import LoadRow, Row
 from connector.service.wire import ListQuery, find_differing_fields, read_field
 from connector.spool import SpooledValues
 from connector.subscribers.identity import FINGERPRINT_BYTES
-from connector.tally import Change, OptOut, Tally
+from connector.tally import ChangedRow, OptOut, Tally
 
 _MAX_LOOK_UPS_BY_ID = 100
 """Largest number of rows that are looked up by Id. A listing is cheaper for more rows, because a page of the list has
@@ -125,7 +125,7 @@ def _report_uncompared_row(waiting_row: WaitingRow, tally: Tally, reason: str) -
     else:
         is_reported_before = waiting_row.reason is CompareReason.REPORTED
         tally.report_change(
-            Change(
+            ChangedRow(
                 waiting_row.row.source,
                 waiting_row.row.identity_text,
                 reason="" if is_reported_before else reason,
@@ -400,7 +400,7 @@ class _Comparison:
                 ReceiptKind.CHANGED, evidence_name, "differs in " + ", ".join(field for field, _, _ in differences)
             )
             field_differences = tuple((field, listed_value, value) for field, listed_value, value in differences)
-            tally.report_change(Change(row.source, row.identity_text, field_differences))
+            tally.report_change(ChangedRow(row.source, row.identity_text, field_differences))
         else:
             if not self._compared_mask[index]:  # an earlier run has reported the row
                 record_receipt(ReceiptKind.CHANGED, "ledger", "an earlier run reported the difference")

@@ -19,7 +19,7 @@ from connector.rows import CloseableResource, Row
 from connector.runs.row_files import OPT_OUT_DIFFERENCE, RowFindings
 from connector.spool import SpooledValues
 from connector.subscribers.preparation import PreparedChunk
-from connector.tally import Change, OptOut, Problem, RowRecorder
+from connector.tally import ChangedRow, OptOut, Problem, RowRecorder
 from connector.texts import escape_formula
 
 PLANNED_ROW_COLUMNS = (
@@ -90,7 +90,7 @@ class PlannedRows(CloseableResource, RowRecorder):
         source_values = {name: value for name, value in sent_values.items() if value is not None}
         self._cells_by_row_key[row.file, row.number][_SOURCE_INDEX] = _format_values(source_values)
 
-    def write_change(self, change: Change) -> None:
+    def write_change(self, change: ChangedRow) -> None:
         """Add a changed row, with the fields that differ if the row was compared."""
         self.findings.count_change(change)
         if self._path is None:

@@ -26,7 +26,7 @@ from connector.runs.rejects import ADDED_COLUMNS, select_source_columns
 from connector.service.answers import build_refusal_kind
 from connector.sheet_file import CellError, SheetFile
 from connector.subscribers.preparation import Difference, PreparedChunk
-from connector.tally import Change, OptOut, Problem, RowRecorder
+from connector.tally import ChangedRow, OptOut, Problem, RowRecorder
 from connector.texts import ESCAPED_FORMULA_PATTERN, choose_form, count, escape_formula
 
 DRIFT_COLUMNS = {
@@ -99,7 +99,7 @@ class RowFindings:
                 value = " | ".join(map(mask_cell, field_cells if problem.raw_record is None else [problem.raw_record]))
                 cause["examples"].append({"row": row.number, "file": row.file, "value": value})
 
-    def count_change(self, change: Change) -> None:
+    def count_change(self, change: ChangedRow) -> None:
         """Count a changed row for each field that differs."""
         self.changed_fields.update(name for name, _, _ in change.fields)
 
@@ -353,7 +353,7 @@ class LoadFiles(CloseableResource, RowRecorder):
         """Add a row to the rejects file."""
         self._rejects.write_problem(problem)
 
-    def write_change(self, change: Change) -> None:
+    def write_change(self, change: ChangedRow) -> None:
         """Add a changed row to the drift file."""
         self._known_change_count += change.is_reported_before
         self.findings.count_change(change)

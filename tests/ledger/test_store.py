@@ -11,7 +11,7 @@ from sqlalchemy import text
 from connector.errors import LedgerError
 from connector.ledger.entries import ConfirmedEntry, Intent, Ledger
 from connector.ledger.records import finish_run, start_run
-from connector.ledger.schema import CONFIRMATION_NUMBERS
+from connector.ledger.schema import CONFIRMATION_CODES
 from connector.ledger.store import Base, StaleTransitionError
 from connector.states import ENTRY_STATE_MACHINE, Event, State
 from tests.ledger.transitions import (
@@ -60,25 +60,25 @@ SAME_FINGERPRINT = INTENT.fingerprint
 COLUMNS_SQL = "SELECT how, subscriber_id, fingerprint, status, message, attempts FROM entry"
 COLUMNS_AFTER_TRANSITION: dict[Transition, tuple[object, ...]] = {
     (State.NONE, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 1),
-    (State.NONE, Event.FOUND): (CONFIRMATION_NUMBERS["found"], 7, None, None, None, 0),
-    (State.SENDING, Event.ANSWERED): (CONFIRMATION_NUMBERS["created"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.NONE, Event.FOUND): (CONFIRMATION_CODES["found"], 7, None, None, None, 0),
+    (State.SENDING, Event.ANSWERED): (CONFIRMATION_CODES["created"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.SENDING, Event.REFUSED): (None, None, SAME_FINGERPRINT, 422, "no", 1),
     (State.SENDING, Event.MISANSWERED): (None, 7, SAME_FINGERPRINT, None, "of another", 1),
     (State.SENDING, Event.LOST): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.SENDING, Event.DIED): (None, None, SAME_FINGERPRINT, None, None, 1),
-    (State.UNKNOWN, Event.FOUND): (CONFIRMATION_NUMBERS["settled"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.UNKNOWN, Event.FOUND): (CONFIRMATION_CODES["settled"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.UNKNOWN, Event.ABSENT): (None, None, SAME_FINGERPRINT, None, None, 2),
     (State.UNKNOWN, Event.HELD): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.UNKNOWN, Event.REFUSED): (None, None, SAME_FINGERPRINT, 200, "no", 1),
-    (State.HELD, Event.FOUND): (CONFIRMATION_NUMBERS["settled"], 7, None, None, None, 1),
+    (State.HELD, Event.FOUND): (CONFIRMATION_CODES["settled"], 7, None, None, None, 1),
     (State.HELD, Event.REOPENED): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.HELD, Event.DROPPED): (None, None, SAME_FINGERPRINT, None, "given up", 1),
-    (State.HELD, Event.ACCEPTED): (CONFIRMATION_NUMBERS["accepted"], 7, SAME_FINGERPRINT, None, None, 1),
+    (State.HELD, Event.ACCEPTED): (CONFIRMATION_CODES["accepted"], 7, SAME_FINGERPRINT, None, None, 1),
     (State.REJECTED, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 2),
-    (State.REJECTED, Event.FOUND): (CONFIRMATION_NUMBERS["found"], 7, None, None, None, 1),
+    (State.REJECTED, Event.FOUND): (CONFIRMATION_CODES["found"], 7, None, None, None, 1),
     (State.REJECTED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, None, 1),
     (State.DROPPED, Event.INTENDED): (None, None, SAME_FINGERPRINT, None, None, 2),
-    (State.DROPPED, Event.FOUND): (CONFIRMATION_NUMBERS["found"], 7, None, None, None, 1),
+    (State.DROPPED, Event.FOUND): (CONFIRMATION_CODES["found"], 7, None, None, None, 1),
     (State.DROPPED, Event.UNRESOLVED): (None, None, SAME_FINGERPRINT, None, "given up", 1),
 }
 """The values of the columns in COLUMNS_SQL, after each transition that does not delete the entry."""

@@ -197,8 +197,8 @@ def test_an_import_without_a_job_writes_receipts_to_a_folder(connector: Connecto
     assert [path.name for path in receipts_folder.iterdir()] == [f"{result.report['run_id']}.csv"]
     plan_result = connector.import_file(path, "--receipts", "receipts.csv", "--dry-run")
     assert plan_result.report["receipts"] is None
-    for url in ("people.csv", "receipts.xlsx", "nowhere/receipts.csv"):
-        assert connector.import_file(path, "--receipts", url).exit_code == 2
+    for receipts_path in ("people.csv", "receipts.xlsx", "nowhere/receipts.csv"):
+        assert connector.import_file(path, "--receipts", receipts_path).exit_code == 2
 
 
 def test_the_library_writes_receipts_as_the_commands_do(connector: Connector) -> None:

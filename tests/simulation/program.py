@@ -37,7 +37,7 @@ from connector.service.retry import Retrier
 from connector.service.settings import Service, Token
 from connector.settings import Settings
 from connector.subscribers.rules import BaseColumn, RowBases
-from connector.tally import Change, Problem, RowRecorder, Tally
+from connector.tally import ChangedRow, Problem, RowRecorder, Tally
 from tests.simulation.rows import PreparedChunk
 from tests.simulation.scenario import BASE_ID, BASE_NAME, JobRun
 from tests.simulation.timeline import Timeline
@@ -53,7 +53,7 @@ class Report(RowRecorder):
     chunk_count: int = 0  # number of loaded chunks
     tally: Tally = field(init=False)
     problems: list[Problem] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ChangedRow] = field(default_factory=list)
     reason: str | None = None  # why the run ended early
     is_stopped: bool = False
     attempt_count: int = 0  # number of creates that the client has sent
@@ -65,7 +65,7 @@ class Report(RowRecorder):
     def write_problem(self, problem: Problem) -> None:
         self.problems.append(problem)
 
-    def write_change(self, change: Change) -> None:
+    def write_change(self, change: ChangedRow) -> None:
         self.changes.append(change)
 
     def describe(self) -> str:
