@@ -14,7 +14,7 @@ from tests.simulation.fault_periods import JobDurations, draw_fault_period
 from tests.simulation.people import People, Person
 from tests.simulation.program import JOB
 from tests.simulation.rows import Cells, Source, prepare_runs
-from tests.simulation.scenario import BASE_ID, BASE_NAME, FaultPeriod, ForeignCreate, JobRun, RunEnding, Scenario
+from tests.simulation.scenario import BASE_ID, BASE_NAME, ForeignCreate, JobRun, RunEnding, Scenario
 
 DUPLICATE_BEHAVIOURS = ("accept", "reject_409", "reject_400", "reject_200", "upsert")
 FILTER_BEHAVIOURS = ("exact", "icase", "partial", "ignored")
@@ -49,16 +49,12 @@ def build_scenarios(seeds: Iterable[int]) -> list[Scenario]:
     return [scenario_by_seed[draft.scenario.seed] for draft in drafts]
 
 
-def _add_false_refusals(job_run: JobRun, share: float, statuses: list[str]) -> JobRun:
-    """Return the run with a share of creates that the service executes and answers with a refusal."""
-    if job_run.fault_period is None:
+def _add_switches(job_run: JobRun, switches: Mapping[str, object]) -> JobRun:
+    """Return the run with additional switches during its faults. A run without faults does not change."""
+    fault_period = job_run.fault_period
+    if fault_period is None:
         return job_run
-    switches = {**job_run.fault_period.switches, "executed_status": share, "executed_statuses": statuses}
-    return replace(job_run, fault_period=replace(job_run.fault_period, switches=switches))
-
-
-def _add_switches(fault_period: FaultPeriod, switches: Mapping[str, object]) -> FaultPeriod:
-    return replace(fault_period, switches={**fault_period.switches, **switches})
+    return replace(job_run, fault_period=replace(fault_period, switches={**fault_period.switches, **switches}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,12 +135,7 @@ class _ScenarioBuilder:
         ):
             return scenario
         switches = {"repeat" if random_value < 0.04 else "discard": rng.choice((0.1, 0.5, 1.0))}
-        job_runs = tuple(
-            job_run
-            if job_run.fault_period is None
-            else replace(job_run, fault_period=_add_switches(job_run.fault_period, switches))
-            for job_run in scenario.job_runs
-        )
+        job_runs = tuple(_add_switches(job_run, switches) for job_run in scenario.job_runs)
         return replace(scenario, job_runs=job_runs)
 
     def _add_list_behaviour(self, scenario: Scenario) -> Scenario:
@@ -190,12 +181,7 @@ class _ScenarioBuilder:
         switches, error_shape = self._draw_refusals(), scenario.settings["error_shape"]
         if error_shape not in ("plain", "nested"):  # without a JSON body, only the status shows a refusal
             switches |= {name: 400 for name in switches if name.endswith("_status") and switches[name] == 200}
-        job_runs = tuple(
-            job_run
-            if job_run.fault_period is None
-            else replace(job_run, fault_period=_add_switches(job_run.fault_period, switches))
-            for job_run in scenario.job_runs
-        )
+        job_runs = tuple(_add_switches(job_run, switches) for job_run in scenario.job_runs)
         return replace(scenario, job_runs=job_runs)
 
     def _draw_refusals(self) -> dict[str, object]:
@@ -243,8 +229,8 @@ class _ScenarioBuilder:
             settings["replica_lags_ms"] = (0.0, largest_lag_ms)
         elif random_value < 0.5:
             statuses = rng.choice((["401"], ["403", "404"], ["405"], ["200"], ["401", "409"]))
-            false_refusal_share = rng.uniform(0.02, 0.3)
-            job_runs = tuple(_add_false_refusals(job_run, false_refusal_share, statuses) for job_run in job_runs)
+            switches = {"executed_status": rng.uniform(0.02, 0.3), "executed_statuses": statuses}
+            job_runs = tuple(_add_switches(job_run, switches) for job_run in job_runs)
         elif random_value < 0.54:
             window_sizes = (1000, 1023, 1024) if settings["filters"] == "ignored" else (1000, 1024, 1013, 1150)
             return self._add_result_window(scenario, rng, window_sizes)

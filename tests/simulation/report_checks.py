@@ -328,11 +328,7 @@ def _count_creates_sent_again(facts: SimulationFacts, run_result: RunResult) -> 
         Counter(person_number for person_number, is_repeated in changes_to_sending if is_repeated is is_repeat)
         for is_repeat in (True, False)
     )
-    calls = [
-        call
-        for call in facts.simulation.record.calls
-        if (call.run_number, call.operation) == (run_result.number, "create")
-    ]
+    calls = facts.simulation.record.list_creates(run_result.number)
     sent_call_counts = Counter(call.person_number for call in calls if call.was_sent and call.ending != "429")
     return sum(((sent_call_counts - first_send_counts) & repeated_send_counts).values())
 
@@ -340,11 +336,7 @@ def _count_creates_sent_again(facts: SimulationFacts, run_result: RunResult) -> 
 def check_that_the_report_counts_every_request(facts: SimulationFacts) -> Iterator[str]:
     """Check the number of creates that were sent, and the number of creates that were answered 429."""
     for run_result, report in _list_reports(facts):
-        calls = [
-            call
-            for call in facts.simulation.record.calls
-            if (call.run_number, call.operation) == (run_result.number, "create")
-        ]
+        calls = facts.simulation.record.list_creates(run_result.number)
         limited_count = sum(call.ending == "429" for call in calls)
         if (report.attempt_count, report.limited_count) != (len(calls), limited_count):
             yield (

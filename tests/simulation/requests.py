@@ -68,6 +68,10 @@ class EventRecord:
     stored_subscribers: list[StoredSubscriber] = field(default_factory=list)
     trace_lines: list[tuple[float, str]] = field(default_factory=list)
 
+    def list_creates(self, run_number: int) -> list[Call]:
+        """Return the creates of a run, even the creates that got no connection."""
+        return [call for call in self.calls if (call.run_number, call.operation) == (run_number, "create")]
+
     def add_line(self, time_s: float, text: str) -> None:
         """Add a line to the trace."""
         self.trace_lines.append((time_s, text))

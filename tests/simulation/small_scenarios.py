@@ -1,5 +1,5 @@
 """Small scenarios in which a process can be killed at every commit and step. Each scenario has few people and one
-difficulty."""
+difficulty. `build_plain_scenario` returns a scenario without a difficulty, to which a test adds its faults."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -122,3 +122,30 @@ def _build_existing_subscriber(subscriber_number: int, *, has_base_name: bool) -
     the subscriber is in another base, so that the job must create its base."""
     letters = "".join(chr(ord("a") + int(digit)) for digit in str(subscriber_number))
     return {"Base": {"Id": 9 if has_base_name else BASE_ID}, "Email": f"{letters}@y.org", "LastName": "Stranger"}
+
+
+def build_plain_scenario(
+    job_runs: Sequence[JobRun],
+    person_count: int,
+    policy: LoadPolicy,
+    existing_subscribers: tuple[Mapping[str, object], ...] = (),
+    **settings: object,
+) -> Scenario:
+    """Return a scenario with these runs. The source of each run, except a retry, has one row for each person, and each
+    address has only one spelling. The service stores duplicates."""
+    people = People("email")
+    for number in range(1, person_count + 1):
+        people.person_by_number[number] = replace(people.add(Random(3)), spellings=(f"{number}@x.org",))
+    rows = [Cells(number, f"{number}@x.org", "", "Ann", "Lee") for number in people.person_by_number]
+    prepared_runs = prepare_runs([Source([rows])] * len(job_runs), "email")
+    return Scenario(
+        seed=3,
+        settings={"duplicates": "accept", **settings},
+        people=people,
+        policy=policy,
+        job_runs=tuple(
+            job_run if job_run.retry else replace(job_run, prepared_chunks=prepared_chunks)
+            for job_run, prepared_chunks in zip(job_runs, prepared_runs, strict=True)
+        ),
+        existing_subscribers=existing_subscribers,
+    )

@@ -6,17 +6,15 @@ another program creates these people meanwhile.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from random import Random
 
 from connector.load.retry import RetrySelection
 from connector.load.session import LoadPolicy
 from tests.simulation.facts import SimulationFacts
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.network import NetworkFaults
-from tests.simulation.people import People
-from tests.simulation.rows import Cells, Source, prepare_runs
 from tests.simulation.scenario import BASE_ID, FaultPeriod, ForeignCreate, JobRun, RunEnding, Scenario
 from tests.simulation.simulate import SimulationResult, simulate
+from tests.simulation.small_scenarios import build_plain_scenario
 
 MAX_LOOK_UP_AGE_S = 60.0
 FOREIGN_CREATES_AT_S = 150.0
@@ -29,27 +27,9 @@ def build_scenario(
     max_concurrency: int,
     max_lookup_age_s: float = MAX_LOOK_UP_AGE_S,
 ) -> Scenario:
-    """Return a scenario with `person_count` people. The service stores duplicates."""
-    people = People("email")
-    for _ in range(person_count):
-        people.add(Random(3))
-    people.person_by_number = {
-        person_number: replace(person, spellings=(f"{person_number}@x.org",))
-        for person_number, person in people.person_by_number.items()
-    }
-    rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.person_by_number.values()]
-    prepared_runs = prepare_runs([Source([rows])] * len(job_runs), "email")
-    return Scenario(
-        seed=3,
-        settings={"latency_ms": latency_ms, "duplicates": "accept"},
-        people=people,
-        policy=LoadPolicy(max_concurrency=max_concurrency, quiet_period_s=10.0, max_lookup_age_s=max_lookup_age_s),
-        job_runs=tuple(
-            replace(job_run, prepared_chunks=() if job_run.retry else prepared_chunks)
-            for job_run, prepared_chunks in zip(job_runs, prepared_runs, strict=True)
-        ),
-        existing_subscribers=({"Base": {"Id": BASE_ID}, "Email": "stranger@y.org", "LastName": "S"},),
-    )
+    policy = LoadPolicy(max_concurrency=max_concurrency, quiet_period_s=10.0, max_lookup_age_s=max_lookup_age_s)
+    existing_subscribers = ({"Base": {"Id": BASE_ID}, "Email": "stranger@y.org", "LastName": "S"},)
+    return build_plain_scenario(job_runs, person_count, policy, existing_subscribers, latency_ms=latency_ms)
 
 
 def simulate_with_foreign_creates(

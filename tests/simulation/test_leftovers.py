@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from random import Random
 
 import pytest
 
@@ -11,10 +10,9 @@ from connector.load.session import LoadPolicy
 from connector.states import State
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.network import NetworkFaults
-from tests.simulation.people import People
-from tests.simulation.rows import Cells, Source, prepare_runs
-from tests.simulation.scenario import BASE_ID, FaultPeriod, JobRun, RunEnding, Scenario
+from tests.simulation.scenario import BASE_ID, FaultPeriod, JobRun, RunEnding
 from tests.simulation.simulate import SimulationResult, simulate
+from tests.simulation.small_scenarios import build_plain_scenario
 
 BASE_IDS = (BASE_ID, 9, 11)
 MAX_CREATE_COUNT = 5  # a run sends the create of an entry at most five times
@@ -22,36 +20,13 @@ PERSON_NUMBERS_WITH_LOST_CREATES = frozenset({2, 5})
 
 
 def simulate_runs(job_runs: Sequence[JobRun], person_count: int = 12) -> SimulationResult:
-    """Simulate the runs of a job. The source has one row for each person. A retry does not read the source."""
-    people = People("email")
-    for _ in range(person_count):
-        people.add(Random(3))
-    people.person_by_number = {
-        person_number: replace(person, spellings=(f"{person_number}@x.org",))
-        for person_number, person in people.person_by_number.items()
-    }
-    rows = [
-        Cells(person_number, f"{person_number}@x.org", "", "Ann", "Lee") for person_number in people.person_by_number
-    ]
-    prepared_runs = prepare_runs([Source([rows])] * len(job_runs), "email")
-    scenario = Scenario(
-        seed=3,
-        settings={"latency_ms": 5, "duplicates": "accept"},
-        people=people,
-        policy=LoadPolicy(quiet_period_s=10.0),
-        job_runs=tuple(
-            job_run if job_run.retry else replace(job_run, prepared_chunks=prepared_chunks)
-            for job_run, prepared_chunks in zip(job_runs, prepared_runs, strict=True)
-        ),
-    )
+    scenario = build_plain_scenario(job_runs, person_count, LoadPolicy(quiet_period_s=10.0), latency_ms=5)
     return simulate(scenario, Ledgers())
 
 
 def count_creates(result: SimulationResult, run_number: int, person_numbers: frozenset[int]) -> list[int]:
     """Return the number of creates that a run sent for each of these persons."""
-    calls = [
-        call for call in result.simulation.record.calls if (call.operation, call.run_number) == ("create", run_number)
-    ]
+    calls = result.simulation.record.list_creates(run_number)
     return [sum(call.person_number == person_number for call in calls) for person_number in sorted(person_numbers)]
 
 

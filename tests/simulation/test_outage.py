@@ -3,17 +3,15 @@
 from dataclasses import replace
 from itertools import pairwise
 from math import inf
-from random import Random
 
 import pytest
 
 from connector.load.session import LoadPolicy
 from tests.simulation.memory_ledger import Ledgers
 from tests.simulation.network import NetworkFaults
-from tests.simulation.people import People
-from tests.simulation.rows import Cells, Source, prepare_runs
-from tests.simulation.scenario import FaultPeriod, JobRun, Scenario
+from tests.simulation.scenario import FaultPeriod, JobRun
 from tests.simulation.simulate import SimulationResult, simulate
+from tests.simulation.small_scenarios import build_plain_scenario
 
 PERSON_COUNT = 400
 OUTAGE_STARTS_AFTER_S = 2.0
@@ -32,24 +30,9 @@ def simulate_runs(
     fault_period: FaultPeriod, person_count: int = PERSON_COUNT, max_rate: float = inf
 ) -> SimulationResult:
     """Simulate a run with these faults, and a run without faults after it."""
-    people = People("email")
-    for _ in range(person_count):
-        people.add(Random(3))
-    people.person_by_number = {
-        person_number: replace(person, spellings=(f"{person_number}@x.org",))
-        for person_number, person in people.person_by_number.items()
-    }
-    rows = [Cells(person.number, person.spellings[0], "", "Ann", "Lee") for person in people.person_by_number.values()]
-    prepared_chunks = prepare_runs([Source([rows])] * 2, "email")
-    job_runs = (JobRun(prepared_chunks[0], 1.0, fault_period=fault_period), JobRun(prepared_chunks[1], 3600.0))
-    scenario = Scenario(
-        seed=3,
-        settings={"latency_ms": 50, "rate": 50, "duplicates": "accept"},
-        people=people,
-        policy=LoadPolicy(quiet_period_s=10.0, max_rate=max_rate),
-        job_runs=job_runs,
-    )
-    return simulate(scenario, Ledgers())
+    job_runs = (JobRun((), 1.0, fault_period=fault_period), JobRun((), 3600.0))
+    policy = LoadPolicy(quiet_period_s=10.0, max_rate=max_rate)
+    return simulate(build_plain_scenario(job_runs, person_count, policy, latency_ms=50, rate=50), Ledgers())
 
 
 @pytest.mark.parametrize("outage", FAULT_PERIOD_BY_OUTAGE)
@@ -60,13 +43,8 @@ def test_an_outage_ends_the_run_within_two_minutes(outage: str) -> None:
     assert second_run.report is not None
     assert "run again" in (first_run.report.reason or "")
     assert first_run.ended_at - first_run.started_at - OUTAGE_STARTS_AFTER_S <= 120
-    assert (
-        0
-        < sum(
-            1 for subscriber in result.simulation.record.stored_subscribers if subscriber.stored_at < first_run.ended_at
-        )
-        < PERSON_COUNT
-    )
+    stored_times = [subscriber.stored_at for subscriber in result.simulation.record.stored_subscribers]
+    assert 0 < sum(stored_at < first_run.ended_at for stored_at in stored_times) < PERSON_COUNT
     assert (second_run.report.reason, result.contradictions) == (None, [])
 
 
@@ -83,9 +61,8 @@ def test_only_single_probes_leave_during_an_outage() -> None:
     first_run = result.simulation.run_results[0]
     probes = [
         call
-        for call in result.simulation.record.calls
-        if call.operation == "create"
-        and first_run.started_at + OUTAGE_STARTS_AFTER_S + 5 < call.sent_at < first_run.ended_at
+        for call in result.simulation.record.list_creates(first_run.number)
+        if first_run.started_at + OUTAGE_STARTS_AFTER_S + 5 < call.sent_at < first_run.ended_at
     ]
     assert 3 <= len(probes) <= 12
     assert all(next_probe.sent_at - probe.sent_at > 0.9 for probe, next_probe in pairwise(probes))

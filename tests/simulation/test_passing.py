@@ -2,46 +2,27 @@
 lost."""
 
 from collections import Counter
-from random import Random
+from dataclasses import replace
 
 import pytest
 
 from connector.load.session import LoadPolicy
 from connector.states import State
 from tests.simulation.memory_ledger import Ledgers
-from tests.simulation.people import People
-from tests.simulation.rows import Cells, Source, prepare_runs
-from tests.simulation.scenario import FaultPeriod, JobRun, RunEnding, Scenario
+from tests.simulation.scenario import FaultPeriod, JobRun, RunEnding
 from tests.simulation.simulate import SimulationResult, simulate
 from tests.simulation.simulation import RunResult
+from tests.simulation.small_scenarios import build_plain_scenario
 
 PERSON_COUNT = 400
 FIRST_REFUSED_CREATE_NUMBER = 50  # the number of the first create that the service refuses
 
 
-def simulate_runs(
-    fault_periods: list[FaultPeriod | None], ending: RunEnding | None = None, person_count: int = PERSON_COUNT
-) -> SimulationResult:
+def simulate_runs(fault_periods: list[FaultPeriod | None], ending: RunEnding | None = None) -> SimulationResult:
     """Simulate a run for each item of `fault_periods`. `ending` is the ending of the first run."""
-    people = People("email")
-    for _ in range(person_count):
-        people.add(Random(3))
-    rows = [
-        Cells(person_number, f"{person_number}@x.org", "", "Ann", "Lee") for person_number in people.person_by_number
-    ]
-    prepared_chunks = prepare_runs([Source([rows])] * len(fault_periods), "email")
-    job_runs = [
-        JobRun(prepared_chunk, 3600.0, fault_period=fault_period)
-        for prepared_chunk, fault_period in zip(prepared_chunks, fault_periods, strict=True)
-    ]
-    job_runs[0] = JobRun(prepared_chunks[0], 1.0, fault_period=fault_periods[0], ending=ending or RunEnding())
-    scenario = Scenario(
-        seed=3,
-        settings={"latency_ms": 50, "duplicates": "accept"},
-        people=people,
-        policy=LoadPolicy(quiet_period_s=10.0),
-        job_runs=tuple(job_runs),
-    )
+    first_run, *later_runs = (JobRun((), 3600.0, fault_period=fault_period) for fault_period in fault_periods)
+    job_runs = [replace(first_run, gap_s=1.0, ending=ending or RunEnding()), *later_runs]
+    scenario = build_plain_scenario(job_runs, PERSON_COUNT, LoadPolicy(quiet_period_s=10.0), latency_ms=50)
     return simulate(scenario, Ledgers())
 
 
@@ -56,8 +37,7 @@ def count_states(run_result: RunResult) -> Counter[State]:
 
 
 def count_creates(result: SimulationResult, run_result: RunResult) -> int:
-    calls = result.simulation.record.calls
-    return sum((call.operation, call.run_number) == ("create", run_result.number) for call in calls)
+    return len(result.simulation.record.list_creates(run_result.number))
 
 
 @pytest.mark.parametrize("status", [200, 400, 402, 403, 404])
@@ -110,12 +90,6 @@ def test_a_refused_create_that_took_effect_is_not_sent_again() -> None:
     result = simulate_runs([fault_period, None])
     first_run, _ = result.simulation.run_results
     assert first_run.report is not None
-    assert (
-        sum(
-            1
-            for subscriber in result.simulation.record.stored_subscribers
-            if subscriber.answer_kind == "answered_as_refused"
-        )
-        >= 20
-    )
+    answer_kinds = [subscriber.answer_kind for subscriber in result.simulation.record.stored_subscribers]
+    assert answer_kinds.count("answered_as_refused") >= 20
     assert (count_states(first_run), result.contradictions) == (Counter({State.CONFIRMED: PERSON_COUNT}), [])
