@@ -92,7 +92,7 @@ class Settings:
     def is_ledger_missing(self) -> bool:
         """Whether the ledger belongs in the state folder and does not exist. Users who only export have no ledger.
 
-        This check does not import SQLAlchemy, because an export without a ledger would wait for the import.
+        This check does not import SQLAlchemy, because the import would delay an export without a ledger.
         """
         return (
             self.ledger_url == _build_ledger_url(self.state_dir) and not (self.state_dir / _LEDGER_FILE_NAME).exists()

@@ -346,16 +346,16 @@ def quote_yaml(text: str) -> str:
 def format_rule(rule: ColumnRule) -> str:
     """Return a rule as the text for a job file. If the rule has only a column, use the short form."""
     text_pairs = [("column", rule.column), ("template", rule.template), ("split", rule.split)]
-    key_pairs = [(key, quote_yaml(value)) for key, value in text_pairs if value is not None]
+    keys_and_values = [(key, quote_yaml(value)) for key, value in text_pairs if value is not None]
     if rule.values:
-        key_pairs.append(
+        keys_and_values.append(
             ("values", "{" + ", ".join(f"{quote_yaml(k)}: {quote_yaml(v)}" for k, v in rule.values.items()) + "}")
         )
     if rule.format:
-        key_pairs.append(("format", quote_yaml(rule.format[0])))
-    if rule.column is not None and len(key_pairs) == 1:
-        return key_pairs[0][1]
-    return "{" + ", ".join(f"{key}: {value}" for key, value in key_pairs) + "}"
+        keys_and_values.append(("format", quote_yaml(rule.format[0])))
+    if rule.column is not None and len(keys_and_values) == 1:
+        return keys_and_values[0][1]
+    return "{" + ", ".join(f"{key}: {value}" for key, value in keys_and_values) + "}"
 
 
 def _format_fields(guesses: Sequence[GuessedField]) -> Iterator[str]:
@@ -365,10 +365,10 @@ def _format_fields(guesses: Sequence[GuessedField]) -> Iterator[str]:
         yield f"    {comment_mark}{guess.name}: {format_rule(guess.rule)}{comment}"
 
 
-def _format_flow_mapping(key_pairs: Sequence[tuple[str, str]]) -> str:
+def _format_flow_mapping(keys_and_values: Sequence[tuple[str, str]]) -> str:
     """Return keys and values in braces. `${NAME}` and numbers are not changed."""
     item_texts = []
-    for key, value in key_pairs:
+    for key, value in keys_and_values:
         value_text = (
             f'"{value}"' if re.fullmatch(r"\$\{\w+\}", value) else value if value.isdigit() else quote_yaml(value)
         )

@@ -298,7 +298,7 @@ class Ledger:
         rows = [(subscriber_id,) for subscriber_id in subscriber_ids]
         return [EntryWithId(*row) for row in self.store.select(_FIND_ENTRIES_WITH_IDS, shared_values, rows)]
 
-    def read_largest_id(self) -> int:
+    def read_largest_subscriber_id(self) -> int:
         """Return the largest subscriber id of all entries in all accounts, or 0 if no entry has a subscriber id."""
         return self.connection.execute(_READ_LARGEST_ID).scalar_one_or_none() or 0
 
@@ -496,10 +496,12 @@ class Ledger:
         shared_values = {"run": run_key, "at": checked_at}
         self.store.write(_SET_ENTRIES_CHECKED, shared_values, _build_rows(base, identities))
 
-    def record_altered_fields(self, base: Base, altered_fields: Sequence[tuple[bytes, Sequence[str]]]) -> None:
+    def record_altered_fields(
+        self, base: Base, altered_fields_of_entries: Sequence[tuple[bytes, Sequence[str]]]
+    ) -> None:
         """Record in CONFIRMED entries the fields that the service altered when it created the subscribers.
-        `altered_fields` are (identity, names of the fields)."""
-        rows = [(base.key, identity, " ".join(names)) for identity, names in altered_fields]
+        `altered_fields_of_entries` are (identity, names of the fields)."""
+        rows = [(base.key, identity, " ".join(names)) for identity, names in altered_fields_of_entries]
         self.store.change(_SET_ALTERED_FIELDS, {"old_state": State.CONFIRMED}, rows)
 
     def _mark_sent_again(

@@ -86,7 +86,7 @@ class Creator:
         known_ids = self._session.list_access.known_ids
         if known_ids.largest_ledger_id is None:
             known_ids.largest_ledger_id = await self._session.ledger_writer.execute(
-                lambda ledger: ledger.read_largest_id()
+                lambda ledger: ledger.read_largest_subscriber_id()
             )
         await stop.run_with_grace(self._sender.send(partial(self._fetch_round, fetch)), self._session.policy.grace_s)
         await self._session.ledger_writer.flush()

@@ -118,7 +118,7 @@ def find_subscriber_ids(store: SubscriberStore, query: Query, settings: SandboxS
         candidates = _find_candidates(store, query, settings)
         if candidates is None:
             reads_only_person_fields = all(filter_.name in _PERSON_FILTERS for filter_ in query.filters)
-            ids = store.scan(matches, reads_only_person_fields=reads_only_person_fields)
+            ids = store.find_visible_ids(matches, reads_only_person_fields=reads_only_person_fields)
         else:
             ids = [
                 candidate for candidate in candidates if store.is_visible(candidate) and matches(store.read(candidate))

@@ -299,7 +299,9 @@ class SubscriberStore:
         """Return whether the list shows the subscriber."""
         return subscriber_id in self and subscriber_id not in self._hidden_ids
 
-    def scan(self, matches: Callable[[dict[str, Any]], bool], *, reads_only_person_fields: bool) -> list[int]:
+    def find_visible_ids(
+        self, matches: Callable[[dict[str, Any]], bool], *, reads_only_person_fields: bool
+    ) -> list[int]:
         """Return the sorted ids of all visible subscribers that match. `reads_only_person_fields` means that `matches`
         reads only fields that `SyntheticSubscribers.select` allows. Then the search of a million subscribers takes only
         a tenth of a second."""

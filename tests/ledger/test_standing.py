@@ -62,7 +62,7 @@ def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger:
             find_or_add_base(connection, "here", 8, None),
         )
         base_of_other_account = find_or_add_base(connection, "there", 7, None)
-        assert ledger.read_largest_id() == 0
+        assert ledger.read_largest_subscriber_id() == 0
         for base, subscriber_id in (
             (first_base, 5),
             (second_base, 5),
@@ -70,7 +70,7 @@ def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger:
             (base_of_other_account, 6),
         ):
             ledger.record_listed_subscribers(base, "email", [(subscriber_id.to_bytes(16, "big"), subscriber_id)])
-        assert ledger.read_largest_id() == 2**40
+        assert ledger.read_largest_subscriber_id() == 2**40
         entries_with_ids = ledger.find_entries_with_ids("here", [5, 6, 9])
         assert set(entries_with_ids) == {
             EntryWithId(5, first_base.key, 7, "News", None),

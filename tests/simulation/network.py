@@ -175,7 +175,8 @@ class Network:
 
 
 def _is_refusal(raw_answer: RawAnswer) -> bool:
-    """Return whether an answer is a 4xx other than 408 and 409, or has `success: false` without a redirect or a 5xx."""
+    """Return whether the service refused the request. A refusal has a status from 400 to 499, except 408 and 409. An
+    answer with `success: false` is a refusal, too, if its status is below 500. A redirect is not a refusal."""
     try:
         answer = orjson.loads(raw_answer.body)
     except orjson.JSONDecodeError:
