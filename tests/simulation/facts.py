@@ -194,7 +194,8 @@ class SimulationFacts:
         - The service stores the subscriber after the end of the attempt, and the list shows the subscriber after more
           than two quiet periods.
         - The list shows the subscriber after more than two quiet periods and more than twice the largest recorded lag,
-          and no confirmed create shows that the list lags.
+          and no confirmed create shows that the list lags. The changed row of a rejected create needs no such confirmed
+          create (architecture 4.8).
         """
         if subscriber.call is None:
             return False
@@ -204,8 +205,9 @@ class SimulationFacts:
         )
         if subscriber.stored_at <= attempt_ended_at:
             longest_safe_lag_s = max(2 * quiet_period_s, 2 * self._read_recorded_lag(subscriber.call, attempt_ended_at))
-            return subscriber.shown_at <= attempt_ended_at + longest_safe_lag_s or self._has_confirmed_create(
-                subscriber.call, attempt_ended_at
+            return subscriber.shown_at <= attempt_ended_at + longest_safe_lag_s or (
+                self._has_confirmed_create(subscriber.call, attempt_ended_at)
+                and not self._was_changed_row_sent(subscriber.call, attempt_ended_at)
             )
         return (
             subscriber.stored_at <= attempt_ended_at + quiet_period_s
@@ -219,6 +221,17 @@ class SimulationFacts:
             create.run_number for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at
         ]
         return self.simulation.run_results[run_numbers[0] - 1].largest_lag_s if run_numbers else 0.0
+
+    def _was_changed_row_sent(self, call: Call, attempt_ended_at: float) -> bool:
+        """Return whether the second create of the person was sent for the changed row of a REJECTED entry."""
+        later_creates = [create for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at]
+        return bool(later_creates) and any(
+            (person_number, state_change.earlier_state, state_change.later_state)
+            == (call.person_number, State.REJECTED, State.SENDING)
+            for person_number, state_change in self.simulation.run_results[
+                later_creates[0].run_number - 1
+            ].state_changes
+        )
 
     def _has_confirmed_create(self, call: Call, attempt_ended_at: float) -> bool:
         """Return whether another create was confirmed between the end of the attempt and the second create of the
