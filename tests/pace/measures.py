@@ -1,6 +1,6 @@
 """Counts the served and refused requests of a period, by their time of sending."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tests.pace.world import AnsweredRequest
@@ -30,13 +30,4 @@ def count_requests(requests: Iterable[AnsweredRequest], rate: float, since_s: fl
     is_served_values = [request.is_served for request in requests if since_s <= request.sent_at < until_s]
     return PeriodCounts(
         sum(is_served_values), len(is_served_values) - sum(is_served_values), rate * (until_s - since_s)
-    )
-
-
-def add_counts(counts_of_periods: Sequence[PeriodCounts]) -> PeriodCounts:
-    """Return the sum of several counts."""
-    return PeriodCounts(
-        sum(period_counts.served_count for period_counts in counts_of_periods),
-        sum(period_counts.refused_count for period_counts in counts_of_periods),
-        sum(period_counts.allowed_count for period_counts in counts_of_periods),
     )

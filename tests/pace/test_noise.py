@@ -18,17 +18,17 @@ def count_served_requests(service: LimitedService, since_s: float, until_s: floa
 
 @pytest.mark.parametrize("random_refusal_share", [0.01, 0.05])
 def test_a_service_without_a_limit_is_used_fully_despite_random_refusals(random_refusal_share: float) -> None:
-    service = LimitedService("bucket", [(0, inf)], 0.05, capacity=20, random_refusal_share=random_refusal_share)
+    service = LimitedService([(0, inf)], 0.05, capacity=20, random_refusal_share=random_refusal_share)
     assert count_served_requests(service, 25, 45) >= 0.8 * 800 * 20
 
 
 @pytest.mark.parametrize("random_refusal_share", [0.01, 0.05])
 def test_the_client_uses_most_of_the_limit_after_two_minutes_of_random_refusals(random_refusal_share: float) -> None:
-    service = LimitedService("bucket", [(0, 100)], 0.05, random_refusal_share=random_refusal_share)
+    service = LimitedService([(0, 100)], 0.05, random_refusal_share=random_refusal_share)
     assert count_served_requests(service, 120, 180) >= 0.8 * 100 * 60  # measured with 32 seeds: 0.9
 
 
 @pytest.mark.parametrize("random_refusal_share", [0.01, 0.02])
 def test_the_client_finds_a_doubled_limit_despite_random_refusals(random_refusal_share: float) -> None:
-    service = LimitedService("bucket", [(0, 2.5), (300, 5)], 0.05, random_refusal_share=random_refusal_share)
+    service = LimitedService([(0, 2.5), (300, 5)], 0.05, random_refusal_share=random_refusal_share)
     assert count_served_requests(service, 400, 900) >= 0.95 * 5 * 500

@@ -18,7 +18,7 @@ BURST_S = 0.006  # a sender that wakes up late may send the requests of this man
 def build_controller_with_found_limit(rate: float) -> RateController:
     """Return a controller that has found the limit `rate` of a token bucket. Its last call is at 30 s."""
     client = RateOnlyClient()
-    simulate_client(client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S), 30.0, seed=1)
+    simulate_client(client, LimitedService([(0, rate)], ROUND_TRIP_S), 30.0, seed=1)
     # the controller may test a rate above the limit, or has just begun to raise the rate again
     assert 0.5 * rate <= client.rate_controller.rate <= 1.25 * rate
     return client.rate_controller
@@ -49,7 +49,7 @@ def test_the_wait_before_the_second_request_follows_from_the_initial_rate_or_a_l
 def test_the_ceiling_is_never_exceeded(ceiling: float, limit: float) -> None:
     client = RateOnlyClient(RateController(ceiling))
 
-    requests = simulate_client(client, LimitedService("bucket", [(0, limit)], ROUND_TRIP_S), 60, seed=1)
+    requests = simulate_client(client, LimitedService([(0, limit)], ROUND_TRIP_S), 60, seed=1)
 
     for second in range(59):
         sent_count = sum(second <= request.sent_at < second + 1 for request in requests)
@@ -98,7 +98,7 @@ def test_refusals_of_requests_that_were_sent_before_a_cut_do_not_cut_the_rate_ag
             return wait_s
 
     round_trip_s = 1.0
-    requests = simulate_client(RecordingClient(), LimitedService("bucket", [(0, 100)], round_trip_s), 15, seed=1)
+    requests = simulate_client(RecordingClient(), LimitedService([(0, 100)], round_trip_s), 15, seed=1)
 
     late_refusals = [
         request
@@ -112,7 +112,7 @@ def test_refusals_of_requests_that_were_sent_before_a_cut_do_not_cut_the_rate_ag
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_the_controller_follows_a_temporary_fall_of_the_limit(seed: int) -> None:
     client = RateOnlyClient()
-    service = LimitedService("bucket", [(0, 100), (30, 25), (60, 100)], ROUND_TRIP_S)
+    service = LimitedService([(0, 100), (30, 25), (60, 100)], ROUND_TRIP_S)
 
     requests = simulate_client(client, service, 150, seed)
 
@@ -153,7 +153,7 @@ def test_after_the_first_refusals_a_request_waits_little_longer_than_the_pause(p
 
 
 def test_one_probe_leaves_each_second_while_all_requests_are_refused() -> None:
-    service = LimitedService("bucket", [(0, 100), (30, 1e-6), (150, 100)], ROUND_TRIP_S)
+    service = LimitedService([(0, 100), (30, 1e-6), (150, 100)], ROUND_TRIP_S)
 
     requests = simulate_client(RateOnlyClient(), service, 170, seed=1)
 
@@ -174,7 +174,7 @@ def test_the_wait_after_a_thousand_refusals_in_a_row_is_at_most_one_second() -> 
 
 
 def test_the_rate_recovers_soon_after_a_short_outage() -> None:
-    service = LimitedService("bucket", [(0, 100), (30, 1e-6), (33, 100)], ROUND_TRIP_S)
+    service = LimitedService([(0, 100), (30, 1e-6), (33, 100)], ROUND_TRIP_S)
 
     requests = simulate_client(RateOnlyClient(), service, 90, seed=1)
 
@@ -185,7 +185,7 @@ def test_the_rate_recovers_soon_after_a_short_outage() -> None:
 def test_an_outage_at_the_start_does_not_discard_the_limit_of_the_last_run(
     retry_after_s: float | None,
 ) -> None:
-    service = LimitedService("bucket", [(0, 1e-6), (2, 100)], ROUND_TRIP_S, retry_after_s=retry_after_s)
+    service = LimitedService([(0, 1e-6), (2, 100)], ROUND_TRIP_S, retry_after_s=retry_after_s)
     found_limit = FoundLimit(95, 105, retry_after_s or 0.0, 0)
 
     requests = simulate_client(RateOnlyClient(RateController(found_limit=found_limit)), service, 40, seed=1)
@@ -201,7 +201,7 @@ def test_an_old_limit_slows_a_run_for_less_than_30_seconds(rate: float, day_coun
     client = RateOnlyClient(RateController(found_limit=found_limit, found_limit_age_s=day_count * 86_400.0))
 
     requests = simulate_client(
-        client, LimitedService("bucket", [(0, rate)], ROUND_TRIP_S, retry_after_s=pause_s or None), 30, seed=1
+        client, LimitedService([(0, rate)], ROUND_TRIP_S, retry_after_s=pause_s or None), 30, seed=1
     )
 
     assert count_requests(requests, rate, 0, 30).goodput >= 0.25
@@ -212,7 +212,7 @@ def test_daily_runs_without_a_refusal_do_not_change_the_found_limit() -> None:
     for day in range(1, 21):
         controller = RateController(found_limit=found_limit, found_limit_age_s=86_400.0 * (day - found_on_day))
         assert controller.rate >= 20
-        simulate_client(RateOnlyClient(controller), LimitedService("bucket", [(0, inf)], ROUND_TRIP_S), 1, seed=day)
+        simulate_client(RateOnlyClient(controller), LimitedService([(0, inf)], ROUND_TRIP_S), 1, seed=day)
         if controller.is_limit_measured:
             assert controller.found_limit is not None
             found_limit, found_on_day = controller.found_limit, day
