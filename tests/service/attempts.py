@@ -1,4 +1,4 @@
-"""Helpers that send one request to a test server."""
+"""Helpers that send one request to a test server, and usual answers."""
 
 import pytest
 
@@ -19,6 +19,11 @@ CREATE_REQUEST = build_create_request(b'{"Subscriber":{}}')
 LIST_REQUEST = build_list_request(ListQuery(email="ann@example.com"))
 REQUESTS = pytest.mark.parametrize("request_", [CREATE_REQUEST, LIST_REQUEST], ids=["POST", "GET"])
 OK = build_response(b'{"success": true}')
+CREATED_ANSWER = build_response(
+    b'{"success": true, "Subscriber": {"Id": 5, "Email": "ann@example.com"}}', "201 Created"
+)
+LIST_ANSWER = build_response(b'{"success": true, "SubscribersList": {"TotalCount": 1, "Subscribers": [{"Id": 5}]}}')
+SERVER_ERROR = build_response(b"oops", "500 Internal Server Error")
 
 
 def build_service(

@@ -16,18 +16,14 @@ from connector.service.retry import RequestCounts
 from connector.service.settings import Service, Token
 from connector.service.wire import AmbiguousResult, CreatedAnswer, EmailAccepted, ListPage, ListQuery, NotSent
 from tests.service import faults
+from tests.service.attempts import CREATED_ANSWER, LIST_ANSWER, SERVER_ERROR
 from tests.service.faults import Fault, build_response, find_unused_port, serve
 from tests.service.recorded_waits import RecordedWaits
 
 TOKEN = Token("s3cret-token")
-CREATED_ANSWER = build_response(
-    b'{"success": true, "Subscriber": {"Id": 5, "Email": "ann@example.com"}}', "201 Created"
-)
-LIST_ANSWER = build_response(b'{"success": true, "SubscribersList": {"TotalCount": 1, "Subscribers": [{"Id": 5}]}}')
 EMAIL_ANSWER = build_response(b'{"success": true, "SendEmail": {"SendMessageRequestId": 8, "MessageId": "<m>"}}')
 RATE_REFUSAL = build_response(b'{"message": "slow down"}', "429 Too Many Requests", Retry_After="2")
 TAKEN_REFUSAL = build_response(b'{"message": "taken"}', "422 Unprocessable")
-SERVER_ERROR = build_response(b"oops", "500 Internal Server Error")
 EMAIL_BODY = b'{"SendEmail":{}}'
 
 
@@ -72,6 +68,7 @@ def test_any_text_in_a_query_reaches_the_service_unchanged() -> None:
         ):
             await client.list_subscribers(ListQuery(email=email, first_name=name, is_active=False, gender=""))
             request_target = server.requests[0].split(b" ")[1].decode("ascii")
+            assert "+" not in request_target, "servers disagree whether a plus sign in a query means a blank"
             assert parse_qsl(urlsplit(request_target).query, keep_blank_values=True, strict_parsing=True) == [
                 ("offset", "0"),
                 ("limit", "1000"),

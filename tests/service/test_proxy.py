@@ -7,12 +7,11 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.service.settings import Service, Token
 from connector.service.transport import open_transport
-from connector.service.wire import NotSent, RawAnswer, build_create_request
+from connector.service.wire import NotSent, RawAnswer
 from tests.service import faults
+from tests.service.attempts import CREATE_REQUEST, OK, build_service
 from tests.service.faults import build_response, find_unused_port, serve
 
-CREATE_REQUEST = build_create_request(b"{}")
-OK = build_response(b"{}")
 PROXY_REFUSAL = build_response(b"", "407 Proxy Authentication Required")
 
 
@@ -24,7 +23,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def send_through_proxy(base_url: str, proxy: str | None) -> object:
-    async with open_transport(Service(base_url, Token("s3cret"), timeout_s=5.0, proxy=proxy)) as transport:
+    async with open_transport(build_service(base_url, proxy=proxy)) as transport:
         return await transport.send(CREATE_REQUEST)
 
 

@@ -12,27 +12,17 @@ from connector.service.retry import RequestCounts, Retrier, RetryBudget
 from connector.service.settings import Service, Token
 from connector.service.wire import AmbiguousResult, CreatedAnswer, ListPage, ListQuery, NotSent, Refused
 from tests.service import faults
+from tests.service.attempts import CREATED_ANSWER, LIST_ANSWER, SERVER_ERROR
 from tests.service.faults import build_response, find_unused_port, serve
 from tests.service.recorded_waits import RecordedWaits
 
 CreateAnswer = CreatedAnswer | Refused | AmbiguousResult | NotSent
-
 ReadAnswer = ListPage | Refused | AmbiguousResult | NotSent
 
 TOKEN = Token("s3cret-token")
-
 QUERY = ListQuery()
-
-CREATED_ANSWER = build_response(b'{"success": true, "Subscriber": {"Id": 5}}')
-
-LIST_ANSWER = build_response(b'{"success": true, "SubscribersList": {"Subscribers": []}}')
-
 RATE_REFUSAL = build_response(b"slow down", "429 Too Many Requests", Retry_After="7")
-
 UNAVAILABLE_ANSWER = build_response(b"later", "503 Service Unavailable", Retry_After="4")
-
-SERVER_ERROR = build_response(b"oops", "500 Internal Server Error")
-
 BROKEN_ANSWER = AmbiguousResult(500, "oops", None)
 
 

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from tests.service import faults
-from tests.service.faults import build_response, serve
+from tests.service.attempts import CREATED_ANSWER
+from tests.service.faults import serve
 
 ROOT = Path(__file__).parents[2]
-CREATED_ANSWER = build_response(b'{"success": true, "Subscriber": {"Id": 5}}')
 
 CHILD_SCRIPT = """
 import asyncio, sys

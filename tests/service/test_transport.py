@@ -11,12 +11,10 @@ import pytest
 from connector.service.transport import MAX_ANSWER_BYTES, open_transport
 from connector.service.wire import (
     AmbiguousResult,
-    ListQuery,
     NotSent,
     RawAnswer,
     Request,
     build_create_request,
-    build_list_request,
 )
 from tests.service import faults
 from tests.service.attempts import CREATE_REQUEST, LIST_REQUEST, OK, REQUESTS, build_service, make_attempt
@@ -112,14 +110,6 @@ async def test_a_request_without_a_free_connection_is_not_sent() -> None:
         assert isinstance(first_answer, AmbiguousResult)
         assert isinstance(second_answer, NotSent)
         assert b"".join(server.requests).count(b"POST") == 1
-
-
-async def test_blanks_and_signs_of_a_filter_value_are_percent_encoded_once() -> None:
-    """Servers disagree on a `+` in a query, so a blank is `%20` and a plus sign `%2B`."""
-    request = build_list_request(ListQuery(first_name="Ann Lee+&%é"))
-    async with serve(faults.answer_with(OK)) as server:
-        await make_attempt(server.base_url, request)
-        assert b"FirstName=Ann%20Lee%2B%26%25%C3%A9" in server.requests[0]
 
 
 # 2. A failure after the first byte: AmbiguousResult, and the transport sends no second request.

@@ -45,13 +45,6 @@ def list_paths(subscriber_object: dict[str, Any], parent_keys: tuple[str, ...] =
     return paths
 
 
-@given(FULL_SUBSCRIBERS)
-def test_decoding_an_encoded_subscriber_returns_all_its_values(values: dict[str, object]) -> None:
-    subscriber_object = encode_to_json(values)
-    assert list_paths(subscriber_object) == [field.path for field in SENT_FIELDS]
-    assert decode_subscriber(subscriber_object) == {"id": None, **values}
-
-
 @given(PARTIAL_SUBSCRIBERS)
 def test_a_missing_value_is_not_encoded_and_is_decoded_as_none(values: dict[str, object]) -> None:
     subscriber_object = encode_to_json(values)
