@@ -5,6 +5,7 @@ of events.
 """
 
 import asyncio
+import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,6 +82,10 @@ class FakeList:
             return self.build_page(query) if answer is None else answer
         finally:
             self.in_flight_count -= 1
+
+    def shuffle(self) -> None:
+        """Give the list another random order at each request."""
+        self.sort_people = lambda people: random.Random(len(self.queries)).sample(people, len(people))
 
     def build_page(self, query: ListQuery) -> ListPage:
         """Return the page for the query."""

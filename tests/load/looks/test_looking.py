@@ -1,7 +1,6 @@
 """Look-ups by filters or sweeps: the cheaper method comes first, and the other method is for inconclusive look-ups. A
 sweep is a reading of the whole list."""
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +35,6 @@ def look_up_texts(
 
 def has_read_whole_list(fake_list: FakeList) -> bool:
     return fake_list.page_count > 2
-
-
-def shuffle_list(fake_list: FakeList) -> None:
-    """Give the list another random order at each request."""
-    fake_list.sort_people = lambda people: random.Random(len(fake_list.queries)).sample(people, len(people))
 
 
 def test_a_few_subscribers_are_looked_up_by_filters_in_a_long_list(tmp_path: Path) -> None:
@@ -85,7 +79,7 @@ def test_look_ups_that_are_inconclusive_by_filters_are_repeated_by_a_sweep(tmp_p
 
 def test_a_look_up_is_inconclusive_if_filters_and_a_sweep_are_inconclusive(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(60), matches_everything, max_limit=10)
-    shuffle_list(fake_list)
+    fake_list.shuffle()
     result = look_up_texts(fake_list, tmp_path, "bob@x.org")
     assert read_result(result) == ({}, set())
 
@@ -133,7 +127,7 @@ def test_a_confirmed_create_counts_only_if_the_filter_and_the_sweep_show_the_con
 def test_the_results_for_many_subscribers_are_returned_in_parts(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(40), max_limit=20)
     fake_list.add(60_000, "q350@x.org")
-    shuffle_list(fake_list)  # a sweep of the unordered list is inconclusive
+    fake_list.shuffle()  # a sweep of the unordered list is inconclusive
     all_keys = [build_key(f"q{index}@x.org") for index in range(400)]
     lookup_parts, activity_texts = list[tuple[list[LookupKey], LookupResult]](), list[str]()
 

@@ -1,6 +1,5 @@
 """Sweeps (readings of the whole list): found and absent subscribers, and the entries that a sweep records."""
 
-import random
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -34,11 +33,6 @@ def sweep_for_texts(fake_list: FakeList, folder: Path, *emails: str, **options: 
     )
 
 
-def shuffle_list(fake_list: FakeList) -> None:
-    """Give the list another random order at each request."""
-    fake_list.sort_people = lambda people: random.Random(len(fake_list.queries)).sample(people, len(people))
-
-
 def test_a_complete_sweep_finds_each_subscriber_or_proves_its_absence(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(3000))
     for subscriber_id, email, base_id in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
@@ -51,7 +45,7 @@ def test_a_complete_sweep_finds_each_subscriber_or_proves_its_absence(tmp_path: 
 def test_an_incomplete_sweep_proves_no_absence_and_no_lag(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(60), max_limit=10)
     fake_list.add(5001, "ann@x.org")
-    shuffle_list(fake_list)
+    fake_list.shuffle()
     result = sweep_for_texts(
         fake_list, tmp_path, "ann@x.org", "bob@x.org", confirmed_creates=(build_confirmed_create(900.0, 77, "w@x.org"),)
     )
