@@ -91,14 +91,6 @@ def test_an_email_is_looked_up_in_all_spellings_and_each_spelling_needs_a_trial(
     assert [fake_list.count_requests(text) for text in ("Ann@X.org", "Ann@x.org", "ann@x.org")] == [1, 1, 1]
 
 
-def test_an_incomplete_answer_proves_no_absence(tmp_path: Path) -> None:
-    fake_list = FakeList(
-        build_other_people(5),
-        choose_answer=lambda query: ListPage([], None, 0, 1000) if query.email == "bob@x.org" else None,
-    )
-    assert look_up(fake_list, tmp_path, "bob@x.org", "cem@x.org").absent_identities == compute_identities("cem@x.org")
-
-
 def test_a_look_up_is_inconclusive_if_the_answer_for_one_spelling_is_incomplete(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5) + build_other_people(3, 20, "Anna{}@crowd.org"))
     fake_list.choose_answer = lambda query: Refused(400, "no") if query.email == "Bob@x.org" else None

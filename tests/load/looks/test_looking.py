@@ -103,17 +103,6 @@ def test_a_look_up_fails_if_the_service_refuses_the_token_or_returns_no_list(
         look_up_texts(fake_list, tmp_path, "bob@x.org")
 
 
-def test_filters_that_do_not_find_the_confirmed_creates_prove_no_absence(tmp_path: Path) -> None:
-    """The service stores new emails in capitals, its filter is case-sensitive, and older emails are in lower case."""
-    fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
-    fake_list.add(60_000, "WIT@X.ORG")
-    fake_list.add(60_001, "LOST@X.ORG")
-    confirmed_creates = (build_confirmed_create(900.0, 60_000, "wit@x.org"),)
-    assert set(look_up_texts(fake_list, tmp_path, "lost@x.org", confirmed_creates=confirmed_creates).found_ids) == {
-        compute_identity("lost@x.org")
-    }
-
-
 def test_a_confirmed_create_counts_only_if_the_filter_and_the_sweep_show_the_confirmed_create(tmp_path: Path) -> None:
     fake_list = FakeList([*build_other_people(3, 1, "p+{}@crowd.org"), *build_other_people(LONG_LIST_COUNT, 10)])
     fake_list.text_match = lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text

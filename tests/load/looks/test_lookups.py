@@ -37,6 +37,7 @@ def look_up_once(answer: Answer, folder: Path) -> AnswerRows:
         (ListPage([], 1, 0, 1000), False),
         (ListPage([ANN], 0, 0, 1000), False),
         (ListPage([ANN], None, 0, 1000), False),
+        (ListPage([], None, 0, 1000), False),
         (ListPage([ANN], 1, 0, None), False),
         (ListPage([], 0, 0, 0), False),
         (ListPage([ANN, ANN], 2, 0, 1000), False),  # one subscriber is listed twice, and another is missing
