@@ -16,20 +16,9 @@ READ_AT = datetime(2026, 11, 26, tzinfo=UTC)
 
 
 def build_reading(ids: list[int], order: Order, base_id_of_load: int = 7) -> ListReading:
+    counts = (1, 1, len(ids), len(ids), len(ids), 0, 0)  # sweeps, pages, ids, first and last TotalCount, changes
     certificate = Certificate(
-        CertificateVerdict.COMPLETE,
-        CertificateReason.ID_ORDER,
-        order,
-        1,
-        1,
-        len(ids),
-        len(ids),
-        len(ids),
-        0,
-        0,
-        {},
-        READ_AT,
-        READ_AT,
+        CertificateVerdict.COMPLETE, CertificateReason.ID_ORDER, order, *counts, {}, READ_AT, READ_AT
     )
     group_counts: dict[str, dict[object, int]] = {
         "gender": {"": len(ids)},
@@ -40,7 +29,7 @@ def build_reading(ids: list[int], order: Order, base_id_of_load: int = 7) -> Lis
         certificate,
         ListQuery(limit=1000),
         {},
-        np.array(sorted(ids), dtype=np.int64),
+        np.array(ids, dtype=np.int64),
         group_counts=group_counts,
         base_ids=[base_id_of_load],
     )
@@ -55,16 +44,17 @@ def answer_evidence_requests(
     is_base_8_hidden: bool = False,
     added_count_per_answer: int = 0,
 ) -> list[Answer]:
-    """Answer every request for evidence like a service that lists `listed_ids`. The subscribers of `base_8_ids` are in
-    base 8, and all other subscribers are in base 7. If `is_base_8_hidden`, only a request with the BaseId 8 returns
-    subscribers of base 8. The service adds `added_count_per_answer` subscribers to base 8 before each answer."""
+    """Answer every request for evidence like a service that lists `listed_ids` in the order of the reading. The
+    subscribers of `base_8_ids` are in base 8, and all other subscribers are in base 7. If `is_base_8_hidden`, only a
+    request with the BaseId 8 returns subscribers of base 8. The service adds `added_count_per_answer` subscribers to
+    base 8 before each answer."""
     answers: list[Answer] = []
-    listed_ids, base_8_ids = list(listed_ids), set(base_8_ids)
+    is_descending = reading.certificate.order is Order.ID_DESC
+    listed_ids, base_8_ids = sorted(listed_ids, reverse=is_descending), set(base_8_ids)
     while requests := plan_requests(reading, answers):
         for request in requests:
             query = request.query
             added_ids = range(len(listed_ids) + 1, len(listed_ids) + added_count_per_answer + 1)
-            is_descending = reading.certificate.order is Order.ID_DESC
             listed_ids = [*added_ids[::-1], *listed_ids] if is_descending else [*listed_ids, *added_ids]
             base_8_ids |= set(added_ids)
             shown_ids = [
@@ -104,8 +94,6 @@ def test_new_subscribers_beyond_the_largest_id_do_not_contradict_a_list(subscrib
         list(range(1, subscriber_count + 1)),
         list(range(1, subscriber_count + subscriber_count // 10 + 20)),
     )
-    if order is Order.ID_DESC:
-        listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
     reading = build_reading(listed_ids, order)
     findings = decide_evidence(reading, answer_evidence_requests(reading, existing_ids))
     assert not [finding for finding in findings if finding.evidence_result is EvidenceResult.CONTRADICTS]
@@ -119,8 +107,6 @@ def test_a_base_with_only_new_subscribers_is_not_mistaken_for_a_hidden_base(
 ) -> None:
     added_ids = list(range(subscriber_count + 1, subscriber_count + added_count + 1))
     listed_ids, existing_ids = list(range(1, subscriber_count + 1)), list(range(1, subscriber_count + added_count + 1))
-    if order is Order.ID_DESC:
-        listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
     reading = build_reading(listed_ids, order, base_id_of_load=8)
     for is_base_8_hidden in (False, True):
         answers = answer_evidence_requests(
@@ -141,9 +127,8 @@ def test_a_base_with_only_new_subscribers_is_not_mistaken_for_a_hidden_base(
 def test_a_growing_base_is_not_mistaken_for_a_hidden_base(
     added_count_per_answer: int, subscriber_count: int, order: Order
 ) -> None:
-    ids = list(range(1, subscriber_count + 1))
-    reading = build_reading(ids[::-1] if order is Order.ID_DESC else ids, order, base_id_of_load=8)
-    listed_ids = ids[::-1] if order is Order.ID_DESC else ids
+    listed_ids = list(range(1, subscriber_count + 1))
+    reading = build_reading(listed_ids, order, base_id_of_load=8)
     for is_base_8_hidden in (False, True):
         answers = answer_evidence_requests(
             reading, listed_ids, is_base_8_hidden=is_base_8_hidden, added_count_per_answer=added_count_per_answer
@@ -190,8 +175,6 @@ def test_confirmed_subscribers_that_no_look_up_can_find_make_the_evidence_unclea
 @pytest.mark.parametrize("subscriber_count", [10, 2500])
 def test_existing_ids_between_the_listed_ids_are_evidence_against_the_list(subscriber_count: int, order: Order) -> None:
     listed_ids, existing_ids = list(range(2, 2 * subscriber_count + 1, 2)), list(range(1, 2 * subscriber_count + 20))
-    if order is Order.ID_DESC:
-        listed_ids, existing_ids = listed_ids[::-1], existing_ids[::-1]
     reading = build_reading(listed_ids, order)
     findings = decide_evidence(reading, answer_evidence_requests(reading, existing_ids))
     assert [finding for finding in findings if finding.evidence_result is EvidenceResult.CONTRADICTS]
