@@ -100,6 +100,11 @@ RULES_AND_CELLS: list[tuple[str, dict[str, Any], list[str | None], list[object]]
     ("address_city", {"case": "upper"}, ["ANN o'neil-Lee", "éA", ""], ["ANN O'NEIL-LEE", "ÉA", None]),
     ("address_city", {"case": "title"}, ["ANN o'neil-Lee", "éA", ""], ["Ann O'Neil-Lee", "Éa", None]),
     ("last_name", {"case": "title"}, ["MU\u0308LLER", "A\u030aNGSTRO\u0308M"], ["Müller", "Ångström"]),
+    # A null word is recognised before the case changes.
+    ("last_name", {"case": "title"}, ["NULL", "nan", "Null", "ann"], [None, None, "Null", "Ann"]),
+    ("last_name", {"case": "upper"}, ["NULL", "nan", "Null", "ann"], [None, None, "NULL", "ANN"]),
+    ("last_name", {"case": "lower"}, ["NULL", "nan", "Null", "ann"], [None, None, "null", "ann"]),
+    ("last_name", {"case": "title", "values": {"Null": "Null"}}, ["NULL"], ["Null"]),
     ("last_name", {"case": "lower"}, ["E\u0301A"], ["éa"]),
     ("last_name", {"case": "upper"}, ["e\u0301a"], ["ÉA"]),
     ("last_name", {}, ["Mu\u0308ller"], ["Mu\u0308ller"]),
@@ -190,6 +195,10 @@ def test_a_cell_of_tags_is_read_as_a_list() -> None:
         assert tags_among_other_cells == [["x"], expected_tags, ["y"], None, ["z"]]
 
 
+def map_tags(*cells: str | None) -> MappedChunk:
+    return apply_mapping(build_frame(cell=[*cells]), FieldMapping({"tags": ColumnRule(column="cell")}))
+
+
 def test_a_list_with_nested_or_broken_values_is_a_fault_and_has_no_tags() -> None:
     for cell in [
         '[{"id": 1, "name": "VIP"}]', '[["a"], ["b"]]', '{"name": "VIP"}', r'["\ud800"]', "[vip, news]",
@@ -199,26 +208,16 @@ def test_a_list_with_nested_or_broken_values_is_a_fault_and_has_no_tags() -> Non
         "['vip' 'news']", "['vip'\n 'news']", "{'vip': 1}", "('vip', 1, (2,))",
         "{vip,new", '["a"], ["b"]', "[VIP, news] x", 'x, ["a"',
     ]:  # fmt: skip
-        mapped_rows = apply_mapping(
-            build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")})
-        )
+        mapped_rows = map_tags("x", cell, None)
         assert [convert_to_python(tags) for tags in mapped_rows.frame["tags"]] == [["x"], None, None]
         assert [(fault.position, fault.field, fault.code) for fault in mapped_rows.faults] == [(1, "tags", "list")]
 
 
 def test_tags_with_an_unknown_separator_are_a_fault_whose_message_shows_the_option() -> None:
     for cell in ["VIP;News", "VIP|News", "VIP\nNews", "VIP;"]:
-        mapped_rows = apply_mapping(
-            build_frame(cell=["x", cell, None]), FieldMapping({"tags": ColumnRule(column="cell")})
-        )
+        mapped_rows = map_tags("x", cell, None)
         assert [(fault.position, fault.field, fault.code) for fault in mapped_rows.faults] == [(1, "tags", "split")]
         assert 'split: ";"' in mapped_rows.faults[0].message
-
-
-def test_the_text_of_a_numpy_array_is_not_read_as_one_tag() -> None:
-    cells: list[str | None] = ["['vip' 'news']", "['vip', 'news']"]
-    mapped_rows = apply_mapping(build_frame(cell=cells), FieldMapping({"tags": ColumnRule(column="cell")}))
-    assert [convert_to_python(tags) for tags in mapped_rows.frame["tags"]] == [None, ["vip", "news"]]
 
 
 _TAGS = (
@@ -320,15 +319,6 @@ def test_several_na_cells_of_one_row_are_missing_values_even_in_names_and_countr
     assert mapped_chunk.frame["first_name"].fillna("").tolist() == ["NA", "", "Ann", "Eve"]
     assert mapped_chunk.frame["address_country"].fillna("").tolist() == ["DE", "", "NA", "NA"]
     assert mapped_chunk.null_positions == {1}
-
-
-def test_a_null_word_is_recognised_before_the_case_changes() -> None:
-    cells: list[str | None] = ["NULL", "nan", "Null", "ann"]
-    assert apply_rule(cells, "last_name", ColumnRule(column="cell", case="title")) == [None, None, "Null", "Ann"]
-    assert apply_rule(cells, "last_name", ColumnRule(column="cell", case="upper")) == [None, None, "NULL", "ANN"]
-    assert apply_rule(cells, "last_name", ColumnRule(column="cell", case="lower")) == [None, None, "null", "ann"]
-    rule = ColumnRule(column="cell", case="title", values={"Null": "Null"})
-    assert apply_rule(["NULL"], "last_name", rule) == ["Null"]
 
 
 def apply_template(template: str, **columns: list[str | None]) -> MappedChunk:

@@ -5,7 +5,7 @@ import pytest
 
 from connector.errors import ConfigurationError
 from connector.fields import BaseRef
-from connector.subscribers.rules import BaseColumn, RowBases, parse_base, read_bases
+from connector.subscribers.rules import BaseColumn, RowBases, read_bases
 
 NEWS, SHOP = BaseRef(service_id=7), BaseRef(service_id=9)
 
@@ -28,9 +28,10 @@ def test_a_cell_that_the_map_lacks_is_a_fault() -> None:
 
 def test_digits_are_a_base_id_and_other_text_is_a_base_name_if_the_job_has_no_map() -> None:
     row_bases, faults = read_row_bases(
-        BaseColumn("list"), " 7 ", "007", "Shop", "7a", "-3", "0", "9" * 19, "9" * 5000, "a\x07b", ""
+        BaseColumn("list"), " 7 ", "007", "Shop 9", "7a", "-3", "0", "9" * 19, "9" * 5000, "a\x07b", "", "٣"
     )
-    assert row_bases[:5] == [NEWS, NEWS, *(BaseRef(name=name) for name in ("Shop", "7a", "-3"))]
+    names_of_bases = ("Shop 9", "7a", "-3")
+    assert row_bases == [NEWS, NEWS, *(BaseRef(name=name) for name in names_of_bases), *[None] * 5, BaseRef(name="٣")]
     assert faults == [
         (5, "base_id", "base"), (6, "base_id", "base"), (7, "base_id", "base"),
         (8, "base_name", "base"), (9, "base_name", "required"),
@@ -42,13 +43,6 @@ def test_the_message_of_a_fault_shows_the_allowed_values() -> None:
     _, faults = read_bases(pd.DataFrame({"list": ["?"]}), rule)
     assert "a cell of the column list must be one of list0, list1, " in faults[0].message
     assert faults[0].message.endswith("list9 and 2 more")
-
-
-@pytest.mark.parametrize(
-    ("text", "base"), [(" 7 ", NEWS), ("Shop 9", BaseRef(name="Shop 9")), ("٣", BaseRef(name="٣"))]
-)
-def test_a_text_of_digits_is_parsed_as_a_base_id_and_any_other_text_as_a_base_name(text: str, base: BaseRef) -> None:
-    assert parse_base(text) == base
 
 
 def test_rows_are_grouped_by_base_in_the_order_of_the_first_row_of_each_base() -> None:
