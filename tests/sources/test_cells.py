@@ -112,10 +112,3 @@ def test_a_cell_that_cannot_be_read_as_text_rejects_its_row_only_in_a_used_colum
         for other_columns in ([], ["email"]):
             (chunk,) = source.read_chunks(other_columns)
             assert (chunk.frame["email"].tolist(), chunk.malformed_rows) == (EMAILS, ())
-
-
-def test_nan_is_a_missing_value_in_json_lines(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"email":"a@example.com","score":NaN}\n{"email":"b@example.com","score":0.5}\n')
-    with open_file(tmp_path / "a.jsonl") as source:
-        (chunk,) = source.read_chunks()
-    assert chunk.frame["score"].fillna("").tolist() == ["", "0.5"]

@@ -1,10 +1,8 @@
 """A source that is read several times is read from its start each time."""
 
 import os
-import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,7 +12,7 @@ from connector.rows import Source
 from connector.sources.cursor import CursorKind
 from connector.sources.files import open_file, open_files
 from connector.sources.sql import IncrementalSource, open_sql
-from tests.databases import DATABASE_OPENER_BY_KIND
+from tests.databases import DATABASE_OPENER_BY_KIND, Database
 from tests.sources.files.people import build_parquet, build_xlsx, pack_gzip
 
 CSV_CONTENT = b"email,number\na@x.org,1\nb@x.org,2\n"
@@ -66,15 +64,12 @@ def test_a_file_that_changed_after_it_was_first_read_is_refused(tmp_path: Path) 
 
 
 def test_a_second_reading_of_an_incremental_source_starts_at_the_same_value(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "crm.db")) as crm_connection, crm_connection:
-        crm_connection.execute("create table people (email, number)")
-        crm_connection.executemany("insert into people values (?, ?)", [("a@x.org", 1), ("b@x.org", 2)])
-    url = f"sqlite:///{tmp_path}/crm.db"
-    with IncrementalSource(url, table="people", column="number", kind=CursorKind.INTEGER) as source:
+    database = Database("sqlite", f"sqlite:///{tmp_path}/crm.db")
+    database.run("create table people (email, number)", "insert into people values ('a@x.org', 1), ('b@x.org', 2)")
+    with IncrementalSource(database.url, table="people", column="number", kind=CursorKind.INTEGER) as source:
         source.set_start(1)
         assert read_emails(source) == ["a@x.org", "b@x.org"]
         assert (source.is_read_to_end, source.watch.largest_value) == (True, 2)
-        with closing(sqlite3.connect(tmp_path / "crm.db")) as crm_connection, crm_connection:
-            crm_connection.execute("delete from people where number = 2")
+        database.run("delete from people where number = 2")
         next(source.read_chunks())
         assert (source.is_read_to_end, source.watch.largest_value) == (False, 1)

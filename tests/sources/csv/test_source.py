@@ -71,16 +71,6 @@ def test_a_row_has_the_number_that_a_spreadsheet_program_shows_for_it(tmp_path: 
         assert [(row.number, row.raw_record) for row in file.malformed_rows] == [(9, "row 9,a,b")]
 
 
-def test_row_numbers_and_line_numbers_continue_over_chunks(tmp_path: Path) -> None:
-    content = "a,b\n" + "".join(f'{n},"x\n"\n' if n % 5 else f"ragged {n}\n" for n in range(2, 1002))
-    file = read_file(write_file(tmp_path, content), chunk_size=500)
-    assert len(file.chunks) > 5
-    assert [int(row[0]) for row in file.rows] == file.row_numbers
-    lines = content.split("\n")
-    assert all(lines[(row.line or 0) - 1] == row.raw_record == f"ragged {row.number}" for row in file.malformed_rows)
-    assert len(file.malformed_rows) == 200
-
-
 def test_malformed_rows_are_in_the_chunk_of_the_rows_around_them(tmp_path: Path) -> None:
     content = "a,b\n" + "".join("1,\n" if n % 10_000 else "ragged\n" for n in range(1, 120_001))
     file = read_file(write_file(tmp_path, content), chunk_size=1 << 20)
@@ -95,13 +85,6 @@ def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path:
     rows = [[str(index), "山田" * 20_000] for index in range(5)]
     path = write_file(tmp_path, ("a,b\n" + "".join(f"{a},{b}\n" for a, b in rows)).encode(encoding))
     assert read_file(path, encoding=encoding, chunk_size=1000).rows == rows
-
-
-@pytest.mark.parametrize("leading_byte_count", range(3))
-def test_a_character_across_the_border_of_two_reads_is_decoded(tmp_path: Path, leading_byte_count: int) -> None:
-    # The euro sign has three bytes, so two of the three tests have a character across the border of two reads.
-    cell = "x" * leading_byte_count + "€" * 100_000
-    assert read_file(write_file(tmp_path, f"a,b\n{cell},1\n")).rows == [[cell, "1"]]
 
 
 @pytest.mark.parametrize(("line_ending", "chunk_size"), [(b"\n", 20), (b"\r\n", None)])

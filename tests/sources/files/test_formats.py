@@ -121,12 +121,13 @@ def test_each_chunk_has_numbered_rows_and_the_share_of_the_file_that_has_been_re
         case "jsonl":
             path.write_text("".join(f'{{"email": "{email}", "notes": "{notes}"}}\n' for email, notes in rows))
         case "parquet":
-            pd.DataFrame(rows, columns=["email", "notes"]).to_parquet(path)
+            pd.DataFrame(rows, columns=["email", "notes"]).to_parquet(path, row_group_size=15_000)
         case _:
             path.write_bytes(build_xlsx([["email", "notes"], *rows]))
     chunks = read_chunks(path)
     expected_shares = np.cumsum([len(chunk.frame) for chunk in chunks]) / len(rows)
     assert len(chunks) > 1
+    assert max(len(chunk.frame) for chunk in chunks) <= (50_000 if name.endswith("csv") else 20_000)
     assert [cells for chunk in chunks for cells in chunk.frame.to_numpy().tolist()] == rows
     first_number = 2 if name.endswith(("csv", "xlsx")) else 1  # the header is a row of a CSV file and of a sheet
     row_numbers_of_chunks = [number for chunk in chunks for number in chunk.row_numbers.tolist()]

@@ -77,15 +77,6 @@ def test_brackets_in_the_name_of_an_existing_file_are_not_a_pattern(tmp_path: Pa
         open_pattern(folder / "*.csv")
 
 
-def test_a_file_whose_columns_change_during_the_run_ends_the_run(tmp_path: Path) -> None:
-    write_file(tmp_path, "a.csv", "email,name\na@x.org,Ann\n")
-    write_file(tmp_path, "b.csv", "email,name\nb@x.org,Bob\n")
-    with open_pattern(tmp_path / "*.csv") as source:
-        write_file(tmp_path, "b.csv", "name,email\nBob,b@x.org\n")
-        with pytest.raises(SourceError, match=r"b\.csv: has changed since the run began"):
-            list(source.read_chunks())
-
-
 def test_a_faulty_file_of_a_pattern_is_refused_before_any_file_is_read(tmp_path: Path) -> None:
     write_file(tmp_path, "a.csv", "email\na@x.org\n")
     write_file(tmp_path, "b.csv", "")

@@ -88,14 +88,6 @@ def test_bytes_that_are_not_utf8_in_lists_and_objects_reject_their_row(tmp_path:
         assert [(row.number, row.code) for row in chunk.malformed_rows] == [(2, "encoding")]
 
 
-def test_many_rows_are_read_in_batches_with_continuous_numbers(tmp_path: Path) -> None:
-    path = write_table(tmp_path, pa.table({"n": range(50_000)}), row_group_size=15_000)
-    chunks = read_chunks(path)
-    assert max(len(chunk.frame) for chunk in chunks) <= 20_000
-    assert [n for chunk in chunks for n in chunk.row_numbers.tolist()] == list(range(1, 50_001))
-    assert [text for chunk in chunks for text in chunk.frame["n"]] == [str(n) for n in range(50_000)]
-
-
 def test_a_file_with_damage_in_the_middle_is_read_up_to_the_damage(tmp_path: Path) -> None:
     path = write_table(tmp_path, pa.table({"n": range(60_000)}), row_group_size=20_000, use_dictionary=False)
     content = bytearray(path.read_bytes())

@@ -1,12 +1,9 @@
 """Objects of an object store as sources. They are read like local files, and errors show the object and no
 credentials."""
 
-import gzip
-import io
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +13,7 @@ import pytest
 from connector.errors import ConfigurationError, SourceError
 from connector.rows import Source
 from connector.sources.files import open_file, open_files
+from tests.sources.files.people import pack_gzip, pack_zip
 from tests.sources.files.reading import write_file
 from tests.stores import SECRET_KEY, Bucket, set_environ
 
@@ -51,12 +49,9 @@ def put_object(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_compressed_objects_and_archives_and_patterns_of_a_store_are_read(put_object: PutObject) -> None:
-    archive_bytes = io.BytesIO()
-    with zipfile.ZipFile(archive_bytes, "w") as archive:
-        archive.writestr("ann.csv", ANN_CSV)
-        archive.writestr("bob.csv", BOB_CSV)
-    ann_url, bob_url = put_object("inbox/a.csv.gz", gzip.compress(ANN_CSV.encode())), put_object("inbox/b.csv", BOB_CSV)
-    zip_url = put_object("inbox/both.zip", archive_bytes.getvalue())
+    ann_url, bob_url = put_object("inbox/a.csv.gz", pack_gzip(ANN_CSV.encode())), put_object("inbox/b.csv", BOB_CSV)
+    archive = pack_zip(ANN_CSV.encode(), "ann.csv", {"bob.csv": BOB_CSV.encode()})
+    zip_url = put_object("inbox/both.zip", archive)
     put_object("inbox/.c.csv", "email\nhidden@x.org\n")
     put_object("inbox/below/d.csv", "email\nbelow@x.org\n")
     url_with_brackets = put_object("inbox/odd[1].csv", ANN_CSV)

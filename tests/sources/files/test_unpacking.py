@@ -137,10 +137,9 @@ def read_in_process(path: Path) -> tuple[int, int, str]:
     return int(row_count), int(memory_mb), error
 
 
-@pytest.mark.parametrize("suffix", ["gz"])
-def test_a_file_that_unpacks_to_too_much_is_refused_without_using_much_memory(tmp_path: Path, suffix: str) -> None:
+def test_a_file_that_unpacks_to_too_much_is_refused_without_using_much_memory(tmp_path: Path) -> None:
     line = b"bomb@example.com," + b"x" * 10_000 + b"\n"
-    path = write_file(tmp_path, f"bomb.csv.{suffix}", PACK_FUNCTION_BY_SUFFIX[suffix](b"email,key\n" + line * 8_000))
+    path = write_file(tmp_path, "bomb.csv.gz", pack_gzip(b"email,key\n" + line * 8_000))
     _, memory_mb, message = read_in_process(path)
     assert memory_mb < 100
     assert f"{path}: unpacks to more than 500 times its size" in message

@@ -141,13 +141,8 @@ def test_an_old_workbook_is_refused_because_of_an_error_in_another_sheet() -> No
 
 
 def test_a_message_names_the_sheets_that_are_not_read(tmp_path: Path) -> None:
-    def write_sheets(workbook: xlsxwriter.Workbook, worksheet: Any) -> None:
-        for name in ("Lapsed", "Lists"):
-            workbook.add_worksheet(name)
-        workbook.get_worksheet_by_name("Lists").hide()
-        worksheet.write_column(0, 0, ["email", "a@x.org"])
-
-    path = write_file(tmp_path, "a.xlsx", build_workbook(write_sheets))
+    sheets = {"Sheet1": [["email"], ["a@x.org"]], "Lists": [], "Lapsed": []}
+    path = write_file(tmp_path, "a.xlsx", write_sheets(sheets, hidden_sheet="Lists"))
     (message,) = read_chunks(path)[0].messages
     assert "only this sheet is read" in message
     assert message.endswith("Other sheets: Lapsed")

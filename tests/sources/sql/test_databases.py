@@ -135,7 +135,7 @@ ENDLESS_QUERY_BY_DATABASE = {
 
 READ_CHUNKS_SCRIPT = """
 import resource, sys
-from connector.sources.cursor import CursorKind; from connector.sources.sql import IncrementalSource, open_sql
+from connector.sources.sql import open_sql
 resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))  # a process that buffers the whole result ends here
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 with open_sql(sys.argv[1], query=sys.argv[2]) as source:
@@ -165,7 +165,7 @@ def test_the_error_of_a_missing_table_shows_the_table_and_the_kind_of_the_databa
     assert database.kind in str(error_info.value)
 
 
-VALUES_AND_TEXTS_BY_DATABASE: dict[str, list[tuple[str, str | None]]] = {
+VALUES_AND_TEXTS_BY_DATABASE: dict[str, list[tuple[str, str]]] = {
     "mariadb": [
         ("cast(12.50 as decimal(10, 2))", "12.5"),
         ("cast(100000000000000000000 as decimal(30, 0))", "100000000000000000000"),
@@ -180,8 +180,6 @@ VALUES_AND_TEXTS_BY_DATABASE: dict[str, list[tuple[str, str | None]]] = {
         ("1e20", "100000000000000000000"),
         ("1.5e-9", "0.0000000015"),
         ("cast(9223372036854775808 as unsigned)", "9223372036854775808"),
-        ("null", None),
-        ("'ß 😀'", "ß 😀"),
     ],
     "postgresql": [
         ("12.50::numeric", "12.5"),
@@ -199,8 +197,6 @@ VALUES_AND_TEXTS_BY_DATABASE: dict[str, list[tuple[str, str | None]]] = {
         ("""'["VIP", "a"]'::json""", '["VIP","a"]'),
         ("'\\x4142'::bytea", "AB"),
         ("'6ba7b810-9dad-11d1-80b4-00c04fd430c8'::uuid", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
-        ("null", None),
-        ("'ß 😀'", "ß 😀"),
         ("interval '1 year 2 days'", "1 year 2 days"),
         ("array[interval '1 month']", '["1 mon"]'),
         ("time '24:00'", "24:00:00"),
@@ -220,8 +216,6 @@ VALUES_AND_TEXTS_BY_DATABASE: dict[str, list[tuple[str, str | None]]] = {
         ("3.0", "3"),
         ("x'4142'", "AB"),
         ("""json_array('a', 'b')""", '["a","b"]'),
-        ("null", None),
-        ("'ß 😀'", "ß 😀"),
     ],
     "duckdb": [
         ("12.50::decimal(10, 2)", "12.5"),
@@ -239,8 +233,6 @@ VALUES_AND_TEXTS_BY_DATABASE: dict[str, list[tuple[str, str | None]]] = {
         ("""'["a"]'::json""", '["a"]'),
         ("'6ba7b810-9dad-11d1-80b4-00c04fd430c8'::uuid", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"),
         ("'x'::enum('x', 'y')", "x"),
-        ("null", None),
-        ("'ß 😀'", "ß 😀"),
         ("0.1::float", "0.1"),
         ("[0.1::float, null]", '["0.1"]'),
         ("[0.1::float, 2]", '["0.1","2"]'),

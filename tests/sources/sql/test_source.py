@@ -1,42 +1,34 @@
 """SQL sources: SQLite files, a PostgreSQL server, and databases that cannot be opened."""
 
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import sqlalchemy as sa
 
 from connector.databases import explain, format_url, parse_url
 from connector.errors import ConfigurationError, SourceError
 from connector.sources.sql import open_sql
-from tests.databases import open_postgres
+from tests.databases import Database, open_postgres
 
 
 @pytest.fixture
 def crm_url(tmp_path: Path) -> str:
-    path = tmp_path / "crm.db"
-    connection = sqlite3.connect(path)
-    connection.execute('create table people (id integer, email text, note, "Group" text)')
-    connection.executemany(
-        "insert into people values (?, ?, ?, ?)",
-        [(1, "a@x.com", 7.0, "VIP"), (2, None, 0.1, "é"), (3, "", b"bytes", "x")],
-    )
-    connection.commit()
-    connection.close()
-    return f"sqlite:///{path}"
+    database = Database("sqlite", f"sqlite:///{tmp_path}/crm.db")
+    database.run('create table people (id integer, email text, note, "Group" text)')
+    database.insert_rows("people", [(1, "a@x.com", 7.0, "VIP"), (2, None, 0.1, "é"), (3, "", b"bytes", "x")])
+    return database.url
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
+def postgres() -> Iterator[Database]:
     with open_postgres() as database:
-        yield database.url
+        yield database
 
 
 def test_bytes_that_are_not_utf8_reject_their_row(crm_url: str) -> None:
-    with sqlite3.connect(crm_url.removeprefix("sqlite:///")) as connection:
-        connection.execute("insert into people values (4, cast(x'4dfc' as text), x'ff00', 'y'), (5, 'b@x.com', 1, 'z')")
-    connection.close()
+    Database("sqlite", crm_url).run(
+        "insert into people values (4, cast(x'4dfc' as text), x'ff00', 'y'), (5, 'b@x.com', 1, 'z')"
+    )
     with open_sql(crm_url, query="select * from people where id > 2") as source:
         (chunk,) = source.read_chunks()
     assert chunk.frame["id"].tolist() == ["3", "5"]
@@ -116,22 +108,18 @@ def test_a_source_needs_either_a_query_or_a_table(crm_url: str) -> None:
         open_sql(crm_url, query="select 1", table="people")
 
 
-def test_the_names_of_a_schema_and_a_table_in_postgresql_are_quoted(postgres: str) -> None:
-    engine = sa.create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
-    with engine.begin() as connection:
-        connection.execute(sa.text('create schema "Sales"'))
-        connection.execute(sa.text('create table "Sales"."People" as select 1 as id'))
-    engine.dispose()
-    with open_sql(postgres, table="Sales.People") as source:
+def test_the_names_of_a_schema_and_a_table_in_postgresql_are_quoted(postgres: Database) -> None:
+    postgres.run('create schema "Sales"', 'create table "Sales"."People" as select 1 as id')
+    with open_sql(postgres.url, table="Sales.People") as source:
         assert [chunk.frame.to_dict("list") for chunk in source.read_chunks()] == [{"id": ["1"]}]
 
 
-def test_a_session_in_postgresql_is_read_only(postgres: str) -> None:
-    engine = sa.create_engine(postgres.replace("postgresql://", "postgresql+psycopg://"))
-    with engine.begin() as connection:
-        connection.execute(sa.text("create sequence numbers"))
-    engine.dispose()
-    with pytest.raises(SourceError, match="read-only"), open_sql(postgres, query="select nextval('numbers')") as source:
+def test_a_session_in_postgresql_is_read_only(postgres: Database) -> None:
+    postgres.run("create sequence numbers")
+    with (
+        pytest.raises(SourceError, match="read-only"),
+        open_sql(postgres.url, query="select nextval('numbers')") as source,
+    ):
         list(source.read_chunks())
 
 
