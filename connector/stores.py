@@ -195,7 +195,7 @@ def find_objects(pattern: str) -> Sequence[str]:
     urls = [f"{scheme}://{name}" for name in visible_names if not name.endswith("/")]
     if unusable_url := next((url for url in urls if _URL_OPTIONS_PATTERN.search(url)), None):
         raise StoreError(
-            f"the name of {unusable_url!r} looks like the option of a URL; rename the object, or narrow the pattern",
+            f"the name of {unusable_url!r} looks like a URL with an option; rename the object, or narrow the pattern",
             is_transient=False,
         )
     return urls

@@ -128,7 +128,7 @@ class SubscriberStore:
         self._ids_by_key: dict[str, dict[str, list[int]]] = {"Email": {}, "ClientUserId": {}}
         self._visible_ids: dict[int | None, list[int]] = {None: []}  # sorted ids of each base (None: of all bases)
         self._hidden_ids: set[int] = set()
-        # A heap of (time, id). At this time, the list begins to show the hidden subscriber.
+        # A heap of (time, id) of the hidden subscribers. At this time, the list begins to show the subscriber.
         self._show_heap: list[tuple[float, int]] = []
         # The times at which the list began to show new subscribers. When all replicas show a subscriber, its time is
         # deleted.

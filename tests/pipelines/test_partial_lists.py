@@ -277,7 +277,7 @@ def test_a_lost_create_of_a_group_that_the_list_never_shows_is_held(connector: C
     assert result.report["settled"]["absent"] == 0
 
 
-def test_a_create_answered_with_another_identity_is_not_reported_as_an_unexpected_subscriber(
+def test_a_subscriber_is_not_reported_as_unexpected_if_its_create_was_answered_with_another_identity(
     connector: Connector,
 ) -> None:
     connector.sandbox.seed(30, base_id=7)

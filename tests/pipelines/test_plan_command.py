@@ -1,4 +1,4 @@
-"""`connector plan JOB|FILE`: the outcome that each row would have, without a create."""
+"""`connector plan JOB|FILE` shows the outcome that each row would have, and sends no create."""
 
 import os
 import random

@@ -24,8 +24,9 @@ def check_that_the_outcomes_add_up_to_the_rows_read(facts: SimulationFacts) -> I
 def check_that_the_created_count_is_the_number_of_new_subscribers(facts: SimulationFacts) -> Iterator[str]:
     """Check the count of created rows.
 
-    A row counts if a create of the run stored its person. A row may count if its create was lost and another program
-    created the person meanwhile, because the connector cannot distinguish these cases. If the service merged or moved a
+    A row counts if a create of the run stored its person. A row may count if another program created the person
+    meanwhile, and the create was lost or updated this subscriber, because the connector cannot always distinguish these
+    cases. If the service merged or moved a
     subscriber that was listed before the run, the row does not count. But the row may count if the list is incomplete,
     because the pages that the run read may lack this subscriber.
     """
@@ -49,7 +50,10 @@ def check_that_the_created_count_is_the_number_of_new_subscribers(facts: Simulat
             ):
                 possible_create_count += facts.is_list_unreadable
                 continue
-            is_stored = any(not subscriber.has_id_of_other_subscriber for subscriber in stored_subscribers)
+            is_stored = any(
+                not (subscriber.has_id_of_other_subscriber or subscriber.has_updated_subscriber_of_other_program)
+                for subscriber in stored_subscribers
+            )
             has_row_values = entry.fingerprint == row.fingerprint
             certain_create_count += is_stored and has_row_values
             possible_create_count += bool(calls) and not is_stored

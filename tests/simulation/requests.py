@@ -28,6 +28,11 @@ class StoredSubscriber:
         version = self.previous_version
         return version is not None and (version.base_id, version.person_number) != (self.base_id, self.person_number)
 
+    @property
+    def has_updated_subscriber_of_other_program(self) -> bool:
+        """Whether the service updated a subscriber that another program had created."""
+        return self.was_updated and self.previous_version is not None and self.previous_version.call is None
+
 
 @dataclass(slots=True)
 class Call:

@@ -83,7 +83,7 @@ def test_an_object_that_is_overwritten_while_it_is_read_is_refused(put_object: P
 def test_the_error_of_an_object_name_that_looks_like_an_option_shows_the_name(put_object: PutObject) -> None:
     folder = put_object("inbox/a.csv", ANN_CSV).removesuffix("a.csv")
     put_object("inbox/?x=1.csv", BOB_CSV)
-    with pytest.raises(SourceError, match=r"\?x=1.csv' looks like the option of a URL; rename the object"):
+    with pytest.raises(SourceError, match=r"\?x=1.csv' looks like a URL with an option; rename the object"):
         open_pattern(f"{folder}*.csv")
 
 
