@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 from connector.jobs.arguments import format_option, override_load
-from connector.jobs.load_planner import build_mapping
+from connector.jobs.load_planner import RunRequest, build_mapping, plan_sync
 from connector.jobs.models import Job, Load
 from connector.jobs.reader import load_job
+from connector.service.settings import Service, Token
+from connector.settings import Settings
+from connector.shards import Shard
 from connector.sources.cursor import CursorKind
 
 ENVIRON = {"CRM_URL": "postgresql://reader:hunter2@db/crm", "CONNECTOR_BASE_URL": "https://esp.example.com"}
@@ -150,6 +153,16 @@ def test_the_guards_of_a_job_are_read(tmp_path: Path) -> None:
     assert guard is not None
     assert (guard.max_invalid, guard.max_rejected, guard.max_creates, guard.max_shrink) == (0.05, 0.025, 100_000, 0.5)
     assert read_job(tmp_path, SMALL_JOB).guard is None
+
+
+def test_a_shard_has_its_part_of_each_limit(tmp_path: Path) -> None:
+    (tmp_path / "people.csv").write_text("email,is_active\nann@example.com,yes\n", encoding="utf-8")
+    limits_yaml = "load: {max_rate: 20, max_concurrency: 5}\nguard: {max_creates: 41}\n"
+    settings = Settings(Service("http://127.0.0.1:1", Token("token")), "main", tmp_path, "sqlite://")
+    plan = plan_sync(read_job(tmp_path, SMALL_JOB + limits_yaml), settings, RunRequest(shard=Shard(2, 2)))
+    plan.rows.source.close()
+    assert plan.guard is not None
+    assert (plan.policy.max_rate, plan.policy.max_concurrency, plan.guard.max_creates) == (10.0, 2, 20)
 
 
 def test_options_override_the_keys_of_a_load(tmp_path: Path) -> None:

@@ -16,11 +16,13 @@ DifferenceLine = tuple[str, str, str]
 """The kind, the identity and the field of a difference."""
 
 
-def reconcile(connector: Connector, *options: str | Path) -> CommandResult:
+def reconcile(connector: Connector, *options: str | Path, **run_options: Any) -> CommandResult:
     """Reconcile job.yaml. Check that no create is sent, and that only the log of runs changes in the state folder."""
     state_folder, create_count = connector.folder / "state", count_creates(connector.sandbox)
     states_before = read_state_without_runs(state_folder)
-    result = connector.run_json("reconcile", "job.yaml", "--to", connector.folder / "differences.csv", *options)
+    result = connector.run_json(
+        "reconcile", "job.yaml", "--to", connector.folder / "differences.csv", *options, **run_options
+    )
     assert count_creates(connector.sandbox) == create_count
     assert read_state_without_runs(state_folder) == states_before
     return result

@@ -109,17 +109,6 @@ def test_each_shard_has_its_own_cursor(postgres_connector: Connector) -> None:
     assert postgres_connector.sync().rows == {"read": 24, "exists": 24}
 
 
-def test_a_shard_has_its_part_of_each_limit(postgres_connector: Connector) -> None:
-    write_files(postgres_connector, "guard: {max_creates: 40}", person_count=60)
-    refused_result = postgres_connector.sync("job.yaml", "--shard", "1/2")
-    assert refused_result.exit_code == 3
-    assert "subscribers would be created, and 20 are allowed" in refused_result.stderr
-    write_job(postgres_connector, "guard: {max_creates: 400}", load="max_rate: 20")
-    started_at = time.monotonic()
-    result = postgres_connector.sync("job.yaml", "--shard", "1/2")
-    assert time.monotonic() - started_at > (result.rows["created"] - 10) / 10
-
-
 def test_a_shard_is_refused_if_the_job_gives_its_base_by_name(postgres_connector: Connector) -> None:
     write_files(postgres_connector, person_count=3, base="name: Newsletter")
     result = postgres_connector.run("sync", "job.yaml", "--shard", "1/2")
