@@ -51,7 +51,7 @@ def test_a_suffix_or_a_scheme_selects_the_format() -> None:
 
 REFUSED_DESTINATIONS: list[tuple[str, dict[str, Any], str]] = [
     # the destination, its options, and a part of the error
-    ("out.xls", {}, ".parquet, .csv"),
+    ("out.xls", {}, "Cannot write.*.parquet, .csv"),
     ("out", {}, ".parquet, .csv"),
     ("", {}, ".parquet, .csv"),
     ("mongodb://host/db", {}, "duckdb:///warehouse.duckdb"),
@@ -93,6 +93,13 @@ REFUSED_DESTINATIONS: list[tuple[str, dict[str, Any], str]] = [
     ("sqlite:///w.db", {"group_readable": True}, "does not support --group-readable"),
     ("people.csv", {"table": "people"}, "does not support --table"),
     ("people.csv", {"schema": "crm"}, "does not support --schema"),
+    ("sqlite:///w.db", {"run_columns": False}, r"does not support --no-run-columns \(in a job: run_columns\)"),
+    ("people.xlsx", {"delimiter": ";"}, "does not support --delimiter"),
+    ("people.xlsx", {"csv_dialect": "excel"}, "does not support --csv-dialect"),
+    ("people.xlsx", {"guard_formulas": True}, "does not support --guard-formulas"),
+    ("people.parquet", {"delimiter": "\t"}, "does not support --delimiter"),
+    ("people.xlsx", {"mode": "append"}, "does not support --mode append"),
+    ("people.xlsx.gz", {}, "Cannot write"),
     ("people.tsv", {}, "ending in '.tsv'.*another ending and --format"),
     # Object stores
     ("s3://bucket/a.csv", {"table": "people"}, "does not support --table"),
