@@ -86,7 +86,3 @@ def test_a_drafted_job_maps_the_columns_like_an_import_does(path: Path) -> None:
     # Only the rule of the drafted job can map is_active, because an import guesses the mapping without the cells.
     activity_rule = {"is_active": drafted_rules["is_active"]} if "is_active" in drafted_rules else {}
     assert drafted_rules == {**rules_guessed_from_headers, **activity_rule}
-
-
-def test_every_sample_file_has_expected_fields() -> None:
-    assert {path.stem for path in SAMPLE_PATHS} == set(EXPECTED_FIELDS_BY_FILE)

@@ -19,15 +19,6 @@ INVALID_LINES = (
 )
 
 
-def test_an_import_of_valid_rows_prints_one_json_object(connector: Connector) -> None:
-    result = connector.import_file(connector.write_addresses(30))
-    result.expect(0, read=30, created=30)
-    assert result.report["requests"]["create"] == {"sent": 30, "retried": 0, "limited": 0, "failed": 0}
-    second_result = connector.import_file(connector.folder / "people.csv").expect(0, read=30, exists=30)
-    assert second_result.report["requests"]["list"]["sent"] == 1
-    assert sum(connector.count_creates_by_email().values()) == 30
-
-
 def test_each_row_has_one_outcome_and_the_rejects_file_has_its_faults(connector: Connector) -> None:
     result = connector.import_file(connector.write_people(*INVALID_LINES))
     assert result.exit_code == 1
@@ -59,16 +50,6 @@ def test_a_wrong_token_ends_the_run_at_the_first_request_and_the_ledger_gets_no_
     assert sum(request["received"] for request in connector.sandbox.stats()["requests"].values()) == 1
     assert connector.ledger.fetch("SELECT state FROM entry") == []
     assert connector.run_json("import", path, "--base-id", "7").rows == {"read": 20, "created": 20}
-
-
-def test_options_set_the_mapping_and_the_zip_rule_of_an_import(connector: Connector) -> None:
-    path = connector.write_people("who,mail,post", "Ann,a@x.org,SW1A 1AA", "Bob,b@x.org,1012", "Cem,c@x.org,1")
-    map_options = ("--map", "email=mail", "--map", "first_name=who", "--map", "address_zip=post")
-    connector.import_file(path, *map_options, "--zip", "custom_field2", "--limit", "2").expect_rows(read=2, created=2)
-    subscribers = connector.list_created_subscribers()
-    ann, bob = subscribers["a@x.org"], subscribers["b@x.org"]
-    assert (ann["FirstName"], ann["IsActive"], ann["CustomField2"]) == ("Ann", True, "SW1A 1AA")
-    assert bob["Address"]["Zip"] == "1012"
 
 
 def test_a_column_with_a_reserved_name_stays_in_the_rejects_file(connector: Connector) -> None:

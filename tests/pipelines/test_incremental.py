@@ -197,37 +197,14 @@ def test_a_run_that_leaves_out_rows_does_not_move_the_cursor(connector: Connecto
     )  # fmt: skip
 
 
-def test_each_job_and_query_and_base_has_its_own_cursor(connector: Connector) -> None:
+def test_each_job_and_query_and_base_and_mapping_of_bases_has_its_own_cursor(connector: Connector) -> None:
     add_people(connector, *list_people_updated_at(8, 9))
     other_job_values: list[dict[str, str]] = [{"job": "other"}, {"base": "name: Shop"}, {"rows": QUERY}]
+    for second_base_id in (7, 9):
+        base_id_by_cell = f"{{p8@example.com: 7, p9@example.com: {second_base_id}}}"
+        other_job_values.append({"base": f"column: email, values: {base_id_by_cell}"})
     # The first job runs again at the end: the other jobs have not moved its cursor.
     read_row_counts = [
         connector.sync(write_job(connector, **job_values)).rows["read"] for job_values in ({}, *other_job_values, {})
     ]
-    assert read_row_counts == [2, 2, 2, 2, 1]
-
-
-SOURCE = "sql: {url: 'sqlite:///crm.db', query: select * from customers where wanted = 1 order by mail}"
-FIELDS = (
-    "email: mail, is_active: {value: true}, gender: {column: sex, values: {F: female, M: male}}, address_zip: zip, "
-    "tags: {column: segments, split: '|'}, birthday: {column: dob, format: '%d/%m/%Y'}"
-)
-
-
-def test_a_job_with_a_query_creates_the_valid_rows_of_the_query(connector: Connector) -> None:
-    rows: list[tuple[object, ...]] = [
-        ("ann@x.org", "F", "a|b", "29/02/1980", 1012, 1),
-        ("bob@x.org", None, None, None, None, 1),
-        ("bad@x.org", "?", "", "31/02/1980", 1, 1),
-        ("out@x.org", "M", "", "", 1, 0),
-    ]
-    connector.crm.run("CREATE TABLE customers (mail, sex, segments, dob, zip, wanted)")
-    connector.crm.insert_rows("customers", rows)
-    connector.write_job(source=SOURCE, fields=FIELDS)
-    result = connector.sync().expect(1, read=3, invalid=1, created=2)
-    assert result.report["command"] == "sync"
-    ann = connector.list_created_subscribers()["ann@x.org"]
-    assert (ann["Gender"], ann["Tags"], ann["Birthday"], ann["Address"]["Zip"], ann["IsActive"]) == (
-        "female", ["a", "b"], "1980-02-29", "1012", True,
-    )  # fmt: skip
-    connector.sync().expect_rows(read=3, invalid=1, exists=2)
+    assert read_row_counts == [2, 2, 2, 2, 2, 2, 1]

@@ -9,7 +9,6 @@ import pytest
 
 from tests.pipelines.conftest import Connector
 from tests.pipelines.forked import ForkedProcess
-from tests.pipelines.test_exports_of_others import SAMPLE_PATHS
 
 PEOPLE = ("Kontakt;Naam;Geslacht;Geboren", "ann@x.org;Dr. Ann Lee;V;31-01-1990", "bob@x.org;Bob Vos;M;01-02-1985")
 
@@ -18,20 +17,6 @@ def map_is_active(job: Path) -> None:
     """Turn the comment about is_active in a drafted job into a key."""
     text = job.read_text(encoding="utf-8")
     job.write_text(text.replace("# is_active: {value: true}", "is_active: {value: true}"), encoding="utf-8")
-
-
-@pytest.mark.parametrize(
-    ("program", "expected_row_counts"),
-    [("hubspot", {"created": 2}), ("shopify", {"invalid": 1, "created": 1})],  # one row has an empty is_active
-)
-def test_a_job_drafted_from_an_export_of_another_program_imports_its_rows(
-    connector: Connector, program: str, expected_row_counts: dict[str, int]
-) -> None:
-    (path,) = (sample for sample in SAMPLE_PATHS if sample.stem == program)
-    result = connector.run("init", path, "--base-name", "News", "-o", "job.yaml")
-    assert (result.exit_code, result.stdout) == (0, ""), result.stderr
-    map_is_active(connector.folder / "job.yaml")
-    assert connector.sync().rows == {"read": 2} | expected_row_counts
 
 
 def test_a_drafted_job_combines_all_consent_columns_in_one_rule(connector: Connector) -> None:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.pipelines.conftest import CommandResult, Connector, read_rows
-from tests.pipelines.test_rejects import INVALID_ROWS, write_people
 
 ENVIRON_WITHOUT_SERVICE: dict[str, str | None] = {"CONNECTOR_BASE_URL": None, "CONNECTOR_TOKEN": None}
 
@@ -60,18 +59,6 @@ def test_validate_writes_the_same_rejects_as_an_import(connector: Connector) -> 
 
 def read_rejects(path: Path) -> list[dict[str, str]]:
     return [{**row, "_run_id": "", "_at": ""} for row in read_rows(path)]
-
-
-def test_a_job_is_validated_with_its_mapping(connector: Connector) -> None:
-    write_people(connector.folder)
-    result = validate(connector, "job.yaml")
-    assert result.rows == {"read": 1 + len(INVALID_ROWS), "valid": 1, "invalid": len(INVALID_ROWS)}
-    faults = {(name, code): examples for name, code, _, examples in list_faults(result)}
-    assert faults["custom_field1", "template"] == [(8, "7 | ")]
-    assert faults["phone", "phone"] == [(5, "call me")]
-    assert faults["birthday", "date"] == [(7, "31-02-1990"), (9, "30-30-1990")]
-    result_of_file = validate(connector, "people.csv", "--job", "job.yaml")
-    assert list_faults(result_of_file) == list_faults(result)
 
 
 def test_validate_suppresses_the_same_rows_as_a_sync(connector: Connector) -> None:
