@@ -176,17 +176,6 @@ def test_a_ledger_that_another_run_holds_ends_in_exit_code_4(connector_after_kil
     assert not any(result.report.get("rows", {}).values())
 
 
-@pytest.mark.parametrize("command", ["retry", "forget", "explain", "ledger backup"])
-def test_a_missing_ledger_is_reported_and_not_created(connector_after_kill: Connector, command: str) -> None:
-    count_before = count_requests(connector_after_kill.sandbox)
-    environ = {"CONNECTOR_LEDGER": f"sqlite:///{connector_after_kill.folder}/mistyped.db"}
-    result = connector_after_kill.run_json(*COMMAND_BY_NAME[command].split(), environ=environ)
-    assert (result.exit_code, result.report["status"]) == (2, "usage")
-    assert "no ledger" in result.stderr
-    assert [*connector_after_kill.folder.glob("mistyped*"), *connector_after_kill.folder.glob("copied*")] == []
-    assert count_requests(connector_after_kill.sandbox) == count_before
-
-
 @pytest.mark.parametrize(("condition", "command", "expected_code"), CASES)
 def test_a_command_under_a_bad_condition_leaves_the_state_intact(
     connector_after_kill: Connector, condition: str, command: str, expected_code: int

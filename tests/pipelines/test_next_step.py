@@ -147,6 +147,11 @@ REFUSED_RUN_STEP = (
 )
 LOCKED_RUN_STEP = f"Run L (import people) found the ledger locked. {REPEAT_TEXT}"
 ABORTED_EXPORT_STEP = "Run R (export) was aborted. Follow the message of the run, and run the command again."
+ABORTED_SYNC_STEP = (
+    "Run R (sync crm) was aborted. Follow the message of the run, and run the command again: "
+    f"connector sync {EXISTING_FILE}"
+)
+REFUSED_SYNC_STEP = f"{REFUSED_RUN_STEP.replace('U (import people)', 'R (sync crm)')} {EXISTING_FILE}"
 ABORTED_MAIL_STEP = ABORTED_EXPORT_STEP.replace("export", "mail")
 KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
 
@@ -157,6 +162,8 @@ KILLED_SEND = RUN | {"command": "send", "job": "", "status": "killed"}
         (1, [RUN | {"command": "export", "job": "", "status": "aborted"}], 0, [ABORTED_EXPORT_STEP]),
         (1, [RUN | {"command": "mail", "job": "", "status": "aborted"}], 0, [ABORTED_MAIL_STEP]),
         (1, [IMPORT_RUN | {"status": "aborted"}], 0, [ABORTED_EXPORT_STEP.replace("export", "import people")]),
+        (1, [RUN_OF_JOB | {"status": "aborted"}], 0, [ABORTED_SYNC_STEP]),
+        (1, [RUN_OF_JOB | {"status": "usage"}], 0, [REFUSED_SYNC_STEP]),
         (1, [IMPORT_RUN | {"status": "running"}], 1, [ACTIVE_RUN_STEP]),
         (1, [LATER_LOCKED_RUN, IMPORT_RUN | {"status": "running"}], 1, [ACTIVE_RUN_STEP, LOCKED_RUN_STEP]),
         (1, [IMPORT_RUN | {"status": "killed"}], 1, [RETRY_STEP, f"Run R (import people) was killed. {REPEAT_TEXT}"]),

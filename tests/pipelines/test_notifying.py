@@ -95,6 +95,8 @@ def test_a_run_that_finds_the_ledger_locked_sends_one_alert(connector: Connector
     (alert,) = webhook.pop_alerts()
     assert (alert["reason"], alert["report"]["status"]) == ("failure", "locked")
     assert "did not run, because another run holds the lock" in alert["text"]
+    runs = connector.run_json("status").report["runs"]
+    assert [(run["status"], run["exit_code"]) for run in runs] == [("locked", 4), ("locked", 4), ("ok", 0)]
 
 
 def test_the_alert_about_a_refused_token_has_the_recorded_report(

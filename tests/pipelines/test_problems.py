@@ -38,21 +38,6 @@ def read_problem_group_counts(connector: Connector) -> dict[tuple[str, str, str]
     }
 
 
-def test_a_row_is_a_problem_until_a_run_reads_the_row_without_a_fault(connector: Connector) -> None:
-    results = [
-        sync_lines(connector, VALID_ROW),
-        sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
-        sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY),
-        sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, ROW_WITHOUT_ADDRESS),
-    ]
-    assert [read_problem_counts(result) for result in results] == [(0, 0, 0), (1, 1, 1), (1, 0, 1), (1, 1, 2)]
-    assert read_problem_group_counts(connector) == {("crm", "invalid", "birthday"): 1, ("crm", "invalid", "email"): 1}
-    assert results[-1].report["problems"]["kinds"] == {"invalid": {"new": 1, "open": 2}}
-    corrected_result = sync_lines(connector, VALID_ROW, "bob@x.org,Bob,", ROW_WITHOUT_ADDRESS)
-    assert read_problem_counts(corrected_result) == (1, 0, 1)
-    assert read_problem_group_counts(connector) == {("crm", "invalid", "email"): 1}
-
-
 def test_a_known_problem_does_not_make_a_run_partial_if_fail_on_is_new(connector: Connector) -> None:
     results = [
         sync_lines(connector, *rows, job_line="fail_on: new")
@@ -65,6 +50,7 @@ def test_a_known_problem_does_not_make_a_run_partial_if_fail_on_is_new(connector
     ]
     assert [read_problem_counts(result) for result in results] == [(1, 1, 1), (0, 0, 1), (1, 1, 2), (0, 0, 1)]
     assert [result.report["status"] for result in results] == ["partial", "ok", "partial", "ok"]
+    assert results[2].report["problems"]["kinds"] == {"invalid": {"new": 1, "open": 2}}
 
 
 def test_the_problem_of_a_deleted_row_ends_after_a_run_that_reads_the_whole_source(connector: Connector) -> None:
@@ -137,15 +123,6 @@ def test_a_refused_row_is_a_problem_until_a_retry_creates_it(connector: Connecto
     connector.sandbox.switch(required="")
     connector.run_json("retry", "--rejected", "--quiet-period", "200ms").expect_rows(read=1, created=1)
     assert read_problem_group_counts(connector) == {}
-
-
-def test_an_opt_out_is_a_problem_until_the_source_or_the_service_changes(connector: Connector) -> None:
-    def run(activity: str) -> CommandResult:
-        connector.write_people("mail,name,born,active", f"{VALID_ROW},{activity}")
-        return connector.sync(write_job(connector, fields=FIELDS.replace("{value: true}", "active")))
-
-    problem_counts = [read_problem_counts(run(activity)) for activity in ("yes", "no", "no", "yes")]
-    assert problem_counts == [(0, 0, 0), (1, 1, 1), (1, 0, 1), (0, 0, 0)]
 
 
 def test_one_identity_in_two_bases_is_two_problems(connector: Connector) -> None:

@@ -49,12 +49,18 @@ def test_status_shows_a_killed_import_with_its_open_entries_and_the_next_command
     with connector.start("import", path, "--base-name", "News", "--max-concurrency", "1") as process:
         connector.wait_for_subscribers(1)
         report_during_run = connector.run_json("status").report
+        (entry_during_run,) = connector.run_json("explain", "person0@example.com").report["entries"]
         process.kill()
         process.communicate()
     connector.sandbox.switch(hang_after=0)
     assert [run["status"] for run in report_during_run["runs"]] == ["running"]
     assert "Wait until run" in report_during_run["next"][0]
     files_before = read_files(connector.folder / "state")
+    (entry_after_kill,) = connector.run_json("explain", "person0@example.com").report["entries"]
+    for entry, run_status in ((entry_during_run, "running"), (entry_after_kill, "killed")):
+        assert (entry["state"], entry["evidence"], entry["run"]["status"]) == ("sending", None, run_status)
+    assert entry_during_run["next_step"].startswith("Wait until the active run")
+    assert entry_after_kill["next_step"].endswith("connector retry")
     report = connector.run_json("status").report
     (killed_run,) = report["runs"]
     assert (killed_run["status"], killed_run["command"], killed_run["job"]) == ("killed", "import", "people")
