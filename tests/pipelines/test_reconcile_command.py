@@ -323,13 +323,3 @@ def test_a_base_without_rows_is_compared_if_the_job_names_the_base(connector: Co
     assert find_differences(reconcile(connector)) == {"extra": 1}
     write_job_with_bases(connector, "cem@x.org,7", base="")  # a job without other bases
     assert find_differences(reconcile(connector)) == {}
-
-
-def test_a_reconciliation_with_an_empty_suppression_list_is_refused(connector: Connector) -> None:
-    connector.write_people("email", "ann@example.com")
-    connector.write_csv("gone.csv", "address")
-    write_job(connector, "suppress: {file: {path: gone.csv, column: address}}", base="id: 7", fields="email: email")
-    result = connector.run("reconcile", "job.yaml")
-    assert result.exit_code == 2
-    assert "has no rows, so it would suppress nobody" in result.stderr
-    assert "was refused. Correct the fault" in connector.run("status").stdout

@@ -71,7 +71,7 @@ def test_an_empty_suppression_list_is_refused_before_the_first_create(connector:
     write_job(connector)
     for content in ("", "address,since\n"):
         (connector.folder / "gone.csv").write_text(content, encoding="utf-8")
-        for command in ("plan", "sync"):
+        for command in ("plan", "sync", "reconcile"):
             assert connector.run_json(command, "job.yaml").is_refused, (command, content)
     assert connector.count_creates_by_email().total() == 0
 

@@ -127,16 +127,11 @@ def test_a_row_whose_subject_is_empty_gets_no_email(mailer: Connector) -> None:
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
-@pytest.mark.parametrize(("row_count", "invalid_count", "is_ended_by_guard"), [(10, 9, False), (10, 10, True)])
-def test_a_guard_stops_a_source_with_many_invalid_rows(
-    mailer: Connector, row_count: int, invalid_count: int, is_ended_by_guard: bool
-) -> None:
-    rows = (f"{'nobody' if index < invalid_count else f'p{index}@example.net'},P,1" for index in range(row_count))
-    mailer.write_people("email,first,order", *rows)
+def test_a_guard_stops_a_source_with_many_invalid_rows(mailer: Connector) -> None:
+    mailer.write_people("email,first,order", *["nobody,P,1"] * 10)
     write_job(mailer.folder, guard={"max_invalid": "10%"})
     result = mailer.run_json("mail", "mail.yaml")
-    assert (result.exit_code, "guard.max_invalid" in result.stderr) == ((3, True) if is_ended_by_guard else (1, False))
-    assert len(list_recipients(mailer.sandbox)) == (0 if is_ended_by_guard else row_count - invalid_count)
+    assert (result.exit_code, "guard.max_invalid" in result.stderr) == (3, True)
 
 
 def test_a_refusal_of_the_first_email_stops_the_run(mailer: Connector) -> None:
