@@ -20,7 +20,7 @@ import pytest
 from connector.errors import ConfigurationError
 from connector.sandbox import SandboxProcess
 from connector.warehouse.destination import parse_destination
-from tests.benchmarks.exporting import Target, export_list
+from tests.benchmarks.importing import run_connector
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.other_tools import BY_HAND_EXPORT, install
 from tests.benchmarks.people import BASE_ID
@@ -44,6 +44,21 @@ _PROMISED_PEAK_MB = 350.0
 _MIN_ROW_COUNT_FOR_PEAK = 1_000_000  # the promise of the peak memory is for exports of at least this many rows
 
 _TARGET_NUMBERS = count(1)  # a server keeps the tables of all rounds, so each table needs its own number
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target of an export: a path, or a URL and a table."""
+
+    name: str
+    address: str
+    table: str | None = None
+
+    @property
+    def is_database(self) -> bool:
+        """Whether the address is the URL of a database."""
+        return "://" in self.address
+
 
 TargetFactory = Callable[[int], Target]
 """A function that returns a new target of an export. The argument is the number of the target."""
@@ -116,6 +131,15 @@ def run_round(
                 series.exclusion_reason = str(error)
 
 
+def export_list(sandbox: SandboxProcess, target: Target, row_count: int, state_folder: Path) -> ResourceUsage:
+    """Export the sandbox's list. Raise CommandError if the command fails or does not write `row_count` rows."""
+    options = ("--table", target.table) if target.is_database and target.table else ()
+    resource_usage, report = run_connector(sandbox, state_folder, "export", target.address, *options)
+    if report["status"] != "ok" or report["rows"] != {"read": row_count, "written": row_count}:
+        raise CommandError(f"the export of {row_count} rows ended with {report['status']}, {report['rows']}")
+    return resource_usage
+
+
 def measure_export(factory: TargetFactory, sandbox: SandboxProcess, folder: Path, row_count: int) -> ExportMeasurement:
     """Export to a new target, and remove the target. Raise CommandError if the export fails."""
     target = factory(next(_TARGET_NUMBERS))
@@ -135,8 +159,8 @@ def measure_script(series: MeasurementSeries, target_pattern: str, sandbox: Sand
 
 
 def _build_measurement(resource_usage: ResourceUsage, row_count: int) -> ExportMeasurement:
-    peak_mb = float("nan") if resource_usage.peak_bytes is None else resource_usage.peak_bytes / 1e6
-    return ExportMeasurement(row_count / resource_usage.wall_s, peak_mb, resource_usage.cpu_s / row_count * 1e6)
+    cpu_us_per_row = resource_usage.cpu_s / row_count * 1e6
+    return ExportMeasurement(row_count / resource_usage.wall_s, resource_usage.peak_mb, cpu_us_per_row)
 
 
 def _remove_file(target: Target) -> None:

@@ -1,4 +1,4 @@
-"""Runs `connector import` in its own process, with its settings in the environment, as users run it."""
+"""Runs a command of the connector in its own process, with its settings in the environment, as users run it."""
 
 import json
 import os
@@ -24,22 +24,18 @@ def import_file(
     sandbox: SandboxProcess, path: Path, state_folder: Path, *options: str, ledger_url: str = ""
 ) -> ImportResult:
     """Import a file with the ledger at `ledger_url`, by default in the folder `state_folder`."""
-    command = (
-        sys.executable,
-        "-m",
-        "pipelines",
-        "import",
-        path,
-        "--base-id",
-        str(BASE_ID),
-        "--active",
-        "--output",
-        "json",
-    )
-    environment = build_environment(sandbox, state_folder) | ({"CONNECTOR_LEDGER": ledger_url} if ledger_url else {})
-    resource_usage = run_process((*command, *options), environment)
-    report: dict[str, Any] = json.loads(resource_usage.stdout)
+    command = ("import", str(path), "--base-id", str(BASE_ID), "--active", *options)
+    resource_usage, report = run_connector(sandbox, state_folder, *command, ledger_url=ledger_url)
     return ImportResult(resource_usage, report["rows"])
+
+
+def run_connector(
+    sandbox: SandboxProcess, state_folder: Path, *arguments: str, ledger_url: str = ""
+) -> tuple[ResourceUsage, dict[str, Any]]:
+    """Run a command of the connector, and return its resources and its report."""
+    environment = build_environment(sandbox, state_folder) | ({"CONNECTOR_LEDGER": ledger_url} if ledger_url else {})
+    resource_usage = run_process((sys.executable, "-m", "pipelines", *arguments, "--output", "json"), environment)
+    return resource_usage, json.loads(resource_usage.stdout)
 
 
 def build_environment(sandbox: SandboxProcess, state_folder: Path | None = None) -> dict[str, str]:

@@ -20,7 +20,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from connector.sandbox import SandboxProcess
-from tests.benchmarks.importing import ImportResult, import_file
+from tests.benchmarks.importing import import_file
 from tests.benchmarks.machine import describe_machine
 from tests.benchmarks.people import write_people
 from tests.benchmarks.tables import (
@@ -38,7 +38,6 @@ _PROMISED_RATE_BY_LEDGER = {"sqlite": 100_000.0, "postgresql": 50_000.0}
 _PROMISED_PEAK_MB = 500.0
 _PROMISED_FIRST_IMPORT_PEAK_MB = 400.0  # peak memory of the first import of a million rows
 _PROMISED_MB_PER_MILLION_ROWS = 24.0  # additional peak memory for each further million rows
-_NAN = float("nan")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +69,13 @@ def measure_unchanged_sync(
     return LedgerMeasurement(
         row_count=row_count,
         first_import_s=first_import.resource_usage.wall_s,
-        first_import_peak_mb=_read_peak_mb(first_import),
+        first_import_peak_mb=first_import.resource_usage.peak_mb,
         bytes_per_entry=read_size(url) / row_count,
         rows_per_s_with_start=row_count / resource_usage.wall_s,
         rows_per_s_without_start=row_count_difference / (resource_usage.wall_s - short_import.resource_usage.wall_s),
         cpu_us_per_row=(resource_usage.cpu_s - short_import.resource_usage.cpu_s) / row_count_difference * 1e6,
-        peak_mb=_read_peak_mb(full_import),
+        peak_mb=resource_usage.peak_mb,
     )
-
-
-def _read_peak_mb(result: ImportResult) -> float:
-    peak_bytes = result.resource_usage.peak_bytes
-    return _NAN if peak_bytes is None else peak_bytes / 1e6
 
 
 def read_size(url: str) -> int:

@@ -28,7 +28,7 @@ class ResourceUsage:
 
     wall_s: float
     cpu_s: float  # user and system time
-    peak_bytes: int | None  # None if the peak is unknown: see `_find_peak`
+    peak_mb: float  # NaN if the peak is unknown: see `_find_peak_mb`
     stdout: bytes
 
 
@@ -58,7 +58,7 @@ def run_process(
             )
             raise CommandError(f"{Path(command[0]).name} {end_description}: {message[-500:]}")
         return ResourceUsage(
-            wall_s, rusage.ru_utime + rusage.ru_stime, _find_peak(rusage, own_memory_peak_bytes), stdout.read()
+            wall_s, rusage.ru_utime + rusage.ru_stime, _find_peak_mb(rusage, own_memory_peak_bytes), stdout.read()
         )
 
 
@@ -78,13 +78,13 @@ def _wait_for(process: subprocess.Popen[bytes], timeout_s: float) -> tuple[int, 
     return process.returncode, rusage
 
 
-def _find_peak(rusage: resource.struct_rusage, own_memory_peak_bytes: int) -> int | None:
-    """Return the peak memory of a child in bytes, or None if the child's peak is not above the parent's peak.
+def _find_peak_mb(rusage: resource.struct_rusage, own_memory_peak_bytes: int) -> float:
+    """Return the peak memory of a child in MB, or NaN if the child's peak is not above the parent's peak.
 
     A child starts as a copy of its parent, so its peak is never below the parent's peak.
     """
-    peak = rusage.ru_maxrss * _BYTES_PER_MAXRSS_UNIT
-    return peak if peak > own_memory_peak_bytes else None
+    peak_bytes = rusage.ru_maxrss * _BYTES_PER_MAXRSS_UNIT
+    return peak_bytes / 1e6 if peak_bytes > own_memory_peak_bytes else float("nan")
 
 
 def _read_own_memory_peak_bytes() -> int:
