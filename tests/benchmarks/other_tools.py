@@ -24,17 +24,16 @@ _NO_TELEMETRY_ENVIRONMENT = {"DO_NOT_TRACK": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A script, its requirements, and the package whose version is shown."""
+    """A script and its requirements. The package `requests` is one of the requirements."""
 
     name: str
     script_name: str
     requirements: tuple[str, ...]
-    package: str
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledTool:
-    """An installed script, and the installed version of its package."""
+    """An installed script, and the installed version of `requests`."""
 
     tool: Tool
     python_path: Path
@@ -43,7 +42,7 @@ class InstalledTool:
     @property
     def name(self) -> str:
         """The name of the tool with the version."""
-        return f"{self.tool.name} [{self.tool.package} {self.version}]"
+        return f"{self.tool.name} [requests {self.version}]"
 
     def load(self, sandbox: SandboxProcess, path: Path) -> ResourceUsage:
         """Load the file of people into the sandbox. HOME is a new folder. Raise CommandError if the tool fails."""
@@ -60,13 +59,12 @@ class InstalledTool:
             return run_process(command, environment, timeout_s=_RUN_TIMEOUT_S, folder=Path(home_folder))
 
 
-BY_HAND = Tool("by hand, 32 threads", "by_hand.py", ("requests>=2.32,<3", "pandas>=3.0,<4"), "requests")
+BY_HAND = Tool("by hand, 32 threads", "by_hand.py", ("requests>=2.32,<3", "pandas>=3.0,<4"))
 
 BY_HAND_EXPORT = Tool(
     "by hand",
     "by_hand_export.py",
     ("requests>=2.32,<3", "pandas>=3.0,<4", "pyarrow>=21", "sqlalchemy>=2.0,<3", "duckdb>=1.3"),
-    "requests",
 )
 
 
@@ -84,7 +82,7 @@ def install(tool: Tool) -> InstalledTool:
         )
         # This file is written last, because an environment without this file is incomplete.
         requirements_file.write_text(requirements, encoding="utf-8")
-    version_script = f"from importlib.metadata import version; print(version({tool.package!r}))"
+    version_script = "from importlib.metadata import version; print(version('requests'))"
     return InstalledTool(tool, python_path, _run_command(str(python_path), "-c", version_script).strip())
 
 

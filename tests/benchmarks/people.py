@@ -3,7 +3,6 @@ different addresses."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
 
 from connector.service.wire import encode_subscriber
 
@@ -15,7 +14,9 @@ _COLUMNS = ("email", "first_name", "last_name", "is_active")
 def write_people(path: Path, person_count: int) -> Path:
     """Write a CSV file with `person_count` people, and return its path."""
     with path.open("w", encoding="utf-8", newline="\n") as file:
-        _write_csv(file, person_count)
+        file.write(",".join(_COLUMNS) + "\n")
+        for person in _build_people(person_count):
+            file.write(f"{person['email']},{person['first_name']},{person['last_name']},true\n")
     return path
 
 
@@ -25,12 +26,6 @@ def write_bodies(path: Path, person_count: int) -> Path:
         for person in _build_people(person_count):
             file.write(encode_subscriber(person | {"base_id": BASE_ID}) + b"\n")
     return path
-
-
-def _write_csv(file: TextIO, person_count: int) -> None:
-    file.write(",".join(_COLUMNS) + "\n")
-    for person in _build_people(person_count):
-        file.write(f"{person['email']},{person['first_name']},{person['last_name']},true\n")
 
 
 def _build_people(person_count: int) -> Iterator[dict[str, object]]:

@@ -55,8 +55,8 @@ def compute_identity(text: str, field: str = "email") -> bytes:
     return digest_identity(field, text)
 
 
-def build_confirmed_create(confirmed_at: float, subscriber_id: int, text: str, field: str = "email") -> ConfirmedCreate:
-    return ConfirmedCreate(confirmed_at, subscriber_id, field, text)
+def build_confirmed_create(confirmed_at: float, subscriber_id: int, email: str) -> ConfirmedCreate:
+    return ConfirmedCreate(confirmed_at, subscriber_id, "email", email)
 
 
 class InlineExecutor(Executor):

@@ -69,22 +69,13 @@ class ObservedSettler:
     loss_count: int = 0  # the number of lost batches before the first answered batch
 
     def settle(
-        self,
-        *,
-        holds_unknown_creates: bool = False,
-        create_confirmed_at: float | None = None,
-        unresolved_create: UnresolvedCreate | None = None,
+        self, *, create_confirmed_at: float | None = None, unresolved_create: UnresolvedCreate | None = None
     ) -> None:
-        asyncio.run(self._settle(holds_unknown_creates, create_confirmed_at, unresolved_create))
+        asyncio.run(self._settle(create_confirmed_at, unresolved_create))
 
-    async def _settle(
-        self,
-        holds_unknown_creates: bool,
-        create_confirmed_at: float | None,
-        unresolved_create: UnresolvedCreate | None,
-    ) -> None:
+    async def _settle(self, create_confirmed_at: float | None, unresolved_create: UnresolvedCreate | None) -> None:
         clock = Clock(lambda: self.now_s, lambda: datetime.fromtimestamp(self.now_s, UTC), self._sleep)
-        policy = LoadPolicy(quiet_period_s=QUIET_PERIOD_S, on_unknown="hold" if holds_unknown_creates else "resend")
+        policy = LoadPolicy(quiet_period_s=QUIET_PERIOD_S)
         unused_client = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
         ledger_writer = ReadableLedgerWriter(self.ledger, self.base, 1)
         list_access = ListAccess(Stop(clock), unused_client, unused_client, ledger_writer, policy)

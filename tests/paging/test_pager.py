@@ -165,14 +165,12 @@ def test_a_reading_is_incomplete_if_pages_that_do_not_overlap_repeat_a_row() -> 
     assert not pager.certify(STARTED_AT, FINISHED_AT).is_complete
 
 
-def read_pages(pager: Pager, rows: Rows, page_count: int, *, total_count: int | None = None) -> None:
+def read_pages(pager: Pager, rows: Rows, page_count: int) -> None:
     for _ in range(page_count):
         page = pager.decide_next_page()
         assert page is not None
         ids = np.array(rows[page.offset : page.offset + page.limit], dtype=np.int64)
-        pager.add_page(
-            ids, total_count=len(rows) if total_count is None else total_count, offset=page.offset, limit=page.limit
-        )
+        pager.add_page(ids, total_count=len(rows), offset=page.offset, limit=page.limit)
 
 
 def test_the_pages_fetched_ahead_are_the_next_pages_of_an_unchanged_list() -> None:

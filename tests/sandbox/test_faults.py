@@ -84,7 +84,7 @@ def test_a_create_can_be_executed_after_its_connection_was_cut(
 
 
 def test_a_create_of_a_disconnected_client_is_executed(client: SandboxClient) -> None:
-    client.sandbox.switch(latency_ms=500)  # during the latency, the sandbox notices that the client has disconnected
+    client.sandbox.switch(latency_ms=150)  # during the latency, the sandbox notices that the client has disconnected
     with client.connect() as client_socket:
         client_socket.sendall(client.encode_create("a@example.com"))
     wait_until(lambda: list_stored_subscribers(client))

@@ -26,10 +26,8 @@ NEVER = float("-inf")
 LONG_LIST_COUNT = 12_000  # a sweep of this many subscribers takes about 13 requests
 
 
-def look_up_texts(
-    fake_list: FakeList, folder: Path, *texts: str, ignores_case: bool = False, **options: Any
-) -> LookupResult:
-    keys = [build_key(text, ignores_case=ignores_case) for text in texts]
+def look_up_texts(fake_list: FakeList, folder: Path, *texts: str, **options: Any) -> LookupResult:
+    keys = [build_key(text) for text in texts]
     return run_with_fake_list(fake_list, folder, lambda session: look_up_all(session.list_access, keys), **options)
 
 

@@ -137,19 +137,6 @@ async def read_list_and_record_base(session: Session) -> tuple[Listing, int]:
     return listing, (await record_base(session.list_access, listing.rows, first_batch_index=0)).duplicate_count
 
 
-def read_list_in_new_session(
-    fake_list: FakeList, folder: Path, *emails: str, **options: Any
-) -> tuple[Listing, int, list[int | None]]:
-    """Read the list. Return the listing, the number of identities with several ids, and the recorded
-    ids of these emails."""
-
-    async def read_list_and_recorded_ids(session: Session) -> tuple[Listing, int, list[int | None]]:
-        listing, duplicate_count = await read_list_and_record_base(session)
-        return listing, duplicate_count, read_recorded_ids(session.ledger_writer, *emails)
-
-    return run_with_fake_list(fake_list, folder, read_list_and_recorded_ids, **options)
-
-
 @pytest.mark.parametrize("is_listed", [True, False])
 def test_a_listing_that_shows_none_of_the_unverified_entries_ends_the_run(tmp_path: Path, is_listed: bool) -> None:
     """The list must show the identity of an entry. A row with the Id of the entry is not enough."""
@@ -176,9 +163,12 @@ def test_a_listing_counts_the_identities_that_have_several_ids(tmp_path: Path, i
         fake_list.sort_people = lambda people: sorted(
             people, key=lambda person: (person["Email"].lower(), person["Id"])
         )
-    listing, duplicate_count, recorded_ids = read_list_in_new_session(
-        fake_list, tmp_path, "a@x.org", "b@x.org", "c@x.org"
-    )
+
+    async def read_list_and_recorded_ids(session: Session) -> tuple[Listing, int, list[int | None]]:
+        listing, duplicate_count = await read_list_and_record_base(session)
+        return listing, duplicate_count, read_recorded_ids(session.ledger_writer, "a@x.org", "b@x.org", "c@x.org")
+
+    listing, duplicate_count, recorded_ids = run_with_fake_list(fake_list, tmp_path, read_list_and_recorded_ids)
     assert (listing.certificate.sweeps, duplicate_count) == (2 if is_sorted_by_email else 1, 2)
     assert None not in recorded_ids
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pandas as pd
 
-from connector.errors import SourceError
 from connector.rows import Chunk, MalformedRow
 from connector.sources.files import open_file
 
@@ -32,14 +31,3 @@ def read_rows(path: Path, **options: Any) -> list[list[str]]:
 
 def read_malformed(path: Path, **options: Any) -> list[MalformedRow]:
     return [row for chunk in read_chunks(path, **options) for row in chunk.malformed_rows]
-
-
-def read_until_error(path: Path) -> tuple[list[Chunk], str]:
-    """Return the chunks before the error, and the message of the error."""
-    chunks: list[Chunk] = []
-    with open_file(path) as source:
-        try:
-            chunks.extend(source.read_chunks())
-        except SourceError as error:
-            return chunks, str(error)
-    raise AssertionError(f"{path} was read without an error")

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.sources.files.reading import read_chunks, read_frame, read_until_error, write_file
+from connector.errors import ContentError
+from connector.sources.files import open_file
+from tests.sources.files.reading import read_chunks, read_frame, write_file
 
 
 def write_table(folder: Path, table: pa.Table, **options: object) -> Path:
@@ -93,6 +95,8 @@ def test_a_file_with_damage_in_the_middle_is_read_up_to_the_damage(tmp_path: Pat
     content = bytearray(path.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 20_000] = b"\xff" * 20_000
     path.write_bytes(content)
-    chunks, message = read_until_error(path)
-    assert [len(chunk.frame) for chunk in chunks] == [20_000]
-    assert "cannot be read after row 20000" in message
+    with open_file(path) as source:
+        chunks = source.read_chunks()
+        assert len(next(chunks).frame) == 20_000
+        with pytest.raises(ContentError, match="cannot be read after row 20000"):
+            next(chunks)
