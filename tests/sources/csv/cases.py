@@ -108,7 +108,6 @@ READABLE_FILES = [
          "email;name\n" + "a@x.com;Doe, Ann, Dr\n" * 50, [["a@x.com", "Doe, Ann, Dr"]] * 50, (), ("email", "name")),
     Case("two delimiters: the more frequent delimiter is used", "a|b|c;d\n1|2|3;4\n", [["1", "2", "3;4"]], (),
          ("a", "b", "c;d")),
-    Case("a colon as the delimiter of the job", "a:b\n1:2\n", [["1", "2"]], (), AB, options={"delimiter": ":"}),
     Case("a tab as the delimiter of the job", "a\tb\n1\t2\n", [["1", "2"]], (), AB, options={"delimiter": "tab"}),
     # The source keeps spaces, and the mapping removes them.
     Case("delimiter: comma and space", f"{HEADER}\n{A}\n".replace(",", ", "), [["a@x.org", " Ann Lee", " Graz"]]),
