@@ -83,7 +83,7 @@ class ReadableLedgerWriter(LedgerWriter):
 @contextmanager
 def open_ledger_writer(
     folder: Path, base_id: int | None = BASE_ID, base_name: str | None = None
-) -> Iterator[LedgerWriter]:
+) -> Iterator[ReadableLedgerWriter]:
     """Create a ledger with one base, and yield its writer. The writer commits in the thread of the caller."""
     with open_ledger(f"sqlite:///{folder}/ledger.db") as ledger:
         with ledger.transaction() as connection:

@@ -4,18 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
 
 import pytest
 
-from connector.clock import Clock
-from connector.control import Stop
 from connector.errors import RunAborted
 from connector.ledger.entries import Intent, Ledger, Transition
-from connector.ledger.opening import open_ledger
-from connector.ledger.records import find_or_add_base, read_largest_lag, record_lag, start_run
+from connector.ledger.records import read_largest_lag, record_lag, start_run
 from connector.ledger.store import Base
 from connector.listing.access import ConfirmedCreate, KeyGroup, ListAccess, LookupKey, LookupResult
 from connector.load import resolution
@@ -24,14 +19,13 @@ from connector.load.lookups import LookupPart
 from connector.load.outcomes import Outcomes
 from connector.load.refusals import EarlierRefusals
 from connector.load.resolution import Settler
-from connector.load.session import LoadPolicy, RunMode, Session
+from connector.load.session import RunMode
 from connector.load.unresolved import UnresolvedCreate
 from connector.sender import FetchItems
 from connector.service.wire import encode_subscriber
 from connector.states import Event, State
 from connector.subscribers.identity import digest_identity
-from connector.tally import Tally
-from tests.load.sessions import ReadableLedgerWriter
+from tests.load.sessions import ReadableLedgerWriter, VirtualTime, build_session, open_ledger_writer
 
 ANN_IDENTITY = digest_identity("email", "ann@x.org")
 QUIET_PERIOD_S = 30.0
@@ -54,13 +48,12 @@ FOUND_LOOK_UP = FakeLookUp({ANN_IDENTITY: (5,)})
 
 
 @dataclass
-class ObservedSettler:
-    """A settler whose look-ups come from a list, and whose creates are only recorded."""
+class ObservedSettler(VirtualTime):
+    """A settler on its own virtual clock. Its look-ups come from a list, and its creates are only recorded."""
 
-    ledger: Ledger
-    base: Base
-    fake_look_ups: list[FakeLookUp]
-    now_s: float = 1000.0
+    ledger: Ledger = field(kw_only=True)
+    base: Base = field(kw_only=True)
+    fake_look_ups: list[FakeLookUp] = field(default_factory=list)
     look_up_times: list[float] = field(default_factory=list)
     resent_candidates: list[Candidate] = field(default_factory=list)
     ignores_case_of_look_ups: list[bool] = field(default_factory=list)
@@ -74,12 +67,10 @@ class ObservedSettler:
         asyncio.run(self._settle(create_confirmed_at, unresolved_create))
 
     async def _settle(self, create_confirmed_at: float | None, unresolved_create: UnresolvedCreate | None) -> None:
-        clock = Clock(lambda: self.now_s, lambda: datetime.fromtimestamp(self.now_s, UTC), self._sleep)
-        policy = LoadPolicy(quiet_period_s=QUIET_PERIOD_S)
-        unused_client = cast("Any", None)  # no request is sent, because the look-ups and the creates are fakes
+        # No request is sent, because the look-ups and the creates are fakes. So the session has no client.
         ledger_writer = ReadableLedgerWriter(self.ledger, self.base, 1)
-        list_access = ListAccess(Stop(clock), unused_client, unused_client, ledger_writer, policy)
-        session = Session(list_access, policy, Tally())
+        session = build_session(None, ledger_writer, virtual_time=self, quiet_period_s=QUIET_PERIOD_S)
+        list_access = session.list_access
         if create_confirmed_at is not None:
             base_id = self.base.service_id
             list_access.confirmed_creates.append(
@@ -100,9 +91,6 @@ class ObservedSettler:
     async def _look_up_all(self, groups: Sequence[KeyGroup]) -> AsyncIterator[LookupPart]:
         for group in groups:
             yield LookupPart(group.list_access, group.keys, self.look_up(group.list_access, group.keys))
-
-    async def _sleep(self, seconds: float) -> None:
-        self.now_s += seconds
 
     def look_up(self, access: ListAccess, keys: Sequence[LookupKey]) -> LookupResult:
         assert [replace(key, ignores_case=False) for key in keys] == [LookupKey(ANN_IDENTITY, "email", "ann@x.org")]
@@ -155,13 +143,12 @@ def build_result(fake_look_up: FakeLookUp, now_s: float, access: ListAccess) -> 
 
 @pytest.fixture
 def observed_settler(tmp_path: Path) -> Iterator[ObservedSettler]:
-    with open_ledger(f"sqlite:///{tmp_path}/ledger.db") as ledger:
-        with ledger.transaction() as connection:
-            start_run(connection, "run", "job", "import", 0.0)
-            base = find_or_add_base(connection, "account", 7, None)
+    with open_ledger_writer(tmp_path) as ledger_writer:
+        ledger, base = ledger_writer.ledger, ledger_writer.base
+        with ledger.transaction():
             ledger.mark_intended(base, 1, [Intent(ANN_IDENTITY, b"f" * 8, ObservedSettler.body)])
             ledger.mark_lost(base, [ANN_IDENTITY])
-        yield ObservedSettler(ledger, base, [])
+        yield ObservedSettler(ledger=ledger, base=base)
 
 
 LOOK_UP_CASES: dict[str, tuple[list[FakeLookUp], float | None, float | None, int, list[Event]]] = {

@@ -10,7 +10,7 @@ from itertools import product
 import pytest
 
 from connector.imports.increments import Increment, find_start_value
-from connector.sources.cursor import CursorKind, parse_cursor
+from connector.sources.cursor import CursorKind
 from connector.sources.sql import IncrementalSource
 from tests.databases import DATABASE_OPENER_BY_KIND, Database
 
@@ -55,15 +55,6 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
         yield Database(database_kind, url)
 
 
-def read_row_ids_from_cursor(
-    database: Database, column: str, start: str, *, is_table: bool
-) -> tuple[list[int], IncrementalSource]:
-    source_options = {"table": "t"} if is_table else {"query": f"select * from t where {column} >= :cursor"}
-    with IncrementalSource(database.url, column=column, kind=CursorKind.TIMESTAMP, **source_options) as source:
-        source.set_start(parse_cursor(start, CursorKind.TIMESTAMP))
-        return sorted(int(row_id) for chunk in source.read_chunks() for row_id in chunk.frame["id"]), source
-
-
 def test_the_time_zone_of_the_session_does_not_change_the_moment_of_a_cursor(
     database: Database,
 ) -> None:
@@ -73,7 +64,10 @@ def test_the_time_zone_of_the_session_does_not_change_the_moment_of_a_cursor(
         cursor_value = datetime.fromisoformat(moment)
         if has_zone:
             cursor_value = cursor_value.replace(tzinfo=UTC).astimezone(timezone(timedelta(hours=-5)))
-        row_ids, source = read_row_ids_from_cursor(database, column, cursor_value.isoformat(), is_table=is_table)
+        source_options = {"table": "t"} if is_table else {"query": f"select * from t where {column} >= :cursor"}
+        with IncrementalSource(database.url, column=column, kind=CursorKind.TIMESTAMP, **source_options) as source:
+            source.set_start(cursor_value)
+            row_ids = sorted(int(read_id) for chunk in source.read_chunks() for read_id in chunk.frame["id"])
         assert row_ids == list(range(row_id, len(MOMENT_TEXTS))), cursor_value
         largest_value = source.watch.largest_value
         assert isinstance(largest_value, datetime)
