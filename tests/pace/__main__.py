@@ -129,24 +129,15 @@ def format_table(results: Sequence[CaseResult]) -> str:
         results, key=lambda result: (format_limiter(result[0]), result[0].pause_s)
     ):
         results_of_group = list(grouped_results)
-        goodputs_with_one_client = [
-            measurements.goodput for case, measurements in results_of_group if case.scenario == ONE_CLIENT
-        ]
-        goodputs_beside_other_client = [
-            measurements.goodput_beside_other_client
-            for case, measurements in results_of_group
-            if case.scenario == SHARED_LIMIT
-        ]
-        refused_shares = [
-            measurements.refused_share_under_halved_limit
-            for case, measurements in results_of_group
-            if case.scenario == CHANGED_LIMIT
-        ]
-        times_to_use_doubled_limit_s = [
-            measurements.time_to_use_doubled_limit_s
-            for case, measurements in results_of_group
-            if case.scenario == CHANGED_LIMIT
-        ]
+        goodputs_with_one_client, goodputs_beside_other_client, refused_shares, times_to_use_doubled_limit_s = (
+            [getattr(measurements, name) for case, measurements in results_of_group if case.scenario == scenario]
+            for scenario, name in (
+                (ONE_CLIENT, "goodput"),
+                (SHARED_LIMIT, "goodput_beside_other_client"),
+                (CHANGED_LIMIT, "refused_share_under_halved_limit"),
+                (CHANGED_LIMIT, "time_to_use_doubled_limit_s"),
+            )
+        )
         lines.append(
             f"| {limiter} | {format_pause(pause)} "
             f"| {min(goodputs_with_one_client):.3f} to {max(goodputs_with_one_client):.3f} | "

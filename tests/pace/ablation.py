@@ -1,6 +1,6 @@
 """Simulates cases of the matrix with a changed rule, to show the effect of each rule of the rate controller."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 
@@ -61,90 +61,67 @@ class _ControllerWithoutCertainLimits(RateController):
 
 
 @contextmanager
-def _set_constant(name: str, constant_value: float) -> Iterator[None]:
-    previous_value = getattr(rate, name)
-    setattr(rate, name, constant_value)
+def _set_constants(constants: Mapping[str, float]) -> Iterator[None]:
+    previous_values = {name: getattr(rate, name) for name in constants}
+    vars(rate).update(constants)
     try:
         yield
     finally:
-        setattr(rate, name, previous_value)
+        vars(rate).update(previous_values)
 
 
-# The rows of the table: the text of the changed rule, the controller, and a constant of `connector.pace.rate` with its
-# value.
-RULES: tuple[tuple[str, Callable[[], RateController], str, float], ...] = (
-    ("none", RateController, "_MIN_REFUSALS", 3),
-    (
-        "a ramp begins at the lower bound, not at the geometric mean",
-        _ControllerWithoutGeometricMean,
-        "_MIN_REFUSALS",
-        3,
-    ),
-    ("the second lower bound of the limit is not used", _ControllerWithoutSecondBound, "_MIN_REFUSALS", 3),
-    ("limiters that count requests in windows are not recognised", RateController, "_LONGEST_WINDOW_S", 0.0),
+# The rows of the table: the text of the changed rule, the controller, and the changed constants of
+# `connector.pace.rate`.
+RULES: tuple[tuple[str, Callable[[], RateController], Mapping[str, float]], ...] = (
+    ("none", RateController, {}),
+    ("a ramp begins at the lower bound, not at the geometric mean", _ControllerWithoutGeometricMean, {}),
+    ("the second lower bound of the limit is not used", _ControllerWithoutSecondBound, {}),
+    ("limiters that count requests in windows are not recognised", RateController, {"_LONGEST_WINDOW_S": 0.0}),
     (
         "the maximum length of a ramp is 5 times the seconds that a refusal costs, not 20 times",
         RateController,
-        "_MAX_RAMP_LENGTH_PER_REFUSAL_COST",
-        5.0,
+        {"_MAX_RAMP_LENGTH_PER_REFUSAL_COST": 5.0},
     ),
     (
         "the maximum length of a ramp is 60 times the seconds that a refusal costs, not 20 times",
         RateController,
-        "_MAX_RAMP_LENGTH_PER_REFUSAL_COST",
-        60.0,
+        {"_MAX_RAMP_LENGTH_PER_REFUSAL_COST": 60.0},
     ),
     (
         "the formula for the maximum length of a ramp has no minimum of 2 s for the cost of a refusal",
         RateController,
-        "_MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S",
-        0.0,
+        {"_MIN_REFUSAL_COST_FOR_LONGEST_RAMP_S": 0.0},
     ),
     (
         "the formula for the length of a ramp has no minimum of 0.3 s for the cost of a refusal",
         RateController,
-        "_MIN_REFUSAL_COST_S",
-        0.0,
+        {"_MIN_REFUSAL_COST_S": 0.0},
     ),
-    ("one refusal, not three, shows whether refusals are random", RateController, "_MIN_REFUSALS", 1),
-    (
-        "the rate of the requests that left after a refused request is not measured",
-        _ControllerWithoutTrailingRate,
-        "_MIN_REFUSALS",
-        3,
-    ),
+    ("one refusal, not three, shows whether refusals are random", RateController, {"_MIN_REFUSALS": 1}),
+    ("the rate of the requests that left after a refused request is not measured", _ControllerWithoutTrailingRate, {}),
     (
         "the first ramp ends at the mean rate of the search, not at twice this rate",
         RateController,
-        "_FIRST_RAMP_END_PER_MEAN_RATE",
-        1.0,
+        {"_FIRST_RAMP_END_PER_MEAN_RATE": 1.0},
     ),
-    ("random refusals are not recognised", _ControllerWithoutRandomRefusals, "_MIN_REFUSALS", 3),
+    ("random refusals are not recognised", _ControllerWithoutRandomRefusals, {}),
     (
         "random refusals are recognised in the search for the limit, but not in a later ramp",
         _ControllerWithoutRandomRefusalsInRamps,
-        "_MIN_REFUSALS",
-        3,
+        {},
     ),
-    (
-        "a limit is never compared with the requests of earlier periods",
-        _ControllerWithoutContradictions,
-        "_MIN_REFUSALS",
-        3,
-    ),
+    ("a limit is never compared with the requests of earlier periods", _ControllerWithoutContradictions, {}),
     (
         "a limit is compared with earlier periods even after ten comparisons have confirmed it",
         _ControllerWithoutCertainLimits,
-        "_MIN_REFUSALS",
-        3,
+        {},
     ),
     (
         "a limit is certain, and refusals count as not random, after two refusals instead of ten",
         RateController,
-        "_MAX_REFUSALS_WITHOUT_EVIDENCE",
-        2,
+        {"_MAX_REFUSALS_WITHOUT_EVIDENCE": 2},
     ),
-    ("a refusal counts as random even if its pause is 10 s or longer", RateController, "_SHORTEST_LONG_PAUSE_S", 1e9),
+    ("a refusal counts as random even if its pause is 10 s or longer", RateController, {"_SHORTEST_LONG_PAUSE_S": 1e9}),
 )
 
 
@@ -165,7 +142,7 @@ number of runs under 50 % |
 def format_rule_row(index: int) -> str:
     """Return a row of a Markdown table: the results of the controller with the changed rule `RULES[index]`. The
     introduction of the table lists the simulated cases."""
-    rule_name, build_controller, constant_name, constant_value = RULES[index]
+    rule_name, build_controller, constants = RULES[index]
     cases_without_other_client = [
         case for case in list_cases() if case.scenario == ONE_CLIENT and case.round_trip_s == 0.02 and case.rate <= 50
     ]
@@ -187,7 +164,7 @@ def format_rule_row(index: int) -> str:
         for pause_s in (5.0, 30.0)
     ]
     random_refusal_cases = [case for case in list_random_refusal_cases() if case.status == 429]
-    with _set_constant(constant_name, constant_value):
+    with _set_constants(constants):
         lowest_shared_goodput = min(
             measure(
                 case, simulate_run(case, build_controller(), length_s=CHANGE_END_S_BY_SCENARIO[SHARED_LIMIT])
