@@ -54,6 +54,13 @@ def create_in_service(sandbox: SandboxProcess, email: str | None, base: object =
     return int(reply.json["Subscriber"]["Id"])
 
 
+def change_in_service(connector: Connector, email: str, **fields: object) -> None:
+    """Change a subscriber of base 7. With the switch `upsert`, the service treats a create of an existing identity as
+    an update."""
+    connector.sandbox.switch(duplicates="upsert")
+    create_in_service(connector.sandbox, email, {"Id": 7}, **fields)
+
+
 def erase_oldest(sandbox: SandboxProcess, count: int = 1, **query: object) -> list[int]:
     """Erase the `count` subscribers with the smallest ids from the service, and return their ids."""
     last_sequence_number = sandbox.truth()["sequence"]

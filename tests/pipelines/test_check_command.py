@@ -1,7 +1,5 @@
 """`connector check` tries each part of a job, and creates, sends and publishes nothing."""
 
-import json
-import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +7,7 @@ import pytest
 
 from pipelines.flows.check import CheckResult, advise_on_check
 from tests.databases import Database
-from tests.pipelines.conftest import Connector, build_job
-from tests.pipelines.forked import ForkedProcess
+from tests.pipelines.conftest import Connector, build_job, wait_for_result
 from tests.pipelines.leftovers import record_lag_of_list
 
 LOAD_JOB = build_job()
@@ -112,12 +109,10 @@ def test_a_ledger_without_write_permission_fails_the_check(connector: Connector,
     connector.write_job()
     assert connector.run("sync", "job.yaml").exit_code == 0
     (tmp_path / "state" / "ledger.db").chmod(0o400)
-    with ForkedProcess(
-        ["check", "job.yaml", "--output", "json"], os.environ | connector.environ, tmp_path, is_unprivileged=True
-    ) as process:
-        stdout, _ = process.communicate()
-    failed_checks = [check_entry for check_entry in json.loads(stdout)["checks"] if not check_entry["ok"]]
-    assert (process.returncode, [check_entry["check"] for check_entry in failed_checks]) == (3, ["ledger"])
+    with connector.start("check", "job.yaml", "--output", "json", is_unprivileged=True) as process:
+        result = wait_for_result(process)
+    failed_checks = [check_entry for check_entry in result.report["checks"] if not check_entry["ok"]]
+    assert (result.exit_code, [check_entry["check"] for check_entry in failed_checks]) == (3, ["ledger"])
     assert "this user cannot write" in failed_checks[0]["message"]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, read_rows, wait_for, wait_for_result
 from tests.pipelines.planned import count_requests
-from tests.pipelines.reconciled import create_in_service, erase_oldest
+from tests.pipelines.reconciled import change_in_service, create_in_service, erase_oldest
 
 FIELDS = (
     "email: email, is_active: {value: true}, first_name: name, tags: {column: segments, split: '|'}, address_zip: zip"
@@ -34,13 +34,6 @@ def read_drift(result: CommandResult) -> list[dict[str, str]]:
 def read_drifted_fields(result: CommandResult) -> list[tuple[str, str, str, str]]:
     """Return the identity, the field, the value in the service and the value in the source for each drifted field."""
     return sorted((line["identity"], line["field"], line["service"], line["source"]) for line in read_drift(result))
-
-
-def change_subscriber_in_service(connector: Connector, email: str, **values: object) -> None:
-    """Change a subscriber. With the switch `upsert`, the service treats a create of an existing identity as an
-    update."""
-    connector.sandbox.switch(duplicates="upsert")
-    create_in_service(connector.sandbox, email, {"Id": 7}, **values)
 
 
 def test_the_drift_file_shows_each_changed_field_with_both_values(connector: Connector) -> None:
@@ -86,8 +79,8 @@ def count_list_requests(result: CommandResult) -> int:
 @pytest.mark.parametrize("filters", ["exact", "ignored"])
 def test_a_changed_row_is_compared_with_the_current_values_of_the_service(connector: Connector, filters: str) -> None:
     sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,", "eve@x.org,Eve,,")
-    change_subscriber_in_service(connector, "ann@x.org", FirstName="Annette")
-    change_subscriber_in_service(connector, "eve@x.org", FirstName="Eva", IsActive=True)
+    change_in_service(connector, "ann@x.org", FirstName="Annette")
+    change_in_service(connector, "eve@x.org", FirstName="Eva", IsActive=True)
     connector.sandbox.switch(filters=filters)
     changed_result = sync_lines(connector, "ann@x.org,Anna,,", "bob@x.org,Rob,,", "eve@x.org,Eva,,")
     assert changed_result.rows == {"read": 3, "exists": 1, "changed": 2}
@@ -141,7 +134,7 @@ def test_a_changed_row_is_not_compared_with_a_subscriber_whose_address_has_chang
     """The values in the service may belong to another person."""
     fields = "email: email, is_active: zip, first_name: name, tags: {column: segments, split: '|'}"
     sync_lines(connector, "ann@x.org,Ann,,yes", "bob@x.org,Bob,,yes", fields=fields)
-    change_subscriber_in_service(connector, "ann@x.org", FirstName="Ann", IsActive=True, Phone="0201")
+    change_in_service(connector, "ann@x.org", FirstName="Ann", IsActive=True, Phone="0201")
     connector.sandbox.switch(merge_by=["Phone"])
     create_in_service(connector.sandbox, "bea@x.org", {"Id": 7}, FirstName="Bea", IsActive=True, Phone="0201")
     changed_result = sync_lines(connector, "ann@x.org,Anna,,no", "bob@x.org,Bob,,yes", fields=fields)
@@ -160,8 +153,8 @@ def test_a_row_of_an_existing_subscriber_is_compared_by_the_first_run(
         sync_lines(
             connector, "known@x.org,Kay,,"
         )  # now the ledger knows the id of the base, and the list has two pages
-    change_subscriber_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
-    change_subscriber_in_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
+    change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
+    change_in_service(connector, "bob@x.org", FirstName="Bob", IsActive=True)
     plan_result = connector.run_json("plan", write_files(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,"))
     first_result = sync_lines(connector, "ann@x.org,Ann,,", "bob@x.org,Bob,,")
     assert first_result.rows == plan_result.rows == {"read": 2, "exists": 1, "changed": 1}
@@ -178,7 +171,7 @@ def test_a_held_row_is_compared_with_a_subscriber_that_another_program_created(c
     sync_lines(connector, "ann@x.org,Ann,,", load=load)
     connector.sandbox.switch(drop_before=0)
     assert sync_lines(connector, "ann@x.org,Ann,,", load=load).rows == {"read": 1, "unknown": 1}
-    change_subscriber_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
+    change_in_service(connector, "ann@x.org", FirstName="Annette", IsActive=True)
     result = sync_lines(connector, "ann@x.org,Ann,,", "new@x.org,New,,", load=load)
     result.expect(0, read=2, created=1, changed=1)
     assert read_drifted_fields(result) == [("ann@x.org", "first_name", "Annette", "Ann")]

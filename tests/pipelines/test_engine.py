@@ -31,10 +31,6 @@ def start_engine(
     return connector.start(*command, *options, environ=environ)
 
 
-def wait_for_creates(connector: Connector, create_count: int) -> None:
-    connector.wait_for_subscribers(create_count)
-
-
 def test_an_incremental_run_with_a_dead_worker_is_partial(postgres_connector: Connector) -> None:
     """If a worker dies after the end of an attempt, the cursor has moved, so the next attempt reads fewer rows."""
     crm = postgres_connector.crm
@@ -42,7 +38,7 @@ def test_an_incremental_run_with_a_dead_worker_is_partial(postgres_connector: Co
     crm.insert_rows("people", [(f"person{index}@example.com", f"Ann {index}", index) for index in range(PEOPLE_COUNT)])
     write_job(postgres_connector, source=f"sql: {{url: '{crm.url}', table: people, cursor: {{column: seq, start: 0}}}}")
     process = start_engine(postgres_connector, worker_count=1)
-    wait_for_creates(postgres_connector, PEOPLE_COUNT // 2)
+    postgres_connector.wait_for_subscribers(PEOPLE_COUNT // 2)
     for worker in list_workers(process.pid):
         worker.kill()
     result = finish_process(process)
@@ -56,7 +52,7 @@ def test_a_killed_command_leaves_no_process_and_the_next_command_continues(postg
     write_files(postgres_connector, person_count=person_count)
     postgres_connector.sandbox.switch(latency_ms=300)
     process = start_engine(postgres_connector)
-    wait_for_creates(postgres_connector, 100)
+    postgres_connector.wait_for_subscribers(100)
     children = list_children(process.pid)
     assert len(list_workers(process.pid)) == 2
     connections = [
@@ -91,7 +87,7 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_stops_t
     write_files(postgres_connector)
     postgres_connector.sandbox.switch(latency_ms=300)
     process = start_engine(postgres_connector)
-    wait_for_creates(postgres_connector, 100)
+    postgres_connector.wait_for_subscribers(100)
     for pid in (process.pid, *(worker.pid for worker in list_workers(process.pid))):
         os.kill(pid, signal.SIGINT)  # a terminal and systemd send the signal to all processes
     result = finish_process(process)
@@ -99,7 +95,7 @@ def test_the_first_signal_stops_the_shards_cleanly_and_the_second_signal_stops_t
     create_count = postgres_connector.count_creates_by_email().total()
     assert result.rows["created"] == create_count < PEOPLE_COUNT
     process = start_engine(postgres_connector)
-    wait_for_creates(postgres_connector, create_count + 100)
+    postgres_connector.wait_for_subscribers(create_count + 100)
     postgres_connector.sandbox.switch(latency_ms=60_000)
     time.sleep(0.5)
     children = list_children(process.pid)
@@ -159,7 +155,7 @@ def test_a_run_with_a_scheduler_ends_with_a_report_if_the_scheduler_ends(
                 log_path = other_folder / "worker.log"
                 wait_for(lambda: log_path.read_text().count("Registered to:") == 2)
                 process = postgres_connector.start(*command, "--output", "json")
-                wait_for_creates(postgres_connector, 350)
+                postgres_connector.wait_for_subscribers(350)
                 scheduler.kill()
                 result = finish_process(process)
             assert (result.exit_code, "the scheduler has ended" in result.stderr) == (3, True), result.stderr

@@ -105,7 +105,6 @@ RUNS_THAT_KEEP_THE_CURSOR: list[tuple[Sequence[str], str, int, str]] = [
     # (options, URL to which the service redirects requests, exit code, reason why the cursor stays)
     (("--limit", "30"), "", 0, "--limit left out rows of the source"),
     (("--full",), "http://127.0.0.1:9", 3, "the run did not finish, and the next run reads all rows again"),
-    (("--time-limit", "1ms"), "", 3, "the run did not finish, and the next run reads all rows again"),
 ]
 
 

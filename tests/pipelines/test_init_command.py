@@ -1,14 +1,10 @@
 """`connector init` drafts a job for a file or a table. The drafted job runs."""
 
-import os
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.pipelines.conftest import Connector
-from tests.pipelines.forked import ForkedProcess
+from tests.pipelines.conftest import Connector, wait_for_result
 
 PEOPLE = ("Kontakt;Naam;Geslacht;Geboren", "ann@x.org;Dr. Ann Lee;V;31-01-1990", "bob@x.org;Bob Vos;M;01-02-1985")
 
@@ -61,15 +57,11 @@ def test_a_drafted_job_has_the_encoding_and_the_delimiter_of_the_file(connector:
 
 
 def test_a_drafted_job_for_a_table_contains_no_url_and_proposes_a_cursor(connector: Connector) -> None:
-    database_path = connector.folder / "crm.db"
-
-    def run_sql(statement: str) -> None:
-        with closing(sqlite3.connect(database_path)) as database, database:
-            database.execute(statement)
-
-    run_sql("create table people (id integer, email text, updated_at timestamp)")
-    run_sql("insert into people values (1, 'a@x.org', '2026-11-20 10:00:00'), (2, 'b@x.org', '2026-11-20 11:00:00')")
-    environ: dict[str, str | None] = {"CRM_URL": f"sqlite:///{database_path}"}
+    connector.crm.run(
+        "create table people (id integer, email text, updated_at timestamp)",
+        "insert into people values (1, 'a@x.org', '2026-11-20 10:00:00'), (2, 'b@x.org', '2026-11-20 11:00:00')",
+    )
+    environ: dict[str, str | None] = {"CRM_URL": connector.crm.url}
     arguments = ("${CRM_URL}", "--table", "people", "--base-id", "7", "-o", "job.yaml")
     assert connector.run("init", *arguments, environ=environ).exit_code == 0
     lines = (connector.folder / "job.yaml").read_text(encoding="utf-8").splitlines()
@@ -81,7 +73,7 @@ def test_a_drafted_job_for_a_table_contains_no_url_and_proposes_a_cursor(connect
     (connector.folder / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     map_is_active(connector.folder / "job.yaml")
     connector.sync("job.yaml", environ=environ).expect(0, read=2, created=2)
-    run_sql("insert into people values (3, 'c@x.org', '2026-11-20 12:00:00')")
+    connector.crm.run("insert into people values (3, 'c@x.org', '2026-11-20 12:00:00')")
     assert connector.sync("job.yaml", environ=environ).rows == {"read": 2, "exists": 1, "created": 1}
 
 
@@ -95,12 +87,11 @@ def test_the_message_about_a_folder_without_permission_names_the_folder(connecto
     (connector.folder / "closed").chmod(0)
     (connector.folder / "folder").chmod(0)
     connector.folder.chmod(0o500)
-    arguments, environ = command.split(), os.environ | connector.environ
-    with ForkedProcess(arguments, environ, connector.folder, has_reader=True, is_unprivileged=True) as process:
-        _, stderr = process.communicate()
+    with connector.start(*command.split(), is_unprivileged=True) as process:
+        result = wait_for_result(process)
     for name in (".", "closed", "folder"):
         (connector.folder / name).chmod(0o700)
-    assert process.returncode in (2, 3)
-    assert "Permission denied" in stderr
-    assert "fault of the program" not in stderr
-    assert any(name in stderr for name in (str(connector.folder), "closed", "folder"))
+    assert result.exit_code in (2, 3)
+    assert "Permission denied" in result.stderr
+    assert "fault of the program" not in result.stderr
+    assert any(name in result.stderr for name in (str(connector.folder), "closed", "folder"))

@@ -10,7 +10,7 @@ from standardwebhooks.webhooks import Webhook
 
 from tests.pipelines.conftest import Connector
 from tests.pipelines.hooks import SECRET, WebhookReceiver
-from tests.pipelines.test_opt_outs import set_activity
+from tests.pipelines.reconciled import change_in_service
 from tests.pipelines.virtual_time import VirtualTime
 
 SOURCE = "sql: {url: '${CRM_URL}', table: people}"
@@ -93,7 +93,7 @@ def test_two_weeks_of_runs_send_an_alert_for_each_change_and_one_reminder_a_day(
         write_source(connector, scheduled_run.rows)
         webhook.next_statuses = [*scheduled_run.webhook_statuses]
         if scheduled_run.deactivated_email:
-            set_activity(connector, scheduled_run.deactivated_email, is_active=False)
+            change_in_service(connector, scheduled_run.deactivated_email, IsActive=False)
         environ = {"CRM_URL": connector.crm.url, **scheduled_run.environ}
         result = connector.sync("job.yaml", environ=environ, clock=virtual_time.clock)
         alerts = [] if scheduled_run.webhook_statuses else pop_verified_alerts(webhook, run_started_at)

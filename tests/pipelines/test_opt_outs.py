@@ -8,7 +8,7 @@ import pytest
 
 from tests.pipelines.conftest import CommandResult, Connector, read_rows
 from tests.pipelines.planned import plan
-from tests.pipelines.reconciled import create_in_service, erase_oldest
+from tests.pipelines.reconciled import change_in_service, erase_oldest
 from tests.pipelines.test_drift import count_list_requests, read_drift
 
 
@@ -20,12 +20,6 @@ def write_files(connector: Connector, *lines: str, job_lines: Sequence[str] = ()
 
 def sync_lines(connector: Connector, *lines: str, job_lines: Sequence[str] = ()) -> CommandResult:
     return connector.sync(write_files(connector, *lines, job_lines=job_lines))
-
-
-def set_activity(connector: Connector, email: str, *, is_active: bool, **fields: object) -> None:
-    """Set `IsActive` and other fields of the subscriber in the service."""
-    connector.sandbox.switch(duplicates="upsert")
-    create_in_service(connector.sandbox, email, {"Id": 7}, IsActive=is_active, **fields)
 
 
 def list_opt_outs(result: CommandResult) -> list[str]:
@@ -70,7 +64,7 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
     assert (result_without_row.exit_code, list_opt_outs(result_without_row)) == (1, ["ann@x.org"])
     (line,) = [line for line in read_drift(result_without_row) if line["_code"] == "opted_out"]
     assert [line[name] for name in LINE_COLUMNS] == ["is_active", "true", "false", "", ""]
-    set_activity(connector, "ann@x.org", is_active=False)
+    change_in_service(connector, "ann@x.org", IsActive=False)
     check_no_opt_out(sync_lines(connector, "bob@x.org,Rob,yes", job_lines=job_lines))
     for _ in range(2):
         check_no_opt_out(sync_lines(connector, "ann@x.org,Anna,no", "bob@x.org,Rob,yes", job_lines=job_lines))
@@ -79,7 +73,7 @@ def test_an_opt_out_makes_each_run_partial_until_the_service_shows_the_subscribe
 def test_an_inactive_row_of_an_existing_subscriber_is_an_opt_out_in_the_first_run(connector: Connector) -> None:
     connector.sandbox.seed(1010, base_id=7)  # for a list of this length, the run looks up each row
     sync_lines(connector, "known@x.org,Kay,yes")
-    set_activity(connector, "ann@x.org", is_active=True, FirstName="Ann")
+    change_in_service(connector, "ann@x.org", IsActive=True, FirstName="Ann")
     for _ in range(2):
         assert list_opt_outs(sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no")) == ["ann@x.org"]
 
@@ -101,10 +95,10 @@ def test_opt_outs_are_counted_correctly_if_the_list_hides_inactive_subscribers(c
     for _ in range(2):
         result = sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
         assert sorted(list_opt_outs(result)) == ["ann@x.org", "bob@x.org"], result.report["messages"]
-    set_activity(connector, "ann@x.org", is_active=False)
+    change_in_service(connector, "ann@x.org", IsActive=False)
     result = sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people)
     assert (result.exit_code, list_opt_outs(result)) == (1, ["bob@x.org"])
-    set_activity(connector, "bob@x.org", is_active=False)
+    change_in_service(connector, "bob@x.org", IsActive=False)
     check_no_opt_out(sync_lines(connector, "ann@x.org,Ann,no", "bob@x.org,Bob,no", *people))
 
 
@@ -183,7 +177,7 @@ def test_an_incremental_sync_reports_an_opt_out_again_without_reading_the_row_ag
         result = connector.sync()
         assert (result.exit_code, list_opt_outs(result)) == (1, ["ann@x.org"]), result.report
     assert plan(connector, "job.yaml").report["opt_outs"] == 1
-    set_activity(connector, "ann@x.org", is_active=False)
+    change_in_service(connector, "ann@x.org", IsActive=False)
     check_no_opt_out(connector.sync())
     check_no_opt_out(connector.sync())
 

@@ -291,15 +291,14 @@ def test_a_subscriber_is_not_reported_as_unexpected_if_its_create_was_answered_w
 # Exports and reconciliations
 
 
-@pytest.mark.parametrize(("groups", "gender"), [("inactive,male", "male"), ("inactive,unspecified", "")])
-def test_an_export_has_the_subscribers_of_two_hidden_groups(connector: Connector, groups: str, gender: str) -> None:
-    fill_base(connector, build_rows(gender, False))
-    create_in_service(connector.sandbox, "other@x.org", {"Id": 7}, IsActive=True, Gender="" if gender else "male")
-    connector.sandbox.switch(hide=groups)
+def test_an_export_has_the_subscribers_of_two_hidden_groups(connector: Connector) -> None:
+    fill_base(connector, build_rows("", False))
+    create_in_service(connector.sandbox, "other@x.org", {"Id": 7}, IsActive=True, Gender="male")
+    connector.sandbox.switch(hide="inactive,unspecified")
     result = connector.run_json("export", "out.csv")
     certificate = result.report["certificate"]
     assert (result.exit_code, certificate["verdict"], certificate["distinct"]) == (0, "complete", 6), certificate
-    assert certificate["hidden"] == {"is_active": [False], "gender": [gender]}
+    assert certificate["hidden"] == {"is_active": [False], "gender": [""]}
 
 
 def test_an_export_and_a_reconciliation_read_hidden_bases_that_the_ledger_knows(connector: Connector) -> None:

@@ -74,11 +74,10 @@ def test_a_create_that_took_effect_despite_a_429_is_not_sent_again(connector: Co
     with connector.start(*arguments) as process:
         connector.wait_for_subscribers(3002)
         sandbox.switch(created_429=0)
-        stdout, stderr = process.communicate(timeout=60)
-    result = CommandResult(process.returncode, stdout, stderr)
-    assert result.rows == {"read": 60, "created": 60}, stderr
+        result = wait_for_result(process)
+    result.expect_rows(read=60, created=60)
     # On a loaded machine the look-up at the end of the run may come before the list shows the last new subscriber.
-    assert result.exit_code == 0 or "the list does not show the last new subscriber" in stderr, stderr
+    assert result.exit_code == 0 or "the list does not show the last new subscriber" in result.stderr, result.stderr
     assert set(connector.count_creates_by_email().values()) == {1}
 
 

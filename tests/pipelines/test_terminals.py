@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from connector.texts import make_visible
-from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, ROOT, CommandResult, Connector, write_csv
+from tests.pipelines.conftest import NEWS_IMPORT_OPTIONS, CommandResult, Connector, write_csv
 
 HIDDEN_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
 RED_SEQUENCE, TITLE_SEQUENCE, C1_SEQUENCE, RIGHT_TO_LEFT = "\x1b[31m", "\x1b]0;title\x07", "\x9b2J", "\u202egpj"
@@ -77,7 +77,7 @@ FIELDS = "email: email, first_name: Vorname, is_active: {value: true}"
 def run_in_ascii_locale(connector: Connector, *arguments: str | Path) -> tuple[int, bytes, bytes]:
     """Run a command in a new process in the ASCII locale, with pipes as streams."""
     command = [sys.executable, "-W", "error", "-m", "pipelines", *map(str, arguments)]
-    environ = os.environ | connector.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": "200"} | ASCII_LOCALE
+    environ = connector.build_environ(ASCII_LOCALE)
     result = subprocess.run(command, capture_output=True, cwd=connector.folder, env=environ, check=False, timeout=120)
     assert b"Traceback" not in result.stderr, result.stderr
     assert b"a fault of the program" not in result.stderr, result.stderr

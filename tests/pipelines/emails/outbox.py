@@ -10,6 +10,7 @@ from email.message import EmailMessage
 from typing import Any
 
 from connector.sandbox import SandboxProcess
+from tests.pipelines.conftest import CommandResult, wait_for_result
 from tests.pipelines.forked import ForkedProcess
 
 
@@ -54,9 +55,9 @@ def list_recipients(sandbox: SandboxProcess) -> list[str]:
     return [received_email.message["To"].addresses[0].addr_spec for received_email in read_outbox(sandbox)]
 
 
-def interrupt_twice(process: ForkedProcess) -> tuple[str, str]:
-    """Send two signals, and return stdout and stderr. The second signal ends a run that waits for answers."""
+def interrupt_twice(process: ForkedProcess) -> CommandResult:
+    """Send two signals, and return the result. The second signal ends a run that waits for answers."""
     os.kill(process.pid, signal.SIGINT)
     time.sleep(0.3)
     os.kill(process.pid, signal.SIGINT)
-    return process.communicate()
+    return wait_for_result(process)

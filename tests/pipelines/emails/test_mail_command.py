@@ -1,6 +1,5 @@
 """`connector mail`: a campaign sends one email for each row, however many runs the campaign needs."""
 
-import json
 import os
 import shutil
 import signal
@@ -15,7 +14,7 @@ import yaml
 
 from connector.errors import ConfigurationError
 from connector.mail.campaign import MAX_EMAILS_PER_COMMIT, CampaignHistory, refuse_older_ledger
-from tests.pipelines.conftest import Connector, wait_for
+from tests.pipelines.conftest import Connector, wait_for, wait_for_result
 from tests.pipelines.emails.outbox import interrupt_twice, list_recipients, read_outbox
 from tests.pipelines.leftovers import read_rejects
 
@@ -224,9 +223,9 @@ def test_after_a_signal_the_run_waits_for_the_answers_to_open_requests(mailer: C
     with mailer.start("mail", "mail.yaml", "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] >= 20)
         os.kill(process.pid, signal.SIGINT)
-        stdout, _ = process.communicate()
-    rows = json.loads(stdout)["rows"]
-    assert process.returncode == 130
+        result = wait_for_result(process)
+    rows = result.report["rows"]
+    assert result.exit_code == 130
     assert rows["sent"] == mailer.sandbox.stats()["emails"] == 400 - rows["unsent"]
     assert rows["unknown"] == 0
 
@@ -299,9 +298,9 @@ def test_sent_emails_are_not_reported_as_unsent_after_a_second_signal(mailer: Co
         mailer.sandbox.switch(hang_after=1)
         wait_for(lambda: mailer.sandbox.stats()["emails"] == 20)
         time.sleep(0.3)
-        stdout, _ = interrupt_twice(process)
-    rows = json.loads(stdout)["rows"]
-    assert process.returncode == 130
+        result = interrupt_twice(process)
+    rows = result.report["rows"]
+    assert result.exit_code == 130
     assert (rows["unsent"], rows["sent"] + rows["unknown"]) == (0, 20)
     assert rows["unknown"] > 5
 

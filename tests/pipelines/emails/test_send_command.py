@@ -154,8 +154,7 @@ def test_a_second_signal_leaves_the_email_unknown(mailer: Connector) -> None:
     mailer.sandbox.switch(hang_after=1)
     with mailer.start("send", *SEND_ARGUMENTS, "--output", "json") as process:
         wait_for(lambda: mailer.sandbox.stats()["emails"] == 1)
-        stdout, stderr = interrupt_twice(process)
-    assert process.returncode == 130
-    report = json.loads(stdout)
-    assert (report["status"], report["email"]["state"], report["rows"]["unknown"]) == ("stopped", "unknown", 1)
-    assert "The service may have sent this email already" in stderr
+        result = interrupt_twice(process)
+    assert (result.exit_code, result.report["status"], result.report["email"]["state"]) == (130, "stopped", "unknown")
+    assert result.report["rows"]["unknown"] == 1
+    assert "The service may have sent this email already" in result.stderr
