@@ -6,8 +6,7 @@ from statistics import median
 import pytest
 
 from tests.pace.clients import LoadClient
-from tests.pace.measures import count_requests
-from tests.pace.world import AnsweredRequest, LimitedService, simulate_client
+from tests.pace.world import AnsweredRequest, LimitedService, count_requests, simulate_client
 
 
 def read_capacity(service: LimitedService) -> float:

@@ -7,8 +7,7 @@ import pytest
 
 from connector.pace.rate import FoundLimit, RateController
 from tests.pace.clients import RateOnlyClient
-from tests.pace.measures import count_requests
-from tests.pace.world import LimitedService, simulate_client
+from tests.pace.world import LimitedService, count_requests, simulate_client
 
 ROUND_TRIP_S = 0.1
 IDLE_S = 600.0

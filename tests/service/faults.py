@@ -124,23 +124,15 @@ def answer_with(*responses: bytes) -> Fault:
     return answer
 
 
-def answer_then_cut(first_answer: bytes) -> Fault:
-    """Answer the first request of a connection, read the second request, and close the connection."""
+def answer_once(first_answer: bytes, *, reads_second_request: bool) -> Fault:
+    """Answer the first request of a connection, and close the connection without `Connection: close` in the answer. The
+    server may read a second request before it closes the connection."""
 
     async def answer(connection: Connection) -> None:
         if await connection.read_request():
             await connection.write(first_answer)
-            await connection.read_request()
-
-    return answer
-
-
-def answer_then_close(first_answer: bytes) -> Fault:
-    """Answer one request of each connection, and close the connection without `Connection: close` in the answer."""
-
-    async def answer(connection: Connection) -> None:
-        if await connection.read_request():
-            await connection.write(first_answer)
+            if reads_second_request:
+                await connection.read_request()
 
     return answer
 

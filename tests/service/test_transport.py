@@ -167,7 +167,7 @@ async def test_a_cut_of_an_open_connection_makes_its_request_ambiguous(
     request_: Request,
 ) -> None:
     async with (
-        serve(faults.answer_then_cut(OK)) as server,
+        serve(faults.answer_once(OK, reads_second_request=True)) as server,
         open_transport(build_service(server.base_url)) as transport,
     ):
         assert isinstance(await transport.send(request_), RawAnswer)
@@ -202,7 +202,7 @@ async def test_an_unnoticed_close_of_a_connection_makes_its_request_ambiguous(re
 @REQUESTS
 async def test_the_client_does_not_use_a_closed_connection(request_: Request) -> None:
     async with (
-        serve(faults.answer_then_close(OK)) as server,
+        serve(faults.answer_once(OK, reads_second_request=False)) as server,
         open_transport(build_service(server.base_url)) as transport,
     ):
         for _ in range(3):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from connector.rows import Chunk, MalformedRow, Source
 from connector.sources import csv
@@ -32,12 +33,10 @@ class FileContents:
         return [message for chunk in self.chunks for message in chunk.messages]
 
 
-def open_csv(
-    path: Path | str, *, delimiter: str = "auto", encoding: str = "auto", chunk_size: int | None = None
-) -> Source:
+def open_csv(path: Path, **options: Any) -> Source:
     content = open_input(path)
     try:
-        return csv.CsvSource(content, delimiter=delimiter, encoding=encoding, chunk_size=chunk_size)
+        return csv.CsvSource(content, **options)
     except BaseException:
         content.close()
         raise
@@ -49,8 +48,6 @@ def write_file(folder: Path, content: bytes | str) -> Path:
     return path
 
 
-def read_file(
-    path: Path, *, delimiter: str = "auto", encoding: str = "auto", chunk_size: int | None = None
-) -> FileContents:
-    with open_csv(path, delimiter=delimiter, encoding=encoding, chunk_size=chunk_size) as source:
+def read_file(path: Path, **options: Any) -> FileContents:
+    with open_csv(path, **options) as source:
         return FileContents(source.columns, list(source.read_chunks()))

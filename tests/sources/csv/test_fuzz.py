@@ -12,7 +12,7 @@ from hypothesis import assume, given, strategies as st
 from connector.errors import SourceError
 from connector.sources.csv import CsvDialect, find_file_problem, parse_block
 from connector.sources.csv_records import find_records
-from tests.sources.csv.reading import read_file
+from tests.sources.csv.reading import read_file, write_file
 
 CODE_PAGES = ("cp1250", "cp1251", "cp1252", "iso8859-1", "iso8859-2", "iso8859-15", "koi8-r")
 NAMED_ENCODINGS = ("utf-8", "utf-16-le", "gb18030", *CODE_PAGES)
@@ -72,8 +72,7 @@ def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
     if quoting == csv.QUOTE_MINIMAL and line_ending != "\r\n":
         assume(not any(character in cell for row in rows for cell in row for character in "\r\n"))
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "people.csv"
-        path.write_bytes(write_table(rows, delimiter, line_ending, quoting, encoding))
+        path = write_file(Path(folder), write_table(rows, delimiter, line_ending, quoting, encoding))
         file = read_file(path, delimiter=delimiter, encoding=encoding_setting, chunk_size=chunk_size)
     assert file.malformed_rows == []
     assert [row for row in file.rows if is_record(row, delimiter)] == [row for row in rows if is_record(row, delimiter)]
@@ -81,10 +80,7 @@ def test_a_table_that_the_csv_module_writes_is_read_back_unchanged(
 
 @given(st.text(alphabet='ab",\n\r ', max_size=60), st.integers(1, 20))
 def test_the_size_of_the_blocks_does_not_change_the_records(text: str, chunk_size: int) -> None:
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "people.csv"
-        path.write_text("x,y\n" + text, encoding="utf-8", newline="")
-        unsplit_records, split_records = read_records(path, None), read_records(path, chunk_size)
+    unsplit_records, split_records = (read_records("x,y\n" + text, size) for size in (None, chunk_size))
     assert unsplit_records == split_records
     if not isinstance(unsplit_records, str):
         record_numbers = {record_number for record_number, _ in unsplit_records}
@@ -103,19 +99,17 @@ def test_a_record_has_the_number_that_another_csv_reader_counts(lines_below_head
         for record_number, cells in enumerate(csv.reader(io.StringIO("\n".join(lines) + "\n", newline="")), 1)
         if record_number > 1 and "".join(cells).strip()
     ]
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "people.csv"
-        path.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
-        assert read_records(path, chunk_size) == expected_rows
+    assert read_records("\n".join(lines) + "\n", chunk_size) == expected_rows
 
 
-def read_records(path: Path, chunk_size: int | None) -> list[tuple[int, object]] | str:
+def read_records(text: str, chunk_size: int | None) -> list[tuple[int, object]] | str:
     """Return the number of each record with its cells, or with its line, text and code if the record is malformed. If
     the file is refused, return the error."""
-    try:
-        file = read_file(path, delimiter=",", chunk_size=chunk_size)
-    except SourceError as error:
-        return str(error)
+    with TemporaryDirectory() as folder:
+        try:
+            file = read_file(write_file(Path(folder), text), delimiter=",", chunk_size=chunk_size)
+        except SourceError as error:
+            return str(error).replace(folder, "")
     return [
         *zip(file.row_numbers, file.rows, strict=True),
         *((row.number, (row.line, row.raw_record, row.code)) for row in file.malformed_rows),
