@@ -52,6 +52,12 @@ class RunResult:
     largest_lag_s: float  # the largest lag that the ledger knew at the start of the run
 
     @property
+    def written_report(self) -> Report:
+        """The report of a run that was not killed."""
+        assert self.report is not None, f"the process of run {self.number} was killed"
+        return self.report
+
+    @property
     def is_finished(self) -> bool:
         """Whether the run did all of its work."""
         return self.report is not None and self.report.reason is None and not self.report.is_stopped

@@ -79,8 +79,7 @@ def test_all_bases_of_a_run_share_the_limit_on_failed_first_creates(
     job_runs = [JobRun((), gap_s, has_base_column=True, base_ids=BASE_IDS) for gap_s in (1.0, 100.0)]
     result = simulate_runs([replace(job_runs[0], fault_period=FaultPeriod(switches)), job_runs[1]], person_count)
     first_result, second_result = result.simulation.run_results
-    assert first_result.report is not None
-    assert "the run's first" in (first_result.report.reason or "")
+    assert "the run's first" in (first_result.written_report.reason or "")
     assert sum(count_creates(result, 1, frozenset(range(1, person_count + 1)))) == expected_count
     assert second_result.is_finished
 
@@ -91,8 +90,7 @@ def test_lost_creates_of_one_base_do_not_stop_the_creates_of_other_bases() -> No
     job_runs = [JobRun((), gap_s, has_base_column=True, base_ids=BASE_IDS) for gap_s in (1.0, 100.0)]
     result = simulate_runs([replace(job_runs[0], fault_period=fault_period), job_runs[1]])
     first_result, second_result = result.simulation.run_results
-    assert first_result.report is not None
-    assert "base 7: the run's first creates got no usable answer" in (first_result.report.reason or "")
+    assert "base 7: the run's first creates got no usable answer" in (first_result.written_report.reason or "")
     assert {
         person_number for person_number, entry in first_result.entries_after.items() if entry.state is State.CONFIRMED
     } == set(range(1, 13)) - person_numbers_of_base
