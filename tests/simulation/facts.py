@@ -148,9 +148,13 @@ class SimulationFacts:
     @property
     def has_unclear_refusals(self) -> bool:
         """Whether the service refuses rows without an error message, and with status 200 or with the status of a
-        temporary refusal."""
+        temporary refusal. The service may refuse only the rows of subscribers that its list hides."""
         settings = self.simulation.scenario.settings
-        if settings.get("error_shape") not in ("html", "empty") or all(map(self.is_acceptable, self.person_numbers)):
+        if settings.get("error_shape") not in ("html", "empty"):
+            return False
+        if settings["duplicates"] == "reject_200" and self.hides_created_subscribers:
+            return True
+        if all(map(self.is_acceptable, self.person_numbers)):
             return False
         temporary_statuses = [switches.get(name) for switches in self._list_switches() for name in _STATUS_SWITCHES]
         return settings.get("error_status") in (200, *temporary_statuses)
