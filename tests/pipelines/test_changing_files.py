@@ -1,7 +1,6 @@
 """Files that change while they are read: the run sends no row, and a later run loads the complete file."""
 
 import os
-import shutil
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,16 +98,3 @@ def test_an_upload_in_progress_is_refused_before_the_first_create(connector: Con
             assert "Wait until the data are complete, then run again" in result.stderr
     assert connector.count_creates_by_email() == {}
     assert connector.run_json("validate", file_path).rows["read"] > 2_000
-
-
-def test_a_file_may_change_after_its_last_row_is_read(connector: Connector) -> None:
-    file_path = connector.write_addresses(20)
-    connector.sandbox.switch(latency_ms=100)
-    with connector.start(
-        "import", file_path, "--base-id", "7", "--quiet-period", "200ms", "--output", "json"
-    ) as process:
-        connector.wait_for_subscribers(1)
-        shutil.copyfile(connector.write_addresses(90, name="other.csv"), file_path)
-        process.communicate()
-    assert process.returncode == 0
-    assert len(connector.count_creates_by_email()) == 20
