@@ -174,5 +174,6 @@ def test_commands_that_need_the_ledger_say_what_to_do_without_a_ledger(connector
         result = connector.run(*command)
         assert (result.exit_code, "Before the first import, no ledger exists" in result.stderr) == (2, True), command
         assert "same command again" not in result.stdout
+        assert connector.run_json(*command).report["status"] == "usage", command
     assert list(connector.folder.rglob("*.db")) == []
     assert connector.sandbox.stats()["requests"] == {}
