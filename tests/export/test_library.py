@@ -27,11 +27,6 @@ from tests.sandbox.client import wait_until
 ROOT = Path(__file__).parents[2]
 
 
-def read_frame(sandbox: SandboxProcess, **options: Any) -> pd.DataFrame:
-    frame: pd.DataFrame = read_subscribers(base_url=sandbox.base_url, token=sandbox.token, **options)
-    return frame
-
-
 def test_an_error_under_a_running_event_loop_reaches_the_caller(sandbox: SandboxProcess) -> None:
     async def run_notebook() -> None:
         read_subscribers(base_url=sandbox.base_url, token="another")
@@ -115,17 +110,6 @@ def test_the_batches_together_have_every_row_of_the_list(sandbox: SandboxProcess
     assert [len(batch) for batch in batches] == [1000, 1000, 503]
     whole_list = pa.Table.from_pandas(read_subscribers(**build_options(sandbox)), schema=SCHEMA, preserve_index=False)
     assert pa.Table.from_batches(batches).drop_columns(RUN_COLUMNS).equals(whole_list.drop_columns(RUN_COLUMNS))
-
-
-def test_lists_and_batches_can_be_read_while_an_event_loop_runs(sandbox: SandboxProcess) -> None:
-    sandbox.seed(10, base_name="News")
-
-    async def run_notebook() -> int:
-        row_count = sum(len(batch) for batch in read_batches(**build_options(sandbox)))
-        row_count += len(read_subscribers(**build_options(sandbox)))
-        return row_count + sum(map(len, read_subscribers(**build_options(sandbox, chunksize=3))))
-
-    assert asyncio.run(run_notebook()) == 30
 
 
 def test_an_empty_list_has_its_columns_and_its_certificate(sandbox: SandboxProcess) -> None:

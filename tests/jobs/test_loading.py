@@ -121,7 +121,6 @@ def test_the_keys_of_an_export_are_read(tmp_path: Path) -> None:
         tmp_path, EXPORT_JOB.replace("parquet}", "parquet, table: people, schema: esp, filters: {is_active: no}}")
     )
     assert job.export is not None
-    assert job.export is not None
     assert job.export.to == str(tmp_path / "out/people.parquet")
     assert (job.export.table, job.export.schema_, job.export.mode) == ("people", "esp", "replace")
     assert job.export.filters.is_active is False
@@ -180,11 +179,6 @@ def test_the_key_start_decides_the_kind_of_the_cursor(tmp_path: Path) -> None:
     assert cursor is not None
     assert (cursor.column, cursor.kind, cursor.lookback_s) == ("updated_at", CursorKind.TIMESTAMP, 600.0)
     assert cursor.first_value == datetime(1970, 1, 1)  # noqa: DTZ001 - the start in the job has no time zone
-
-
-def test_a_table_can_have_a_cursor(tmp_path: Path) -> None:
-    job_with_table = CURSOR_JOB.replace('query: "select * from t where updated_at >= :cursor"', "table: t")
-    assert read_job(tmp_path, job_with_table).source is not None
 
 
 def test_the_documented_rules_can_be_loaded(tmp_path: Path) -> None:

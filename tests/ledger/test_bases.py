@@ -10,7 +10,6 @@ from connector.ledger.entries import Ledger
 from connector.ledger.records import (
     StoredCursor,
     count_unsettled_entries_of_possible_duplicate_bases,
-    find_or_add_base,
     list_bases,
     move_cursor,
     read_cursor,
@@ -65,14 +64,6 @@ def test_a_base_that_was_renamed_in_the_service_keeps_its_record(ledger: Ledger)
         renamed_base = record_base_id(connection, base, 7, "Letters")
         assert list_bases(connection, "account") == [renamed_base]
     assert add_base(ledger, None, "Letters").key == base.key
-
-
-def test_bases_with_the_same_id_in_two_accounts_are_different(ledger: Ledger) -> None:
-    with ledger.transaction() as connection:
-        first_base, base_of_other_account = (
-            find_or_add_base(connection, account, 7, None) for account in ("one", "other")
-        )
-    assert first_base.key != base_of_other_account.key
 
 
 def test_a_name_that_several_bases_have_is_refused(ledger: Ledger) -> None:

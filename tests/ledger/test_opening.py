@@ -1,8 +1,6 @@
 """The opening of a ledger on SQLite and PostgreSQL. Only one run at a time can have a ledger open."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -74,16 +72,6 @@ def test_a_waiting_run_ends_at_its_time_limit_or_when_it_is_stopped(ledger_url: 
             open_ledger(ledger_url, wait_s=3600.0, is_stopped=is_stopped), LockedError, "held by process"
         )
     assert call_count == 1
-
-
-def test_the_lock_of_a_killed_process_is_free(ledger_url: str) -> None:
-    script = (
-        "import os, sys\nfrom connector.ledger.opening import open_ledger\n"
-        "with open_ledger(sys.argv[1]):\n    os.kill(os.getpid(), 9)"
-    )
-    assert subprocess.run([sys.executable, "-c", script, ledger_url], check=False).returncode == -9
-    with open_ledger(ledger_url, wait_s=60.0):  # PostgreSQL notices the end of a session a moment later
-        pass
 
 
 def test_a_base_id_beyond_64_bits_is_refused(ledger_url: str) -> None:

@@ -53,7 +53,6 @@ def test_a_tracking_or_email_setting_is_sent_under_its_json_name(setting: str, v
     [
         ({"sender": None}, "Email.From"),
         ({"subject": None}, "Email.Subject"),
-        ({"plain_text": None}, "Email.Html"),
         ({"send_at": NOW - timedelta(seconds=1)}, "EmailSettings.SendAt"),
         ({"send_at": NOW.replace(tzinfo=None) + timedelta(days=1)}, "EmailSettings.SendAt"),
     ],
