@@ -22,6 +22,7 @@ from connector.warehouse.destination import parse_destination
 from connector.warehouse.opening import open_writer
 from connector.warehouse.runs import ExportStart, RowChanges
 from tests.export.people import BARE_SUBSCRIBER, BROKEN_SUBSCRIBER, FULL_SUBSCRIBER
+from tests.export.test_at_once import begin_export, finish_export
 from tests.export.test_modes import build_day_time, build_person, publish_people
 from tests.stores import Bucket, set_environ
 
@@ -181,11 +182,10 @@ def test_a_folder_with_other_files_is_refused_and_a_new_folder_is_private(tmp_pa
 def test_an_export_that_began_earlier_does_not_overwrite_a_later_export(url: str) -> None:
     target = parse_destination(url)
     publish_people(target, [build_person(1)], 1)
-    writer = open_writer(target)
-    writer.prepare(ExportStart("run-2", "nightly", {}, build_day_time(2)))
+    writer = begin_export(target, 2)
     publish_people(target, [build_person(3)], 3)
     with pytest.raises(RunAborted, match="began later"):
-        publish_staged_rows(writer, 2)
+        finish_export(writer, 2)
     assert read_rows(url) == [(3, "Ann", 3)]
 
 
@@ -270,21 +270,3 @@ def test_a_commit_without_an_answer_is_reported_as_written_if_it_took_effect(
     url = f"delta://{tmp_path / 'lake'}"
     assert publish_people(parse_destination(url), [build_person(1)], 1) == RowChanges(inserted_row_count=1)
     assert read_rows(url) == [(1, "Ann", 1)]
-
-
-def publish_staged_rows(writer: Any, run_number: int) -> RowChanges:
-    from connector.warehouse.columns import SCHEMA
-    from tests.export.people import build_run, build_table
-
-    writer.add(
-        build_table([build_person(2)], run_id=f"run-{run_number}", exported_at=build_day_time(run_number)).select(
-            SCHEMA.names
-        )
-    )
-    try:
-        row_changes: RowChanges = writer.publish(
-            build_run(1, run_id=f"run-{run_number}", exported_at=build_day_time(run_number))
-        )
-        return row_changes
-    finally:
-        writer.discard()

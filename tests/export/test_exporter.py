@@ -109,13 +109,13 @@ def test_a_cancelled_export_does_not_change_the_target(sandbox: SandboxProcess, 
     create_people(sandbox, *PEOPLE)
     run_export_of_list(sandbox, file_or_table)
     table_before = read_exported_table(file_or_table)
-    sandbox.seed(30_000, base_name="News")
+    sandbox.seed(9_000, base_name="News")
     stop = Stop()
 
     class StopAfterReading(Progress):
         def set_describe_function(self, describe: Callable[[], str]) -> None:
             row_count = describe().partition(": ")[2].partition(" read")[0]
-            if int(row_count.replace(",", "")) > 20_000:
+            if int(row_count.replace(",", "")) > 4_000:
                 stop.request_stop("the time is over")
 
     report = run_export_of_list(sandbox, file_or_table, stop=stop, progress=StopAfterReading())

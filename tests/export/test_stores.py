@@ -14,12 +14,14 @@ import pytest
 from connector.errors import ConfigurationError, RunAborted
 from connector.paging.certificate import CertificateVerdict
 from connector.warehouse import files
-from connector.warehouse.destination import Destination, parse_destination
+from connector.warehouse.destination import parse_destination
 from connector.warehouse.opening import open_writer
 from tests.export.forked_exports import RunExport, open_killable_exports
 from tests.export.people import BARE_SUBSCRIBER, FULL_SUBSCRIBER, build_run, build_start
 from tests.export.test_killed import KILL_COUNT
 from tests.export.test_modes import Person, build_person, publish_people
+from tests.export.test_ownership import prepare_export
+from tests.export.test_writers import read_last_row_count
 from tests.stores import Bucket, set_environ
 
 FILE_NAMES = ("people.parquet", "people.csv.gz")
@@ -64,37 +66,20 @@ def test_an_export_that_may_not_replace_an_object_leaves_the_object_unchanged(s3
     assert s3_bucket.read() == {"own.parquet": b"mine"}
     s3_bucket.put("own.parquet", "")
     publish_people(target, PEOPLE, 1)
-    writer = open_writer(target)
-    writer.prepare(build_start(build_run(1)))
-    assert writer.has_target
-    assert writer.find_last_row_count({}) == len(PEOPLE)
-    assert writer.find_last_row_count({"base_id": 7}) is None, "the last export had other filters"
-    writer.discard()
+    assert read_last_row_count(target) == len(PEOPLE)
+    assert read_last_row_count(target, {"base_id": 7}) is None, "the last export had other filters"
     with pytest.raises(RunAborted, match="Another program has created"):
         publish_people(target, PEOPLE[:1], 2, verdict=CertificateVerdict.INCOMPLETE)
     assert read_last_row_count(target) == len(PEOPLE)
 
 
-def read_last_row_count(target: Destination) -> int | None:
-    writer = open_writer(target)
-    writer.prepare(build_start(build_run(1)))
-    try:
-        return writer.find_last_row_count({})
-    finally:
-        writer.discard()
-
-
-def test_a_missing_or_forbidden_bucket_is_refused_before_the_list_is_read(
-    s3_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_or_forbidden_bucket_is_refused_before_the_list_is_read(s3_bucket: Bucket) -> None:
     for url in (s3_bucket.url("a.csv"), s3_bucket.url("b/c.parquet")):
-        writer = open_writer(parse_destination(url))
-        writer.prepare(build_start(build_run(1)))
-        writer.discard()
+        prepare_export(parse_destination(url))
     assert s3_bucket.read() == {}
     assert s3_bucket.list_uploads() == []
     with pytest.raises(ConfigurationError, match="cannot be written: there is no bucket no-such-bucket"):
-        open_writer(parse_destination("s3://no-such-bucket/a.csv")).prepare(build_start(build_run(1)))
+        prepare_export(parse_destination("s3://no-such-bucket/a.csv"))
 
 
 def test_a_store_that_cannot_be_reached_ends_the_run_before_the_list_is_read(
@@ -102,9 +87,8 @@ def test_a_store_that_cannot_be_reached_ends_the_run_before_the_list_is_read(
 ) -> None:
     set_environ(monkeypatch, s3_bucket.environ | {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"})
     fsspec.filesystem("s3").clear_instance_cache()
-    writer = open_writer(parse_destination(s3_bucket.url("a.csv")))
     with pytest.raises(RunAborted, match=r"cannot be reached: Could not connect to the endpoint .* Run again"):
-        writer.prepare(build_start(build_run(1)))
+        prepare_export(parse_destination(s3_bucket.url("a.csv")))
     fsspec.filesystem("s3").clear_instance_cache()
 
 

@@ -7,7 +7,8 @@ import random
 import re
 import resource
 import stat
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -45,12 +46,13 @@ def read_sorted_table(destination: Destination) -> pa.Table:
     return read_exported_table(destination).sort_by("id")
 
 
-def read_last_row_count(destination: Destination) -> int | None:
-    """Return the row count of the last export as the next export reads it, or None if there is no target."""
+def read_last_row_count(destination: Destination, filters: dict[str, Any] | None = None) -> int | None:
+    """Return the row count of the last export with these filters as the next export reads it, or None if there is no
+    target."""
     writer = open_writer(destination)
     writer.prepare(build_start(build_next_run(0)))
     try:
-        return writer.find_last_row_count({}) if writer.has_target else None
+        return writer.find_last_row_count(filters or {}) if writer.has_target else None
     finally:
         writer.discard()
 
@@ -120,8 +122,7 @@ def test_the_traits_of_a_file_format_match_the_files_that_the_format_writes(dest
 @pytest.mark.parametrize("destination", [*FILE_FORMATS, Format.SQLITE], indirect=True)
 def test_a_second_start_discards_the_staged_rows(destination: Destination) -> None:
     writer = open_writer(destination)
-    writer.prepare(build_start(build_run(1)))
-    writer.start()
+    begin_export(writer)
     writer.add(MIXED_TABLE)
     writer.start()
     writer.add(build_test_table(BARE_SUBSCRIBER))
@@ -135,8 +136,7 @@ def test_a_discarded_export_does_not_change_the_target(destination: Destination)
         expected_table = None if table is None else export_tables(destination, table)
         names_before = {path.name for path in destination.path.parent.iterdir()}
         writer = open_writer(destination)
-        writer.prepare(build_start(build_run(1)))
-        writer.start()
+        begin_export(writer)
         for _ in range(3):
             writer.add(pa.concat_tables([MIXED_TABLE] * 100))
         writer.discard()
@@ -155,32 +155,26 @@ def test_an_export_that_fails_does_not_change_the_target(destination: Destinatio
     written_table = export_tables(destination, MIXED_TABLE)
     names_before = sorted(file.name for file in destination.path.parent.iterdir())
     writer = open_writer(destination)
-    writer.prepare(build_start(build_run(1)))
-    writer.start()
+    begin_export(writer)
     writer.add(build_test_table(BARE_SUBSCRIBER))
-    with _BrokenDestination(destination), pytest.raises(RunAborted, match="unchanged"):
+    with break_destination(destination), pytest.raises(RunAborted, match="unchanged"):
         writer.publish(build_next_run(1))
     writer.discard()
     assert sorted(entry.name for entry in destination.path.parent.iterdir()) == names_before
     assert read_sorted_table(destination).equals(written_table.sort_by("id"))
 
 
-class _BrokenDestination:
-    """A context in which a destination lacks its partial file or a column of its table."""
-
-    def __init__(self, destination: Destination) -> None:
-        self._destination = destination
-
-    def __enter__(self) -> None:
-        if self._destination.is_database:
-            run_sql(self._destination, "alter table {}subscribers rename column first_name to renamed")
-        else:
-            (partial_file,) = self._destination.path.parent.glob(".*.partial")
-            partial_file.unlink()
-
-    def __exit__(self, *_: object) -> None:
-        if self._destination.is_database:
-            run_sql(self._destination, "alter table {}subscribers rename column renamed to first_name")
+@contextmanager
+def break_destination(destination: Destination) -> Iterator[None]:
+    """Remove the partial file of a destination, or rename a column of its table until the `with` block ends."""
+    if destination.is_database:
+        run_sql(destination, "alter table {}subscribers rename column first_name to renamed")
+        yield
+        run_sql(destination, "alter table {}subscribers rename column renamed to first_name")
+    else:
+        (partial_file,) = destination.path.parent.glob(".*.partial")
+        partial_file.unlink()
+        yield
 
 
 def test_a_disk_that_fills_up_leaves_the_last_export_unchanged(file: Destination) -> None:

@@ -17,6 +17,7 @@ from connector.ledger.records import find_or_add_base, finish_run
 from connector.ledger.sqlite import hold_lock
 from connector.states import State
 from tests.ledger.places import build_file_url
+from tests.ledger.test_damage import overwrite_the_middle
 from tests.ledger.transitions import IDENTITY, RUN_KEY, add_base, begin_run, bring_to_state, read_entry_state
 from tests.pipelines.conftest import wait_for
 
@@ -195,9 +196,7 @@ def test_the_copy_of_a_damaged_ledger_is_removed(ledger_path: Path, tmp_path: Pa
     with open_ledger(build_file_url(ledger_path)) as ledger, ledger.transaction():
         subscribers = [(index.to_bytes(16, "big"), index) for index in range(5000)]
         ledger.record_listed_subscribers(find_or_add_base(ledger.connection, "account", 8, None), "email", subscribers)
-    with ledger_path.open("r+b") as file:
-        file.seek(20 * 4096)
-        file.write(b"\xa5" * 8192)
+    overwrite_the_middle(ledger_path)
     folder = tmp_path / "backups"
     folder.mkdir()
     with pytest.raises(LedgerError, match=r"damaged|malformed"):

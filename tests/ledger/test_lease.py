@@ -20,25 +20,18 @@ from connector.ledger.store import Base
 from connector.shards import Shard
 from connector.states import State
 from tests.ledger.places import check_opening_fails, run_sql
-from tests.ledger.transitions import add_base, begin_run
+from tests.ledger.transitions import RUN_KEY, add_base, begin_run, read_entry_state
 from tests.pipelines.conftest import wait_for
 
 FIRST_SHARD, SECOND_SHARD = Shard(1, 2), Shard(2, 2)
 IDENTITY_OF_FIRST_SHARD, IDENTITY_OF_SECOND_SHARD = b"\x01" * 16, b"\xf1" * 16
 EXPIRE_SQL = "UPDATE lease SET expires_at = now() - interval '1 minute'"
 SET_OLDER_VERSION_SQL = f"UPDATE meta SET value = '{SCHEMA_VERSION - 1}' WHERE name = 'schema_version'"
-RUN_KEY = 1
 
 
 def mark_creates_intended(ledger: Ledger, base: Base, *identities: bytes) -> None:
     with ledger.transaction():
         ledger.mark_intended(base, RUN_KEY, [Intent(identity, b"f" * 8, b"{}") for identity in identities])
-
-
-def read_entry_state(ledger: Ledger, base: Base, identity: bytes) -> State:
-    with ledger.transaction():
-        entry = ledger.find_entries(base, [identity]).get(identity)
-    return State.NONE if entry is None else entry.state
 
 
 def test_only_shards_with_the_same_shard_count_share_the_ledger(postgres_url: str) -> None:

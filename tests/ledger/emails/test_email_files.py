@@ -13,6 +13,7 @@ from connector.ledger.sqlite import find_emails_file
 from connector.states import EmailState
 from tests.ledger.emails.transitions import RUN_ID, add_campaign, bring_to_state, read_email_state
 from tests.ledger.places import build_file_url, check_opening_fails
+from tests.ledger.test_damage import overwrite_the_middle
 
 RECIPIENT_COUNT = 3000
 
@@ -121,11 +122,7 @@ def test_a_file_with_a_hard_link_is_refused(path: Path) -> None:
 def test_a_campaign_in_a_damaged_file_is_refused(path: Path) -> None:
     """A damaged file may lack emails that were sent, so the ledger cannot prove that an email was not sent."""
     recipients = fill_emails(path)
-    file = find_emails_file(path)
-    content = bytearray(file.read_bytes())
-    middle_offset = len(content) // 8192 * 4096
-    content[middle_offset : middle_offset + 8192] = b"\xa5garbage" * 1024
-    file.write_bytes(content)
+    overwrite_the_middle(find_emails_file(path))
     with open_email_log(build_file_url(path)) as email_log:
         check_opening_fails(email_log.hold_campaign("account", "welcome"), LedgerError, r"damaged \(.*restore a backup")
         with pytest.raises(LedgerError, match="malformed"), email_log.transaction():
