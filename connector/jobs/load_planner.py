@@ -199,7 +199,7 @@ def plan_increment(job: Job, source: JobSource, account: str, request: RunReques
 
             since_value = parse_cursor(since, sql_source.cursor.kind)
         except ValueError as error:
-            raise ConfigurationError(f"--since {error}, like the start of the cursor") from None
+            raise ConfigurationError(f"--since {error}, like the key `start` of the cursor") from None
     from connector.imports.increments import Increment
 
     incremental_source = open_increment(sql_source, sql_source.cursor)

@@ -84,7 +84,7 @@ class EmailText(JobModel):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         if (self.path is None) == (self.content is None):
-            raise ValueError("set either path or content")
+            raise ValueError("set either `path` or `content`")
         return self
 
 

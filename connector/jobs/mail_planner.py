@@ -66,7 +66,7 @@ def plan_mail(
                 similar_names = get_close_matches(column, source.columns, n=1)
                 hint = f" (did you mean {similar_names[0]}?)" if similar_names else ""
                 raise ConfigurationError(
-                    f"{texts.find_job_key(column)} uses {column}, which is not a column of {source.name}{hint}. "
+                    f"{texts.find_job_key(column)} uses the column {column}, which {source.name} does not have{hint}. "
                     f"Its columns: {', '.join(source.columns)}"
                 )
         refuse_missing_columns(source, texts.columns)
@@ -178,6 +178,6 @@ def read_body(text: EmailText) -> str:
     if not os.path.exists(text.path):  # noqa: PTH110 - Path.exists raises an error for a text of more than 255 bytes
         raise ConfigurationError(
             f"There is no file {escape_to_one_line(str(text.path))[:_MAX_SHOWN_LENGTH]} for the body of the email: "
-            'check the path. To write the body itself, use the key content, as in html: {content: "<p>Hello</p>"}'
+            'check the path. To write the body itself, use the key `content`, as in `html: {content: "<p>Hello</p>"}`'
         )
     return read_text(text.path, "body", _MAX_BODY_BYTES)

@@ -458,18 +458,22 @@ class Job(JobModel):
         has_source_keys = "load" in self.model_fields_set or any(section is not None for section in source_sections)
         if has_source_keys and self.export is not None:
             raise ValueError(
-                "a job cannot both load subscribers and export the list: remove export, or remove the other sections"
+                "a job cannot both load subscribers and export the list: remove `export`, or remove the other sections"
             )
         if self.mail is not None and (self.source is None or self.subscriber is not None):
-            raise ValueError("a job with mail needs a source: add source, and remove subscriber")
+            raise ValueError("a job with `mail` needs a source: add `source`, and remove `subscriber`")
         if self.suppress is not None and self.suppress.inactive:
             if self.mail is not None:
-                raise ValueError("suppress.inactive is for a job that loads subscribers: use skip_inactive for mail")
+                raise ValueError(
+                    "`suppress.inactive` is for a job that loads subscribers: in a job with `mail`, use `skip_inactive`"
+                )
             if self.load.look == "none":
-                raise ValueError("suppress.inactive needs look-ups: remove suppress.inactive, or remove `look: none`")
+                raise ValueError("`suppress.inactive` needs look-ups: remove this key, or remove `look: none`")
         for key in ("fail_on", "receipts"):
             if key in self.model_fields_set and self.command != "sync":
-                raise ValueError(f"{key} is for a job that loads subscribers: remove it")
+                raise ValueError(f"`{key}` is for a job that loads subscribers: remove the key")
         if self.command == "sync" and self.subscriber is None:
-            raise ValueError("a job needs source and subscriber (to load), source and mail, or export")
+            raise ValueError(
+                "a job needs the sections `source` and `subscriber` (to load), `source` and `mail`, or `export`"
+            )
         return self

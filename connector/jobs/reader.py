@@ -212,7 +212,7 @@ def _explain_error(
         case "missing":
             return "is missing"
         case "literal_error":
-            return f"must be {context['expected'].replace(chr(39), '')}{shown_value}"
+            return f"must be {context['expected'].replace(chr(39), '`')}{shown_value}"
         case "int_type" | "int_parsing" | "int_from_float" | "int_parsing_size":
             return f"must be a whole number{shown_value}"
         case "bool_type" | "bool_parsing":

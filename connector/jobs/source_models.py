@@ -23,7 +23,7 @@ _DELIMITER_BY_NAME = {"comma": ",", "semicolon": ";", "tab": "\t", "\\t": "\t", 
 _UNUSED_CURSOR_MESSAGE = (
     "the query does not use :cursor; add a condition on the cursor's column, such as where updated_at >= :cursor"
 )
-_UNKNOWN_CURSOR_MESSAGE = "the query uses :cursor; add source.sql.cursor with a column and a start"
+_UNKNOWN_CURSOR_MESSAGE = "the query uses :cursor; add source.sql.cursor with the keys `column` and `start`"
 
 
 class Cursor(JobModel):
@@ -69,7 +69,7 @@ class Cursor(JobModel):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         if self.lookback_s and self.kind == "integer":
-            raise ValueError("lookback is for timestamps and dates, and start is a whole number")
+            raise ValueError("`lookback` is for timestamps and dates, and `start` is a whole number")
         return self
 
 
@@ -111,14 +111,14 @@ class FileSource(JobModel):
             "".encode(value)  # also raises LookupError for a codec that does not encode text, such as base64
             return codecs.lookup(value).name
         except LookupError:
-            raise ValueError("is not a known encoding; try auto, utf-8, utf-16, cp1252 or latin-1") from None
+            raise ValueError("is not a known encoding; try `auto`, `utf-8`, `utf-16`, `cp1252` or `latin-1`") from None
 
     @field_validator("delimiter")
     @classmethod
     def _check_delimiter(cls, value: str) -> str:
         character = _DELIMITER_BY_NAME.get(value, value)
         if character != "auto" and (len(character) != 1 or character in '"\r\n' or ord(character) > 127):
-            raise ValueError("must be auto, comma, semicolon, tab, pipe or one character")
+            raise ValueError("must be `auto`, `comma`, `semicolon`, `tab`, `pipe` or one character")
         return character
 
 
@@ -138,7 +138,7 @@ class SqlRows(JobModel):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         if (self.query is None) == (self.table is None):
-            raise ValueError("needs either query or table, and not both")
+            raise ValueError("needs either `query` or `table`, and not both")
         return self
 
 
@@ -168,7 +168,7 @@ class JobSource(JobModel):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         if (self.file is None) == (self.sql is None):
-            raise ValueError("needs either file or sql, and not both")
+            raise ValueError("needs either `file` or `sql`, and not both")
         return self
 
 
@@ -208,9 +208,9 @@ class SuppressionSettings(JobModel):
     def _check_keys(self) -> Self:
         has_suppression_list = self.file is not None or self.sql is not None
         if self.file is not None and self.sql is not None:
-            raise ValueError("has both file and sql: remove one of them")
+            raise ValueError("has both `file` and `sql`: remove one of the two keys")
         if not has_suppression_list and not self.inactive:
-            raise ValueError("needs file, sql or inactive: true")
+            raise ValueError("needs `file`, `sql` or `inactive: true`")
         if self.field is not None and not has_suppression_list:
-            raise ValueError("field describes a suppression list: add file or sql, or remove field")
+            raise ValueError("the key `field` describes a suppression list: add `file` or `sql`, or remove `field`")
         return self

@@ -26,7 +26,7 @@ def check_field_name(name: str) -> str:
         return name
     known_field = FIELD_BY_NAME.get(_NAME_BY_WIRE_NAME.get(name.casefold(), name))
     if known_field is not None and not known_field.is_sent:
-        raise ValueError(f"the service assigns {name}, and a job cannot send it")
+        raise ValueError(f"the service assigns the field `{name}`, and a job cannot send this field")
     if known_field is not None and known_field.is_of_base:
         raise ValueError(f"{name} is not a field of a subscriber: set the base under subscriber.base")
     similar_names = [known_field.name] if known_field is not None else get_close_matches(name, _SENT_FIELD_NAMES, n=1)
@@ -94,8 +94,8 @@ class FieldRule(JobModel):
     trim: bool = Field(default=True, description="Remove white space at both ends of a cell.")
     case: Case | None = Field(
         default=None,
-        description="Change the case of letters: lower, upper or title (the first letter of each word). Without this "
-        "key, no change.",
+        description="Change the case of letters: `lower`, `upper` or `title` (the first letter of each word). Without "
+        "this key, no change.",
     )
     values: dict[str, Cell] | None = Field(
         default=None,
@@ -104,8 +104,8 @@ class FieldRule(JobModel):
     )
     format: DateFormats = Field(
         default=(),
-        description="For birthday: the source's date format, such as %d/%m/%Y, or a list of formats that are tried in "
-        "order. Without this key, %Y-%m-%d.",
+        description="For `birthday`: the source's date format, such as %d/%m/%Y, or a list of formats that are tried "
+        "in order. Without this key, %Y-%m-%d.",
     )
     default: Constant = Field(
         default=None,
@@ -114,18 +114,20 @@ class FieldRule(JobModel):
         "Without this key, the field stays empty.",
     )
     split: str | None = Field(
-        default=None, min_length=1, description="For tags: separator of the tags in a cell. Without this key, a comma."
+        default=None,
+        min_length=1,
+        description="For `tags`: separator of the tags in a cell. Without this key, a comma.",
     )
     e164: Annotated[PhoneForm | None, accept_short_form("region")] = Field(
         default=None,
-        description="For phone: write numbers as +49301234567. Set a region such as DE, or the keys below. Without "
+        description="For `phone`: write numbers as +49301234567. Set a region such as DE, or the keys below. Without "
         "this key, numbers are sent as they are.",
     )
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         if not all(_is_date_format(pattern) for pattern in self.format):
-            raise ValueError("format must contain year, month and day, such as %d/%m/%Y")
+            raise ValueError("`format` must contain year, month and day, such as %d/%m/%Y")
         try:
             build_column_rule(self)
         except ConfigurationError as error:
@@ -159,13 +161,17 @@ def find_rule_faults(rule_by_field: Mapping[str, FieldRule], identity_field: str
     faults = [
         fault for name, rule in rule_by_field.items() for fault in find_kind_faults(name, build_column_rule(rule))
     ]
-    faults += [f"{name}: e164 is for phone" for name, rule in rule_by_field.items() if rule.e164 and name != "phone"]
+    faults += [
+        f"{name}: `e164` is for the field `phone`"
+        for name, rule in rule_by_field.items()
+        if rule.e164 and name != "phone"
+    ]
     identity_rule = rule_by_field.get(identity_field)
     if identity_rule is not None and (identity_rule.default or identity_rule.value is not None):
         rule_key = "default" if identity_rule.default else "value"
         faults.append(
-            f"{identity_field}: this field identifies a subscriber, and a fixed {rule_key} would give many rows the "
-            f"same {identity_field}; remove {rule_key}"
+            f"{identity_field}: this field identifies a subscriber, and a fixed `{rule_key}` would give many rows the "
+            f"same {identity_field}; remove `{rule_key}`"
         )
     return faults
 
@@ -197,7 +203,7 @@ class BaseKeys(JobModel):
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
         if sum(value is not None for value in (self.id, self.name, self.column)) != 1:
-            raise ValueError("needs exactly one of id, name and column")
+            raise ValueError("needs exactly one of the keys `id`, `name` and `column`")
         if self.values is not None and self.column is None:
             raise ValueError("`values` maps the cells of a column to bases: add `column`")
         try:

@@ -381,7 +381,7 @@ def _parse_dates(cells: pa.Array, date_formats: Sequence[str], today: date) -> p
 
 _UNREADABLE_LIST_MESSAGE = (
     "is a list or an object that cannot be read as texts: tags are plain texts or numbers. Select plain texts in the "
-    "source, or map no column to tags"
+    "source, or map no column to the field `tags`"
 )
 _ARRAY_ITEM_PATTERN = re.compile(r'\s*(?:"((?:[^"\\]|\\.)*)"|([^",{}\\]*))\s*(,|$)')
 """An item of a PostgreSQL array in text form, with or without quotes, and the comma or the end after the item."""

@@ -120,7 +120,8 @@ def find_mapping_faults(
         )
     if zip_policy in mapped_fields:
         faults.append(
-            f"`zip: {zip_policy}` is not possible, because {zip_policy} is already mapped: choose another field for zip"
+            f"`zip: {zip_policy}` is not possible, because the field `{zip_policy}` is already mapped: "
+            "choose another value for `zip`"
         )
     return faults
 
@@ -129,9 +130,9 @@ def find_kind_faults(name: str, rule: ColumnRule) -> Iterator[str]:
     """Yield messages that explain why a rule does not fit the field `name`."""
     kind = FIELD_BY_NAME[name].kind
     if rule.split is not None and kind is not FieldKind.TAGS:
-        yield f"{name}: only tags can have `split`; to use a part of a cell, write a `template`"
+        yield f"{name}: only the field `tags` can have `split`; to use a part of a cell, write a `template`"
     if rule.format and kind is not FieldKind.DATE:
-        yield f"{name}: only birthday can have `format`; remove `format`"
+        yield f"{name}: only the field `birthday` can have `format`; remove `format`"
     if not rule.is_trimmed and kind not in (FieldKind.TEXT, FieldKind.NULLABLE_TEXT):
         yield f"{name}: only a text field can have `trim: false`; remove `trim`"
 
@@ -216,7 +217,7 @@ class PhoneRule:
     def __post_init__(self) -> None:
         if self.region not in _load_phonenumbers().SUPPORTED_REGIONS:
             raise ConfigurationError(
-                f"e164: no phone numbers are known for the region {self.region!r}; write a code of two letters, such "
+                f"`e164`: no phone numbers are known for the region {self.region!r}; write a code of two letters, such "
                 "as DE"
             )
 

@@ -121,7 +121,7 @@ YES_OR_NO_CHECK = _build_text_check(
     "answer",
     checks.mark_texts_other_than_yes_or_no,
     "is an answer such as yes or no, not a phone number: correct the row. If the column has only such answers, map "
-    "another column to phone, or no column (--map phone=; in a job, delete the field)",
+    "another column to the field `phone`, or no column (--map phone=; in a job, delete the field)",
 )
 ID_CHECK = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", checks.NEEDLESS_DECIMALS_MESSAGE)
 ZIP_CHECK = _build_text_check(

@@ -101,7 +101,7 @@ def test_the_key_suppress_inactive_is_refused_in_a_job_without_look_ups(connecto
     connector.write_people(*THREE_PEOPLE)
     result = connector.sync(write_job(connector, SUPPRESS_INACTIVE, load="look: none"))
     assert result.is_refused
-    assert "suppress.inactive needs look-ups: remove suppress.inactive" in result.stderr
+    assert "`suppress.inactive` needs look-ups: remove this key" in result.stderr
 
 
 def test_inactive_subscribers_that_the_list_hides_are_not_created_as_active(connector: Connector) -> None:

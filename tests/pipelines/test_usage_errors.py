@@ -91,7 +91,7 @@ CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
     ("mail mail-to.yaml", "adress"),
     ("mail mail-row-file.yaml", "bills/{{ name }}.pdf' does not exist"),
     ("mail mail-inline.yaml", "ContentId"),
-    ("mail mail-html.yaml", "use the key content, as in html: {content:"),
+    ("mail mail-html.yaml", "use the key `content`, as in `html: {content:"),
     ("mail mail-attach.yaml", "must be a list in brackets, such as [a, b], not 'bill.pdf'"),
     ("export sqlite:///out.db --table ''", "must not be empty"),
     ("mail mail-guard.yaml", "guard.max_rejected"),
