@@ -79,7 +79,7 @@ class PlannedChunk:
     the chunk.
 
     `identities` (S16) and `fingerprints` (S8) are in the order of `subscribers`. In one run, an identity occurs at most
-    once in a base. `omitted_zips` has the texts of zip codes that are not sent (zip: omit), by position in the chunk.
+    once in a base. `omitted_zips` has the texts of zip codes that are not sent (`zip: omit`), by position in the chunk.
     """
 
     chunk: Chunk

@@ -61,7 +61,7 @@ class TapSubscribers(Tap):
         singer.Property(
             "is_active",
             singer.BooleanType,
-            description="true: read only active subscribers. false: read only inactive subscribers.",
+            description="`true`: read only active subscribers. `false`: read only inactive subscribers.",
         ),
     ).to_dict()
 

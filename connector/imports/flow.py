@@ -71,19 +71,19 @@ def _check_guards(
     create_count = tally.outcomes[Outcome.CREATED]
     if source_row_count == 0:
         if not may_be_empty:
-            yield "guard: the source is empty; find out why, or remove the guard section from the job"
+            yield "`guard`: the source is empty; find out why, or remove the section `guard` from the job"
         return
     if guard.max_invalid is not None and exceeds_share(invalid_count, guard.max_invalid, read_count):
         yield (
             f"guard.max_invalid: {invalid_count:,} of {count(read_count, 'row')} "
             f"{choose_form(invalid_count, 'is', 'are')} invalid ({format_share(invalid_count / read_count)}), and "
-            f"{format_share(guard.max_invalid)} are allowed; correct the source, or raise the guard"
+            f"{format_share(guard.max_invalid)} are allowed; correct the source, or raise this limit"
         )
     if guard.max_creates is not None and create_count > guard.max_creates:
         yield (
             f"guard.max_creates: {count(create_count, 'subscriber')} would be created, and {guard.max_creates:,} are "
             "allowed; check "
-            "whether this is the right source, or raise the guard"
+            "whether this is the right source, or raise this limit"
         )
     if previous_row_count is not None and exceeds_share(
         previous_row_count - source_row_count, guard.max_shrink, previous_row_count
@@ -92,7 +92,7 @@ def _check_guards(
             f"guard.max_shrink: {count(source_row_count, 'row')} {choose_form(source_row_count, 'was', 'were')} read, "
             f"{format_share(1 - source_row_count / previous_row_count)} fewer than in the last run "
             f"({previous_row_count:,}), and {format_share(guard.max_shrink)} are allowed; check whether the source is "
-            "complete, or raise the guard"
+            "complete, or raise this limit"
         )
 
 
@@ -378,4 +378,4 @@ class _LoadRun:
         yield from self._run.rows.list_messages()
         yield from describe_unmapped_columns(self._plan.rows.mapping, self._plan.rows.unmapped_columns)
         for name, altered_subscriber_count in sorted(tally.altered_field_counts.items()):
-            yield f"the service altered {name} of {count(altered_subscriber_count, 'created subscriber')}"
+            yield f"the service altered the field `{name}` of {count(altered_subscriber_count, 'created subscriber')}"

@@ -105,8 +105,8 @@ class IncrementalRun:
             row_number, example_value = cursor_watch.future_value_example
             row_count = cursor_watch.future_value_count
             yield (
-                f"{count(row_count, 'row')} {choose_form(row_count, 'has', 'have')} a value in "
-                f"{cursor_watch.column} that is later than tomorrow (for example row {row_number}: "
+                f"{count(row_count, 'row')} {choose_form(row_count, 'has', 'have')} a value in the "
+                f"column {cursor_watch.column} that is later than tomorrow (for example row {row_number}: "
                 f"{format_cursor(example_value)}). Such a value does not move the cursor. "
                 f"Correct {choose_form(row_count, 'the row', 'the rows')} in the source"
             )
@@ -129,9 +129,9 @@ class IncrementalRun:
         cursor_watch = self._increment.source.watch
         if row_count := cursor_watch.missing_value_count:
             yield (
-                f"{count(row_count, 'row')} {choose_form(row_count, 'has', 'have')} no value in {cursor_watch.column}: "
-                f"{choose_form(row_count, 'it does', 'they do')} not move the cursor, and each run reads "
-                f"{choose_form(row_count, 'the row', 'the rows')} again"
+                f"{count(row_count, 'row')} {choose_form(row_count, 'has', 'have')} no value in the "
+                f"column {cursor_watch.column}: {choose_form(row_count, 'it does', 'they do')} not move the "
+                f"cursor, and each run reads {choose_form(row_count, 'the row', 'the rows')} again"
             )
         new_value = None if obstacle is not None else self.choose_cursor()
         if new_value is not None:
@@ -149,7 +149,8 @@ class IncrementalRun:
     def _explain_unmoved_cursor(self) -> str:
         cursor_watch = self._increment.source.watch
         if cursor_watch.largest_value is None:
-            return f"no row had a {'usable ' if cursor_watch.future_value_count else ''}value in {cursor_watch.column}"
+            usable_text = "usable " if cursor_watch.future_value_count else ""
+            return f"no row had a {usable_text}value in the column {cursor_watch.column}"
         if is_larger(self._start_value, self._default_start_value):
             default_start_text, start_text = format_cursor(self._default_start_value), format_cursor(self._start_value)
             return (

@@ -18,7 +18,7 @@ from connector.texts import choose_form, count
 
 MISSING_ACTIVITY_MESSAGE = (
     "no column fills is_active, so the service would create inactive subscribers, which cannot be changed later; map "
-    "a column to is_active, or use --active or --inactive (in a job: is_active: {value: true}; in Python: "
+    "a column to is_active, or use --active or --inactive (in a job: `is_active: {value: true}`; in Python: "
     "active=True)"
 )
 
@@ -69,7 +69,7 @@ class Remarks:
                 f"{count(self.omitted_zip_count, 'zip code')} "
                 f"{choose_form(self.omitted_zip_count, 'is not a plain number', 'are not plain numbers')} "
                 f'(for example "SW1A 1AA", "02134" or "12345-6789") and '
-                f"{choose_form(self.omitted_zip_count, 'is', 'are')} left out (zip: omit)"
+                f"{choose_form(self.omitted_zip_count, 'is', 'are')} left out (`zip: omit`)"
             )
         if self.yearless_birthday_count:
             yield (
@@ -188,7 +188,7 @@ def describe_reactivated_rows(tally: Tally, *, is_planned: bool = False) -> Iter
         yield (
             f"{count(row_count, 'row')} {verb} created as active, though the list shows "
             f"{choose_form(row_count, 'its identity', 'their identities')} as inactive in a base of the account; to "
-            "suppress these rows, set suppress: {inactive: true} in the job"
+            "suppress these rows, set `suppress: {inactive: true}` in the job"
         )
 
 

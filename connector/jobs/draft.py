@@ -188,7 +188,9 @@ def _refine_rule(frame: pd.DataFrame, name: str, rule: ColumnRule, today: date) 
         words = sorted(set(cells))
         gender_by_word = {word: _GENDER_BY_WORD[word.lower()] for word in words if word.lower() in _GENDER_BY_WORD}
         replacements = {word: gender for word, gender in gender_by_word.items() if word.lower() != gender}
-        doubt_text = "m may mean mujer or male: choose one" if _SPANISH_MALE in {word.lower() for word in words} else ""
+        doubt_text = (
+            "`m` may mean `mujer` or `male`: choose one" if _SPANISH_MALE in {word.lower() for word in words} else ""
+        )
         return (replace(rule, values=replacements) if replacements else rule), doubt_text
     if name == "tags" and rule.split is None:
         plain_cells = cells[~cells.str.startswith(("[", "{"))]
@@ -328,7 +330,7 @@ def draft_job(
     ]
     if not any(guess.name == "is_active" and guess.confidence != "unsure" for guess in guesses):
         job_lines.append(
-            "    # is_active: {value: true}  # or a column. sync needs this line: the service's default is inactive"
+            "    # is_active: {value: true}  # or a column. A sync needs this line: the service's default is inactive"
         )
     if unmapped_columns:
         job_lines.append(f"  # columns not used: {', '.join(quote_yaml(column) for column in unmapped_columns)}")

@@ -343,16 +343,20 @@ class Connector:
             arguments[name] = _check_number(name, arguments.get(name))
         for name, argument_type in (("base_name", str), ("active", bool), ("mapping", Mapping)):
             if not isinstance(arguments.get(name), argument_type | None):
-                raise ConfigurationError(f"{name} must be a {argument_type.__name__}, not {arguments[name]!r}")
+                raise ConfigurationError(
+                    f"`{name}` must be of the type {argument_type.__name__}, not {arguments[name]!r}"
+                )
         if isinstance(arguments.get("ignore"), str):  # a text is also a sequence of texts
-            raise ConfigurationError(f"ignore must be a list of columns: write [{arguments['ignore']!r}]")
+            raise ConfigurationError(f"`ignore` must be a list of columns: write [{arguments['ignore']!r}]")
         request = RunRequest(arguments["limit"], _check_wait(arguments.get("wait_s", 0.0)))
         job = None if job_file is None else _load_job(job_file)
         if isinstance(rows, str | PathLike):
             rows_job = build_rows_job(rows, choose_import_name(rows), arguments, job=job, format_argument=str)
         else:
             if any(arguments.get(name) not in ("auto", None) for name in FILE_ARGUMENTS):
-                raise ConfigurationError("format, encoding, delimiter and sheet are for a file: leave them out")
+                raise ConfigurationError(
+                    "`format`, `encoding`, `delimiter` and `sheet` are for a file: leave these arguments out"
+                )
             name = options.get("name", "frame") if job is None else job.name
             rows_job = build_rows_job(None, name, arguments, job=job, format_argument=str)
         settings = self._read_settings(rows_job, options.get("time_limit_s"), writes_state=writes_state)
@@ -371,13 +375,13 @@ def _load_job(job: _JobOrPath) -> Job:
 def _check_number(name: str, number: Any) -> int | None:
     """Return the number as an int. NumPy's whole numbers are allowed. Raises ConfigurationError for other values."""
     if number is not None and (isinstance(number, bool) or not isinstance(number, Integral) or number < 1):
-        raise ConfigurationError(f"{name} must be a whole number from 1, not {number!r}")
+        raise ConfigurationError(f"`{name}` must be a whole number from 1, not {number!r}")
     return None if number is None else int(number)
 
 
 def _check_wait(wait_s: float) -> float:
     if wait_s < 0:
-        raise ConfigurationError(f"wait_s must be 0 seconds or more, not {wait_s}")
+        raise ConfigurationError(f"`wait_s` must be 0 seconds or more, not {wait_s}")
     return wait_s
 
 

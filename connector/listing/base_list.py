@@ -293,7 +293,7 @@ async def _read_list_and_record_state(
     ):
         raise ConfigurationError(
             f"The list shows no email of its {count(certificate.distinct, 'subscriber')}, so the connector cannot find "
-            "out which subscribers exist. No more rows were sent. Set load.look to none to create without looking, "
+            "out which subscribers exist. No more rows were sent. Set `load.look: none` to create without looking, "
             "which creates existing subscribers a second time"
         )
     log_values = {"verdict": certificate.verdict, "distinct": certificate.distinct, "pages": certificate.pages}

@@ -111,7 +111,7 @@ class BaseReader:
         else:
             is_base_unclear = not has_id or self.service_id is None
         if is_base_unclear:
-            advice = "Set load.look to none to create without looking, which creates existing subscribers a second time"
+            advice = "Set `load.look: none` to create without looking, which creates existing subscribers a second time"
             if self._requested_base_name is not None:
                 advice = "Give the base by its id. The id is enough if the list shows the Ids of bases"
             requested_base = self._requested_base_name if self._requested_base_name is not None else self.service_id

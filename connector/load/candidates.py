@@ -246,8 +246,8 @@ def describe_held_row(message: str | None) -> str:
     """Return a message about a row whose entry is HELD. `message` describes the answer of the service (None: no
     answer)."""
     if message is None:
-        return "held: the subscriber was proved absent; decide with connector retry --held resend or drop"
-    return f"held: {message}; decide with connector retry --held resend, accept or drop"
+        return "held: the subscriber was proved absent; decide with connector retry --held resend or --held drop"
+    return f"held: {message}; decide with connector retry --held resend, --held accept or --held drop"
 
 
 def describe_base(base_id: int | None, base_name: str | None) -> str:

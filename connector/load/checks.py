@@ -111,7 +111,7 @@ async def verify_account(session: Session) -> tuple[ConfirmedEntry, ...]:
         raise ConfigurationError(
             f"the list shows subscriber {known_entries[0].subscriber_id}, which an earlier run created, without its "
             f"{session.policy.identity_field}, so the connector cannot find out which subscribers exist. Nothing was "
-            "sent. Set load.look to none to create without looking, which creates existing subscribers a second time"
+            "sent. Set `load.look: none` to create without looking, which creates existing subscribers a second time"
         )
     if not shown_entries:
         _report_unshown_entries(session, known_entries)

@@ -298,7 +298,7 @@ class Creator:
         if rows and not any(shows_identity(row, field) for row in rows):
             self._session.stop.request_stop(
                 f"the list shows the new subscriber {subscriber_id} without the {field} that was sent, so the "
-                "connector cannot find out which subscribers exist. Nothing more was sent. Set load.look to none to "
+                "connector cannot find out which subscribers exist. Nothing more was sent. Set `load.look: none` to "
                 "create without looking, which creates existing subscribers a second time"
             )
 

@@ -421,7 +421,7 @@ class AccountPresence:
         reason = session.list_access.state.unreadable_reason or "the list could not be read whole"
         return (
             f"{reason}, and its filters do not show whether {subscribers_text}, so no more rows were sent. Run again, "
-            "or set load.look to none to create without looking, which creates existing subscribers a second time"
+            "or set `load.look: none` to create without looking, which creates existing subscribers a second time"
         )
 
 

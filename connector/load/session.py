@@ -197,7 +197,7 @@ class CreateLimits:
         return (
             f"guard.max_creates: {self.sent_count:,} rows were sent, which is the limit. The remaining rows were not "
             "sent. There are more rows to create than the run counted, because subscribers have left the service since "
-            "then. Look at the service, or raise the guard"
+            "then. Look at the service, or raise the limit"
         )
 
     def _describe_exceeded_limit(self, undecided_rejection_count: int = 0) -> str | None:
@@ -207,7 +207,7 @@ class CreateLimits:
         return (
             f"guard.max_rejected: the service rejected {self.rejected_count:,} of {self.answered_count:,} answered "
             f"creates, and {100 * self.max_rejected:.3g} % are allowed. No other row was sent. The rejects file has "
-            "the service's messages: correct the rows or the mapping, or raise the guard"
+            "the service's messages: correct the rows or the mapping, or raise the limit"
         )
 
 

@@ -42,11 +42,11 @@ from connector.texts import choose_form, count
 _UNREADABLE_ACTIVITY_MESSAGE = (
     "No row of the service's list shows an IsActive that can be read, so the list does not show who has unsubscribed. "
     "Nothing was sent. Delete the rows of people who have unsubscribed, or add these people to a suppression list (the "
-    "job key `suppress`). Then set skip_inactive: false in the job"
+    "job key `suppress`). Then set `skip_inactive: false` in the job"
 )
 _NOTHING_SENT_MESSAGE = (
     "Nothing was sent, because people who have unsubscribed could get this email. To send without reading the list, "
-    "set skip_inactive: false in the job"
+    "set `skip_inactive: false` in the job"
 )
 
 

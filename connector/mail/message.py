@@ -65,7 +65,7 @@ class Attachment:
         if self.content_id is not None:
             check_not_blank("Attachment.ContentId", self.content_id)
         elif self.disposition == "inline":
-            raise MessageError("Attachment.ContentId", "is required when Disposition is inline")
+            raise MessageError("Attachment.ContentId", "is required when Disposition is `inline`")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ class Service:
             raise ConfigurationError(f"service.timeout must be more than 0 and at most 1h, not {self.timeout_s:g}s.")
         if self.proxy not in (None, PROXY_FROM_ENVIRONMENT) and not _PROXY_PATTERN.fullmatch(self.proxy or ""):
             raise ConfigurationError(
-                f"service.proxy must be {PROXY_FROM_ENVIRONMENT}, or a URL like http://proxy.example:3128."
+                f"service.proxy must be `{PROXY_FROM_ENVIRONMENT}`, or a URL like http://proxy.example:3128."
             )
         if self.max_connections < 1:
             raise ConfigurationError(f"The connections must be at least 1, not {self.max_connections}.")

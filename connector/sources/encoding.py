@@ -182,7 +182,7 @@ class Utf8Stream:
             self.encoding = codecs.lookup(encoding).name.replace("utf-8-sig", "utf-8")
         except (LookupError, ValueError):
             raise ConfigurationError(
-                f"encoding {encoding!r} is not known; use auto, utf-8, cp1252, latin-1, utf-16 or another "
+                f"encoding {encoding!r} is not known; use `auto`, `utf-8`, `cp1252`, `latin-1`, `utf-16` or another "
                 "encoding that Python knows"
             ) from None
         self.rewind()

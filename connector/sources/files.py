@@ -98,7 +98,7 @@ def _open_format(source_input: Input, format_option: str, encoding: str, delimit
     for key, formats in _FORMATS_BY_OPTION.items():
         if option_values[key] not in (None, AUTO) and file_format not in formats:
             raise ConfigurationError(
-                f"{source_input.name}: is read as {file_format}, which has no {key}: leave {key} out, or name the "
+                f"{source_input.name}: is read as {file_format}, which has no `{key}`: leave `{key}` out, or name the "
                 "right format"
             )
     if file_format == "excel":
@@ -216,7 +216,7 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
     Raises ConfigurationError for an unknown format, and SourceError if the content has another format.
     """
     if format_option != AUTO and format_option not in FILE_FORMATS:
-        raise ConfigurationError(f"format {format_option!r} is not known; use auto, {', '.join(FILE_FORMATS)}")
+        raise ConfigurationError(f"format {format_option!r} is not known; use `auto`, `{'`, `'.join(FILE_FORMATS)}`")
     first_bytes = source_input.first_bytes
     name = source_input.name
     suffix = Path(source_input.inner_name).suffix.lower()
@@ -226,11 +226,13 @@ def _decide_format(format_option: str, source_input: Input) -> FileFormat:
     if format_option != AUTO:
         if detected_format is not None and detected_format != format_option:
             raise SourceError(
-                f"{name}: is {_NAME_BY_FORMAT[detected_format]}, and not {format_option}; use format auto or "
+                f"{name}: is {_NAME_BY_FORMAT[detected_format]}, and not {format_option}; use the format `auto` or "
                 f"{detected_format}"
             )
         if detected_format is None and format_option in _NAME_BY_FORMAT:
-            raise SourceError(f"{name}: is not {_NAME_BY_FORMAT[format_option]}; use format auto, or the right format")
+            raise SourceError(
+                f"{name}: is not {_NAME_BY_FORMAT[format_option]}; use the format `auto`, or the right format"
+            )
         return next(file_format for file_format in FILE_FORMATS if file_format == format_option)
     if detected_format is not None:
         return detected_format

@@ -25,7 +25,7 @@ def parse_delimiter(delimiter: str) -> str | None:
     character = _DELIMITER_BY_NAME.get(delimiter, delimiter)
     if len(character) != 1 or not character.isascii() or character in '"\r\n\0':
         raise ConfigurationError(
-            f"delimiter {delimiter!r}: must be auto, comma, semicolon, tab, pipe or one ASCII character"
+            f"delimiter {delimiter!r}: must be `auto`, `comma`, `semicolon`, `tab`, `pipe` or one ASCII character"
         )
     return character
 

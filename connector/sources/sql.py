@@ -329,8 +329,9 @@ class IncrementalSource(CloseableResource):
         kind_name = "whole number" if kind is CursorKind.INTEGER else str(kind)
         raise ConfigurationError(
             f"{self.name}: {count(value_count, 'row')} {choose_form(value_count, 'has', 'have')} no {kind_name} in "
-            f"{column} that can be compared with the cursor (for example {row_text}{format_example(example)}), so "
-            f"later runs would not read {choose_form(value_count, 'the row', 'these rows')}. Correct "
+            f"the column {column} that can be compared with the cursor (for example "
+            f"{row_text}{format_example(example)}), so later runs would not read "
+            f"{choose_form(value_count, 'the row', 'these rows')}. Correct "
             f"{choose_form(value_count, 'the row', 'the rows')}, or convert the column in a query"
         )
 

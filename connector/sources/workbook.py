@@ -90,7 +90,7 @@ class WorkbookSource(CloseableResource):
         messages = []
         if unread_sheets:
             messages.append(
-                f"{location}: only this sheet is read. To read another sheet, use --sheet (in a job `sheet`). Other "
+                f"{location}: only this sheet is read. To read another sheet, use --sheet (in a job: `sheet`). Other "
                 f"sheets: {', '.join(unread_sheets)}"
             )
         if title_row_count:

@@ -199,8 +199,8 @@ def _has_fixed_form(kind: FieldKind) -> bool:
 
 _NONE_TEXT = "None"
 _NONE_TEXT_MESSAGE = (
-    "is None, which may be a name, or the word of a program for a missing value. Decide in the rule of the field in a "
-    'job: `values: {"None": ""}` for a missing value, or `values: {"None": "None"}` for the name'
+    "is `None`, which may be a name, or the word of a program for a missing value. Decide in the rule of the field in "
+    'a job: `values: {"None": ""}` for a missing value, or `values: {"None": "None"}` for the name'
 )
 """The end of the message about a cell with the text None, which may be a person's name. If another column of the row
 has a word of `NULL_TEXTS`, None means a missing value, and the row has no fault."""

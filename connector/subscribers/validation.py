@@ -120,7 +120,7 @@ SPOILED_NUMBER_CHECK = _build_pattern_check(
 YES_OR_NO_CHECK = _build_text_check(
     "answer",
     checks.mark_texts_other_than_yes_or_no,
-    "is an answer such as yes or no, not a phone number: correct the row. If the column has only such answers, map "
+    "is an answer such as `yes` or `no`, not a phone number: correct the row. If the column has only such answers, map "
     "another column to the field `phone`, or no column (--map phone=; in a job, delete the field)",
 )
 ID_CHECK = _build_pattern_check("id", checks.DECIMAL_ID_PATTERN, b".", checks.NEEDLESS_DECIMALS_MESSAGE)
@@ -134,10 +134,12 @@ _read_flags = partial(checks.translate_cells, value_by_text=checks.IS_ACTIVE_BY_
 FLAG_CHECK = _build_reader_check(
     "flag",
     _read_flags,
-    f"is not a known word for active or inactive, such as yes, no, 1, 0 or unsubscribed: {_TRANSLATE_HINT}",
+    f"is not a known word for active or inactive, such as `yes`, `no`, `1`, `0` or `unsubscribed`: {_TRANSLATE_HINT}",
 )
 _read_genders = partial(checks.translate_cells, value_by_text=checks.GENDER_BY_WORD)
-GENDER_CHECK = _build_reader_check("gender", _read_genders, f"is neither male nor female nor empty: {_TRANSLATE_HINT}")
+GENDER_CHECK = _build_reader_check(
+    "gender", _read_genders, f"is neither `male` nor `female` nor empty: {_TRANSLATE_HINT}"
+)
 _read_countries = partial(checks.convert_distinct_texts, convert=find_country)
 COUNTRY_CHECK = _build_reader_check(
     "country",

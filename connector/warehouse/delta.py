@@ -98,7 +98,7 @@ class DeltaWriter:
             existing_columns_text = ", ".join(table.metadata().partition_columns) or "nothing"
             raise ConfigurationError(
                 f"{self} is partitioned by {existing_columns_text}, and the partition columns of a table cannot change."
-                " Leave out --partition-by (in a job: partition_by), or export to another table."
+                " Leave out --partition-by (in a job: `partition_by`), or export to another table."
             )
         if table is None and not is_url(self._location):
             self._check_new_folder()

@@ -105,7 +105,7 @@ _UNSUPPORTED_WAREHOUSE_BY_SCHEME = {
 }
 _DESTINATIONS_MESSAGE = (
     f"a file (for receipts, a folder) ending in {', '.join(_FORMAT_BY_SUFFIX)}, .csv.gz or .jsonl.gz; a file with "
-    "another ending and --format (in a job, format), but not for receipts; an object in a store with one of the "
+    "another ending and --format (in a job: `format`), but not for receipts; an object in a store with one of the "
     "endings above (s3://bucket/x.parquet); - (standard output); a database, as postgresql://user@host/database, "
     "mysql://user@host/database, duckdb:///warehouse.duckdb or sqlite:///warehouse.db (four slashes for an absolute "
     "path); the URL of another database whose SQLAlchemy dialect is installed; or a Delta table, as delta://folder or "
@@ -365,7 +365,7 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...] | None:
     """Return these fields and the id in the order of FIELDS. Return None if `names` is None, which means all fields.
     Raises ConfigurationError for an unknown field and for an empty list."""
     if isinstance(names, str):  # a text is also a sequence of texts
-        raise ConfigurationError(f"columns must be a list of fields: write [{names!r}].")
+        raise ConfigurationError(f"`columns` must be a list of fields: write [{names!r}].")
     unknown_names = [name for name in names or () if name not in FIELD_NAMES]
     if unknown_names or (names is not None and not names):
         problem = f"no field is named {', '.join(map(repr, unknown_names))}" if unknown_names else "no column is chosen"
@@ -443,12 +443,13 @@ def _refuse_useless_options(destination: Destination, file_format: str | None, *
         if is_refused:
             option = "--no-run-columns" if key == "run_columns" else f"--{key.replace('_', '-')}"
             raise ConfigurationError(
-                f"{destination} does not support {option} (in a job: {key}). Leave this option out."
+                f"{destination} does not support {option} (in a job: `{key}`). Leave this option out."
             )
     modes = find_format_traits(destination.format).modes
     if destination.mode not in modes:
         raise ConfigurationError(
-            f"{destination} does not support --mode {destination.mode} (in a job: mode). Possible: {', '.join(modes)}."
+            f"{destination} does not support --mode {destination.mode} (in a job: `mode`). "
+            f"Possible: {', '.join(modes)}."
         )
     missing_columns = [name for name in destination.partition_by if name not in (destination.columns or FIELD_NAMES)]
     if missing_columns:

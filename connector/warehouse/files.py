@@ -245,7 +245,7 @@ class FileWriter:
         if not self._may_be_replaced():
             raise ConfigurationError(
                 f"{self._target} was not written by an export, and was not changed. Export to another file, or "
-                "replace this file with --overwrite (in a job: overwrite: true)."
+                "replace this file with --overwrite (in a job: `overwrite: true`)."
             )
         file = self._target.open_new_file()
         if self._is_packed:

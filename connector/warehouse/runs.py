@@ -188,7 +188,7 @@ def check_target(
     if target_state.has_rows and not target_state.runs and not overwrite:
         raise ConfigurationError(
             f"{target_name} has rows that the connector did not write. Export to another table, or overwrite this "
-            "table with --overwrite (in a job overwrite: true)."
+            "table with --overwrite (in a job: `overwrite: true`)."
         )
     if target_state.runs and target_state.runs[0].mode != mode:
         raise ConfigurationError(
@@ -200,7 +200,7 @@ def check_target(
     if missing_column_names:
         raise ConfigurationError(
             f"{target_name} lacks {', '.join(missing_column_names)}, which this export has. Add the columns to this "
-            "table, list only columns of this table with --columns (in a job: columns), or export to another table."
+            "table, list only columns of this table with --columns (in a job: `columns`), or export to another table."
         )
     written_column_names = {name.lower() for name in columns}
     required_column_names = [
@@ -216,8 +216,8 @@ def check_target(
         )
     if target_state.referrers:
         raise ConfigurationError(
-            f"Foreign keys of {', '.join(target_state.referrers[:3])} refer to {target_name}, and {mode} deletes rows "
-            "of this table. Drop the foreign keys, or export to another table."
+            f"Foreign keys of {', '.join(target_state.referrers[:3])} refer to {target_name}, and the mode `{mode}` "
+            "deletes rows of this table. Drop the foreign keys, or export to another table."
         )
 
 
@@ -227,7 +227,7 @@ def check_filters(filters: Mapping[str, object], mode: WriteMode, columns: Seque
     missing_column_names = [name for name in filters if name not in columns]
     if missing_column_names and mode.merges_by_id:
         raise ConfigurationError(
-            f"The export is filtered by {', '.join(missing_column_names)}, which its columns lack. The mode {mode} "
+            f"The export is filtered by {', '.join(missing_column_names)}, which its columns lack. The mode `{mode}` "
             "needs these columns to find subscribers who have left the list. Add the columns to --columns."
         )
 

@@ -157,7 +157,7 @@ class TableWriter:
             if self._database.is_refusal(error):
                 raise ConfigurationError(
                     f"{self} refused a row: {message}. The table is unchanged. Change the column or the "
-                    "rule of the table, leave the column out by --columns (in a job columns:), or export to another "
+                    "rule of the table, leave the column out by --columns (in a job: `columns`), or export to another "
                     "table."
                 ) from None
             raise RunAborted(f"Could not write {self}: {message}. The table is unchanged. Run again.") from None

@@ -61,9 +61,9 @@ options."""
     metavar="MODE",
     default="replace",
     default_text="replace",
-    help="What to do with the rows of the destination. replace: overwrite all rows; upsert: update rows by id, and "
-    "mark subscribers that left the list; append: add the new rows to the old rows; history: keep each version of a "
-    "row.",
+    help="What to do with the rows of the destination. `replace`: overwrite all rows; `upsert`: update rows by id, "
+    "and mark subscribers that left the list; `append`: add the new rows to the old rows; `history`: keep each "
+    "version of a row.",
 )
 @_destination_option(
     "--table",
@@ -108,7 +108,7 @@ options."""
     default=True,
     group="Columns",
     default_text="add them",
-    help="If DEST is a file, add the columns _run_id and _exported_at. A table always has both columns.",
+    help="If DEST is a file, add the columns `_run_id` and `_exported_at`. A table always has both columns.",
 )
 @_file_option(
     "--format",
@@ -124,7 +124,7 @@ options."""
     metavar="DIALECT",
     default="standard",
     default_text="standard",
-    help="How to write CSV. standard: plain UTF-8; excel: for Excel, with a byte order mark and with tags as a|b.",
+    help="How to write CSV. `standard`: plain UTF-8; `excel`: for Excel, with a byte order mark and with tags as a|b.",
 )
 @_file_option(
     "--delimiter",
@@ -176,7 +176,7 @@ options."""
     "--allow-incomplete",
     is_flag=True,
     group="Service's list",
-    help="Write the list even if the connector cannot prove that the list is complete. In mode replace, the "
+    help="Write the list even if the connector cannot prove that the list is complete. In mode `replace`, the "
     "destination must be new or empty.",
 )
 @ignore_total_count_option

@@ -75,9 +75,9 @@ if TYPE_CHECKING:
     type=click.Choice(["auto", "none"]),
     group=SENDING_GROUP,
     default_text="auto",
-    help="How to find out which subscribers exist. auto: look up many subscribers together, by the list or by filters; "
-    "none: use only the ledger, the connector's record of earlier runs. With none, a subscriber that only the service "
-    "has is created a second time.",
+    help="How to find out which subscribers exist. `auto`: look up many subscribers together, by the list or by "
+    "filters; `none`: use only the ledger, the connector's record of earlier runs. With `none`, a "
+    "subscriber that only the service has is created a second time.",
 )
 @allow_truncated_option
 @ignore_total_count_option
@@ -361,9 +361,9 @@ def plan_command(
 ) -> None:
     """Show the outcome that each row of a sync or import would have.
 
-    The argument is a job file, as for sync, or a file, as for import. The command reads the service's list and creates
-    nothing. You can make a plan while another run is active. The service may still reject a row that the plan would
-    create.
+    The argument is a job file, as for `connector sync`, or a file, as for `connector import`. The command reads
+    the service's list and creates nothing. You can make a plan while another run is active. The service may still
+    reject a row that the plan would create.
     """
     from connector.imports.flow import run_load
     from connector.jobs.load_planner import RunRequest, plan_sync
@@ -412,8 +412,8 @@ def validate_command(
 ) -> None:
     """Check every row of a source or file without the service.
 
-    The argument is a job file, as for sync, or a file, as for import. The report counts the invalid rows by error and
-    shows examples. The command sends nothing, and needs no token and no ledger.
+    The argument is a job file, as for `connector sync`, or a file, as for `connector import`. The report counts
+    the invalid rows by error and shows examples. The command sends nothing, and needs no token and no ledger.
     """
     from connector.jobs.load_planner import plan_validation
     from pipelines.flows.validate import run_validation
@@ -471,11 +471,11 @@ def _build_table(findings: list[ValidationFinding]) -> Table:
     group="What to retry",
     default_text="leave them held",
     help="What to do with held creates. "
-    + "; ".join(f"{decision}: {effect}" for decision, effect in EFFECT_BY_HELD_DECISION.items())
+    + "; ".join(f"`{decision}`: {effect}" for decision, effect in EFFECT_BY_HELD_DECISION.items())
     + ".",
 )
 @base_filter_options
-@job_option("Use the account, suppression list and load section of this job file.", "none")
+@job_option("Use the account, suppression list and `load` section of this job file.", "none")
 @sending_options
 @wait_option
 @time_limit_option
@@ -498,7 +498,7 @@ def retry_command(
     is confirmed. If the subscriber is proved absent, the create is sent again. The command does not read the source.
     With RUN, a run id from `connector status`, the command retries only creates whose latest attempt was in this run.
 
-    With --job, the load section of the job file replaces the defaults of the group Sending. An option of this group
+    With --job, the `load` section of the job file replaces the defaults of the group Sending. An option of this group
     replaces the value of the job file.
     """
     from connector.jobs.arguments import build_import_job, format_option, override_load

@@ -155,7 +155,7 @@ def format_options(command: CommandFunction) -> CommandFunction:
             metavar="FORMAT",
             group=FILE_GROUP,
             default_text="auto",
-            help=f"Format of the file: {format_choices(FILE_FORMATS)}. auto: detect the format.",
+            help=f"Format of the file: {format_choices(FILE_FORMATS)}. `auto`: detect the format.",
         ),
         option(
             "--sheet",
@@ -176,7 +176,7 @@ def format_options(command: CommandFunction) -> CommandFunction:
             metavar="CHAR",
             group=FILE_GROUP,
             default_text="detected",
-            help="Character between two cells of a CSV file, or the word tab.",
+            help="Character between two cells of a CSV file, or the word `tab`.",
         ),
     )
 
@@ -196,8 +196,8 @@ def sending_options(command: CommandFunction) -> CommandFunction:
             type=click.Choice(["resend", "hold"]),
             group=SENDING_GROUP,
             default_text="resend",
-            help="What to do if a create got no answer and look-ups prove that the subscriber does not exist. resend: "
-            "send the create again; hold: send nothing until you run connector retry --held.",
+            help="What to do if a create got no answer and look-ups prove that the subscriber does not exist. "
+            "`resend`: send the create again; `hold`: send nothing until you run `connector retry --held`.",
         ),
         option(
             "--quiet-period",
@@ -340,7 +340,7 @@ _MAPPING_OPTIONS: tuple[Callable[[CommandFunction], CommandFunction], ...] = (
         group=MAPPING_GROUP,
         default_text="omit",
         help="What to do with a zip code that has a letter, a hyphen or a leading 0, such as SW1A 1AA, 12345-6789 or "
-        "01067. omit: leave the zip code empty; reject: count the row as invalid; "
+        "01067. `omit`: leave the zip code empty; `reject`: count the row as invalid; "
         f"{format_choices(CUSTOM_FIELDS_FOR_ZIPS)}: put the zip code into this field.",
     ),
 )
@@ -398,8 +398,8 @@ def add_output_options(command: CommandFunction) -> CommandFunction:
             "is_quiet",
             is_flag=True,
             group=OUTPUT_GROUP,
-            help="Print no progress, and no report if the status is ok. Questions, --json output, and the answers of "
-            "status and explain remain.",
+            help="Print no progress, and no report if the status is `ok`. Questions, --json output, and the answers of "
+            "`connector status` and `connector explain` remain.",
         ),
         option(
             "-v",

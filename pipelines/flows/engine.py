@@ -119,7 +119,9 @@ async def run_sharded(sharded_sync: ShardedSync, options: EngineOptions, stop: S
             "set CONNECTOR_LEDGER=postgresql://… for the command and for every worker"
         )
     if find_spec("distributed") is None:
-        raise ConfigurationError("--engine dask needs distributed. Run pip install 'subscriber-connector[dask]'")
+        raise ConfigurationError(
+            "--engine dask needs the package `distributed`. Run pip install 'subscriber-connector[dask]'"
+        )
     report = start_report(plan.command, plan.rows.job, stop.clock.now(), describe_load(plan))
     with record_report(report, settings.state_dir, settings.retention_s, stop.clock.now):
         shard_results = await _run_shards(sharded_sync, options, stop, progress)

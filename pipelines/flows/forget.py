@@ -69,7 +69,7 @@ def run_forget(
                 message = (
                     f"Deleted from the ledger in {describe_bases(list(dict.fromkeys(forgotten_bases)))}. The next run "
                     "that reads a row of this subscriber creates the subscriber again, unless the service's list shows "
-                    "the subscriber. A job with a cursor needs sync --full"
+                    "the subscriber. A job with a cursor needs `connector sync --full`"
                 )
     except ConfigurationError:
         raise

@@ -41,7 +41,7 @@ def plan_retry(
     """Return the plan of a retry. With a job file, the retry also sends creates that need the suppression list of the
     job. Raises ConfigurationError and SourceError."""
     if job.subscriber is None:
-        raise ConfigurationError(f"--job: a retry needs a job with a subscriber section. {job.explain_command()}")
+        raise ConfigurationError(f"--job: a retry needs a job with the section `subscriber`. {job.explain_command()}")
     return RetryPlan(
         command="retry",
         policy=build_policy(job.load, build_rules(job.subscriber), job.suppress),
@@ -190,4 +190,7 @@ class _Retry:
             entries_text = count(entry_count, "unknown or held entry", "unknown or held entries")
             yield f"The ledger also has {entries_text} of another account: {account}"
         for name, altered_count in sorted(run.tally.altered_field_counts.items()):
-            yield f"the service stored another {name} than was sent, for {count(altered_count, 'created subscriber')}"
+            yield (
+                f"the service stored another value than was sent in the field `{name}` of "
+                f"{count(altered_count, 'created subscriber')}"
+            )

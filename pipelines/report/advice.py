@@ -37,7 +37,7 @@ def _find_steps(run: Mapping[str, Any]) -> Iterator[str]:
             yield f"To carry out the plan, run: connector sync {job_file}"
         elif command == "plan" and rows.get("created"):
             # A complete command would need the options of the file, such as its delimiter. The report lacks them.
-            yield "To carry out the plan, run the same command with import instead of plan."
+            yield "To carry out the plan, run the same command with `import` instead of `plan`."
         return
     job_option = build_job_option(run)
     if status == "usage":

@@ -77,7 +77,7 @@ def explain_missing_subscriber(entry: Entry | None, *, is_id_listed: bool) -> st
         case State.HELD:
             return (
                 "the create was sent, and is held for your decision. connector status shows the reason. Then use "
-                "connector retry --held resend, accept or drop"
+                "connector retry with --held resend, --held accept or --held drop"
             )
     assert_never(state)
 

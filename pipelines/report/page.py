@@ -255,7 +255,7 @@ def _list_notes(report: Mapping[str, Any]) -> Iterator[str]:
         verb = choose_form(found_count, "was", "were")
         yield f"Of the unresolved creates, {found_count:,} {verb} found, and {absent_count:,} proved absent."
     for name, subscriber_count in (report.get("echo") or {}).items():
-        yield f"The service altered {name} of {count(subscriber_count, 'subscriber')}."
+        yield f"The service altered the field {name} of {count(subscriber_count, 'subscriber')}."
 
 
 def _list_causes(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -93,7 +93,7 @@ REFUSED_DESTINATIONS: list[tuple[str, dict[str, Any], str]] = [
     ("sqlite:///w.db", {"group_readable": True}, "does not support --group-readable"),
     ("people.csv", {"table": "people"}, "does not support --table"),
     ("people.csv", {"schema": "crm"}, "does not support --schema"),
-    ("sqlite:///w.db", {"run_columns": False}, r"does not support --no-run-columns \(in a job: run_columns\)"),
+    ("sqlite:///w.db", {"run_columns": False}, r"does not support --no-run-columns \(in a job: `run_columns`\)"),
     ("people.xlsx", {"delimiter": ";"}, "does not support --delimiter"),
     ("people.xlsx", {"csv_dialect": "excel"}, "does not support --csv-dialect"),
     ("people.xlsx", {"guard_formulas": True}, "does not support --guard-formulas"),

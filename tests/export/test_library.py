@@ -170,5 +170,5 @@ def test_a_chunk_size_below_one_is_refused(sandbox: SandboxProcess, chunksize: i
 
 
 def test_the_argument_columns_must_be_a_list(sandbox: SandboxProcess) -> None:
-    with pytest.raises(ConfigurationError, match=r"columns must be a list of fields: write \['email'\]"):
+    with pytest.raises(ConfigurationError, match=r"`columns` must be a list of fields: write \['email'\]"):
         read_subscribers(**build_options(sandbox, columns="email"))

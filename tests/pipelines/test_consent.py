@@ -45,7 +45,7 @@ NO_IS_ACTIVE_MESSAGE = "an import of these rows is refused: no column fills is_a
             "email,active",
             "email: email",
             NO_IS_ACTIVE_MESSAGE,
-            "--active or --inactive (in a job: is_active: {value: true}; in Python: act",
+            "--active or --inactive (in a job: `is_active: {value: true}`; in Python: ",
         ),
     ],
 )

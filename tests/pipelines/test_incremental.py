@@ -78,12 +78,14 @@ def test_each_run_reads_the_rows_without_a_cursor_value_again(connector: Connect
     write_job(connector)
     first_result = connector.sync()
     assert first_result.rows == {"read": 1, "created": 1}
-    assert first_result.find_messages("cursor")[-1] == "no cursor is recorded: no row had a value in updated_at"
+    assert (
+        first_result.find_messages("cursor")[-1] == "no cursor is recorded: no row had a value in the column updated_at"
+    )
     add_people(connector, *list_people_updated_at(9), ("nowhen", None))
     second_result = connector.sync()
     assert (second_result.rows, has_cursor_at(second_result, 9)) == ({"read": 3, "created": 2, "exists": 1}, True)
     assert (
-        "2 rows have no value in updated_at: they do not move the cursor, and each run reads the rows again"
+        "2 rows have no value in the column updated_at: they do not move the cursor, and each run reads the rows again"
         in second_result.report["messages"]
     )
 
@@ -96,7 +98,7 @@ def test_a_cursor_value_that_cannot_be_compared_is_refused(connector: Connector)
         result = connector.run(command, "job.yaml")
         assert result.exit_code == 2, (command, result.stdout)
         output = result.stdout + result.stderr
-        assert "2 rows have no timestamp in updated_at" in output, command
+        assert "2 rows have no timestamp in the column updated_at" in output, command
         assert '"13.11.2026 10:00"' in output, command
     assert connector.sandbox.stats()["subscribers"] == 0
 

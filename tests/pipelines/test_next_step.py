@@ -114,7 +114,7 @@ READ_MESSAGES_STEP = "Read the messages of the run: connector status R"
 @pytest.mark.parametrize(
     ("run", "expected_steps"),
     [
-        (RUN | REPORT_PART_OF_PLAN, ["To carry out the plan, run the same command with import instead of plan."]),
+        (RUN | REPORT_PART_OF_PLAN, ["To carry out the plan, run the same command with `import` instead of `plan`."]),
         (RUN_OF_JOB | REPORT_PART_OF_PLAN, [f"To carry out the plan, run: connector sync {EXISTING_FILE}"]),
         (RUN_OF_JOB | REPORT_PART_OF_PLAN | {"rows": {"exists": 1}}, []),
         (

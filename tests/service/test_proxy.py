@@ -74,5 +74,5 @@ async def test_the_proxy_of_the_settings_is_used_in_any_environment(monkeypatch:
 
 def test_a_proxy_setting_without_a_url_is_refused() -> None:
     for proxy in ["", "proxy:3128", "ftp://proxy", "http://", "http://a b"]:
-        with pytest.raises(ConfigurationError, match=r"service\.proxy must be env, or a URL"):
+        with pytest.raises(ConfigurationError, match=r"service\.proxy must be `env`, or a URL"):
             Service("https://localhost", Token("s3cret"), proxy=proxy)

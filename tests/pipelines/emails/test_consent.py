@@ -99,7 +99,7 @@ def test_inactive_subscribers_get_no_email_even_if_the_list_does_not_show_is_act
 
 
 SKIP_INACTIVE_ADVICE, UNREADABLE_IS_ACTIVE_MESSAGE = (
-    "skip_inactive: false",
+    "`skip_inactive: false`",
     "No row of the service's list shows an IsActive that can be read",
 )
 

@@ -67,14 +67,14 @@ def test_the_options_of_a_file_override_the_guess(tmp_path: Path) -> None:
 
 
 REFUSED_FILES: list[tuple[str, bytes | str, dict[str, str], type[Exception], str]] = [
-    ("a", "x\n", {"format": "xml"}, ConfigurationError, "use auto, csv, tsv, excel, parquet, jsonl"),
+    ("a", "x\n", {"format": "xml"}, ConfigurationError, "use `auto`, `csv`, `tsv`, `excel`, `parquet`, `jsonl`"),
     ("a.csv", build_parquet(), {"format": "csv"}, SourceError, "is a Parquet file, and not csv"),
     ("a.xlsx", build_xlsx(), {"format": "jsonl"}, SourceError, "is an Excel workbook, and not"),
     ("a.csv", "a,b\n", {"format": "excel"}, SourceError, "is not an Excel workbook"),
     ("a.csv", "a,b\n", {"format": "parquet"}, SourceError, "is not a Parquet file"),
-    ("a.csv", "a,b\n", {"sheet": "People"}, ConfigurationError, "is read as csv, which has no sheet"),
-    ("a.xlsx", build_xlsx(), {"delimiter": ","}, ConfigurationError, "is read as excel, which has no delimiter"),
-    ("a.parquet", build_parquet(), {"encoding": "utf-8"}, ConfigurationError, "parquet, which has no encoding"),
+    ("a.csv", "a,b\n", {"sheet": "People"}, ConfigurationError, "is read as csv, which has no `sheet`"),
+    ("a.xlsx", build_xlsx(), {"delimiter": ","}, ConfigurationError, "is read as excel, which has no `delimiter`"),
+    ("a.parquet", build_parquet(), {"encoding": "utf-8"}, ConfigurationError, "parquet, which has no `encoding`"),
     ("a.csv", "", {}, SourceError, "is empty"),
     ("a.xls", "\n<html><table>", {}, SourceError, "is a web page or XML, whatever its name says"),
     ("a.parquet", b"PAR1" + b"x" * 100, {}, SourceError, "is not a Parquet file that can be read"),

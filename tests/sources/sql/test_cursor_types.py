@@ -118,9 +118,11 @@ def test_values_that_cannot_be_compared_are_counted_with_an_example() -> None:
     with DATABASE_OPENER_BY_KIND["sqlite"]() as database:
         fill_table(database, "", MIXED_VALUES)
         for is_table in (True, False):
-            with pytest.raises(ConfigurationError, match=r"3 rows have no timestamp in v .*for example \"1764000000\""):
+            with pytest.raises(
+                ConfigurationError, match=r"3 rows have no timestamp in the column v .*for example \"1764000000\""
+            ):
                 read_ids(database, "2026-01-01T00:00:00", is_table=is_table)
-            with pytest.raises(ConfigurationError, match=r"4 rows have no whole number in v"):
+            with pytest.raises(ConfigurationError, match=r"4 rows have no whole number in the column v"):
                 read_ids(database, "0", is_table=is_table)
 
 
@@ -133,7 +135,9 @@ def test_a_zero_date_of_mysql_is_counted_and_refused() -> None:
                 f"create table t (id integer, v {sql_type})",
                 "insert into t values (1, '0000-00-00'), (2, '2026-11-21'), (3, null), (4, '0000-00-00')",
             )
-            with pytest.raises(ConfigurationError, match=r"2 rows have no timestamp in v .*for example \"0000-00-00"):
+            with pytest.raises(
+                ConfigurationError, match=r"2 rows have no timestamp in the column v .*for example \"0000-00-00"
+            ):
                 read_ids(database, "1970-01-01T00:00:00", is_table=is_table)
             database.run("delete from t where id in (1, 4)")
             assert read_ids(database, "1970-01-01T00:00:00", is_table=is_table) == (["2", "3"] if is_table else ["2"])
@@ -153,7 +157,7 @@ def test_a_query_of_mysql_can_have_two_columns_of_one_name_and_end_with_a_commen
 def test_values_of_another_kind_than_the_cursor_are_counted_and_refused_at_the_end() -> None:
     with DATABASE_OPENER_BY_KIND["postgresql"]() as database:
         fill_table(database, "double precision", ["1", "'NaN'", "'NaN'"])
-        with pytest.raises(ConfigurationError, match=r"2 rows have no whole number in v .*row 2: \"nan\""):
+        with pytest.raises(ConfigurationError, match=r"2 rows have no whole number in the column v .*row 2: \"nan\""):
             read_ids(database, "0")
 
 
