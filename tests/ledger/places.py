@@ -3,9 +3,13 @@
 from contextlib import AbstractContextManager
 from itertools import count
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from sqlalchemy import NullPool, create_engine, make_url
+
+from connector.errors import LockedError
+from connector.ledger import postgres
 
 SCHEMA_NUMBERS = count()
 ON_SQLITE = pytest.mark.parametrize("ledger_url", ["sqlite"], indirect=True)
@@ -36,7 +40,15 @@ def build_file_url(path: Path) -> str:
 def check_opening_fails(
     open_context: AbstractContextManager[object], error_type: type[Exception], message_pattern: str
 ) -> str:
-    """Check that opening a ledger raises this error. Return the message of the error."""
-    with pytest.raises(error_type, match=message_pattern) as error_info, open_context:
+    """Check that opening a ledger raises this error. Return the message of the error.
+
+    A ledger that another run holds stays held, so a refusal does not wait for the end of other sessions.
+    """
+    session_end_wait_s = 0.0 if error_type is LockedError else postgres._SESSION_END_WAIT_S
+    with (
+        patch.object(postgres, "_SESSION_END_WAIT_S", session_end_wait_s),
+        pytest.raises(error_type, match=message_pattern) as error_info,
+        open_context,
+    ):
         pass
     return str(error_info.value)

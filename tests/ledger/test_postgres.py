@@ -134,8 +134,8 @@ def test_a_ledger_is_locked_for_every_search_path_that_finds_its_tables(postgres
     own_schema_url = make_url(add_schema(server_url))
     (own_schema,) = run_sql(own_schema_url.render_as_string(hide_password=False), "SELECT current_schema()")[0]
     second_url = set_options(postgres_url, f"-csearch_path={own_schema},{schema}")
-    with open_ledger(postgres_url), pytest.raises(LockedError), open_ledger(second_url):
-        pass
+    with open_ledger(postgres_url):
+        check_opening_fails(open_ledger(second_url), LockedError, "is held by process")
     with open_ledger(second_url) as ledger, ledger.transaction() as connection:
         assert connection.exec_driver_sql("SELECT count(*) FROM run").scalar_one() == 1
 

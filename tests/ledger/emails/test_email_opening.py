@@ -98,12 +98,8 @@ def test_the_error_of_a_second_run_of_a_campaign_shows_the_first_process(ledger_
 
 def test_a_run_cannot_hold_a_campaign_twice(email_log: EmailLog) -> None:
     for _ in range(2):
-        with (
-            email_log.hold_campaign("account", "welcome"),
-            pytest.raises(LockedError, match="welcome is held"),
-            email_log.hold_campaign("account", "welcome"),
-        ):
-            pass
+        with email_log.hold_campaign("account", "welcome"):
+            check_opening_fails(email_log.hold_campaign("account", "welcome"), LockedError, "welcome is held")
 
 
 def test_a_waiting_run_gets_the_campaign_when_the_campaign_is_free(ledger_url: str) -> None:

@@ -7,7 +7,7 @@ from connector.errors import LedgerError, LockedError
 from connector.ledger.opening import open_email_log, open_ledger
 from connector.states import EmailState
 from tests.ledger.emails.transitions import add_campaign, bring_to_state, read_email_state
-from tests.ledger.places import add_schema, run_sql
+from tests.ledger.places import add_schema, check_opening_fails, run_sql
 from tests.pipelines.conftest import wait_for
 
 TABLES_SQL = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
@@ -46,10 +46,8 @@ def test_a_campaign_is_also_locked_for_a_process_with_another_search_path(postgr
         open_email_log(postgres_url) as email_log,
         email_log.hold_campaign("account", "welcome"),
         open_email_log(url_with_other_path) as other_email_log,
-        pytest.raises(LockedError),
-        other_email_log.hold_campaign("account", "welcome"),
     ):
-        pass
+        check_opening_fails(other_email_log.hold_campaign("account", "welcome"), LockedError, "welcome is held")
 
 
 def test_a_run_whose_database_session_ended_writes_nothing_more(postgres_url: str) -> None:
