@@ -18,12 +18,11 @@ import pytest
 from connector.errors import RunAborted
 from connector.paging.certificate import CertificateVerdict
 from connector.warehouse.columns import SCHEMA
-from connector.warehouse.database import Database, ExportInterrupted, StagedRows, TableName
+from connector.warehouse.database import ExportInterrupted, StagedRows, TableName
 from connector.warehouse.destination import Destination, Format, parse_destination
 from connector.warehouse.duckdb import DuckdbDatabase
-from connector.warehouse.opening import open_writer
+from connector.warehouse.opening import open_database, open_writer
 from connector.warehouse.runs import ExportStart, WriteMode, Writer
-from connector.warehouse.servers import PostgresDatabase
 from connector.warehouse.sqlite import SqliteDatabase
 from connector.warehouse.table_writer import TableWriter
 from tests.export.people import build_run, build_start, build_table
@@ -213,13 +212,6 @@ def test_an_interruption_ends_a_commit_that_waits_for_a_reader_of_the_file(tmp_p
     assert read_rows(table) == [(1, "Ann", 1)]
 
 
-def open_database(table: Destination) -> Database:
-    database_classes: dict[Format, Callable[[Any], Database]] = {
-        Format.POSTGRESQL: PostgresDatabase, Format.DUCKDB: DuckdbDatabase,
-    }  # fmt: skip
-    return database_classes[table.format](table.url or table.path)
-
-
 @parametrize_table([Format.DUCKDB, Format.POSTGRESQL])
 def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
     table: Destination, monkeypatch: pytest.MonkeyPatch
@@ -262,23 +254,14 @@ def test_an_interruption_while_rows_are_loaded_leaves_the_table_unchanged(
 parametrize_files = pytest.mark.parametrize("file", FILE_FORMATS, indirect=True)
 
 
-def stage_export(destination: Destination, *people: dict[str, Any]) -> Writer:
-    """Return the writer of an export that began on day 5 without an existing target, and has read these people."""
-    writer = open_writer(destination)
-    writer.prepare(ExportStart("run-5", "nightly", {}, build_day_time(5)))
-    writer.start()
-    assert not writer.has_target
-    writer.add(build_table(people, run_id="run-5", exported_at=build_day_time(5)))
-    return writer
-
-
 def publish_incomplete_export(writer: Writer) -> None:
     writer.publish(build_run(1, run_id="run-5", exported_at=build_day_time(5), verdict=CertificateVerdict.INCOMPLETE))
 
 
 @parametrize_table([Format.SQLITE, Format.MYSQL])
 def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_during_the_export(table: Destination) -> None:
-    writer = stage_export(table, build_person(9))
+    writer = begin_export(table, 5)
+    assert not writer.has_target
     publish_people(table, [build_person(1), build_person(2)], 1)
     with pytest.raises(RunAborted, match="An incomplete export replaces no rows"):
         publish_incomplete_export(writer)
@@ -289,7 +272,8 @@ def test_an_incomplete_export_does_not_replace_a_table_that_was_filled_during_th
 
 @parametrize_files
 def test_an_incomplete_export_does_not_replace_a_file_that_was_written_during_the_export(file: Destination) -> None:
-    writer = stage_export(file, build_person(9))
+    writer = begin_export(file, 5)
+    assert not writer.has_target
     file.path.write_bytes(b"another's")
     with pytest.raises(RunAborted, match="while the list was read"):
         publish_incomplete_export(writer)

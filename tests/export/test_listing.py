@@ -105,14 +105,6 @@ def test_a_list_that_changes_is_certified_in_id_order_and_has_every_subscriber(
         assert certificate.appeared + certificate.vanished > 0
 
 
-def test_a_list_is_read_to_the_end_despite_429_answers(sandbox: SandboxProcess) -> None:
-    sandbox.seed(4000, base_name="News")
-    sandbox.switch(fault_operations="list", refuse=0.1, refuse_retry_after_s=0, seed=4, **SLOW_SWITCHES)
-    certificate, collector = read_certified_list(sandbox, PAGE_QUERY)
-    assert sandbox.stats()["limited"] > 0
-    assert (certificate.is_complete, len(set(collector.ids)), len(collector.ids)) == (True, 4000, 4000)
-
-
 def test_a_page_that_always_fails_ends_the_read_and_leaves_no_task(sandbox: SandboxProcess) -> None:
     sandbox.seed(6000, base_name="News")
 
