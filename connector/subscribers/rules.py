@@ -109,13 +109,14 @@ def find_mapping_faults(
     faults = []
     if identity_field not in mapped_fields:
         faults.append(
-            f"no column is mapped to {identity_field}, which identifies a subscriber; map a column (--map "
-            f"{identity_field}=COLUMN; in a job: `fields`)"
+            f"no column is mapped to the field {identity_field}, which identifies a subscriber; map a column "
+            f"(--map {identity_field}=COLUMN; in a job: `fields`)"
         )
     missing_fields = [name for name in required if name not in mapped_fields and name != identity_field]
     if missing_fields:
         faults.append(
-            f"no column is mapped to {', '.join(missing_fields)}: map a column, or remove "
+            f"no column is mapped to {choose_form(len(missing_fields), 'the field', 'the fields')} "
+            f"{', '.join(missing_fields)}: map a column, or remove "
             f"{choose_form(len(missing_fields), 'the field', 'the fields')} from `required`"
         )
     if zip_policy in mapped_fields:

@@ -199,7 +199,7 @@ def check_target(
     missing_column_names = [name for name in columns if name.lower() not in existing_column_names]
     if missing_column_names:
         raise ConfigurationError(
-            f"{target_name} lacks {', '.join(missing_column_names)}, which this export has. Add the columns to this "
+            f"{target_name} lacks columns of this export: {', '.join(missing_column_names)}. Add the columns to this "
             "table, list only columns of this table with --columns (in a job: `columns`), or export to another table."
         )
     written_column_names = {name.lower() for name in columns}

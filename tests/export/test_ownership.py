@@ -38,7 +38,9 @@ def test_a_table_of_another_program_is_refused_and_stays_unchanged(table: Destin
     bytes_before = table.path.read_bytes() if table.url is None else b""
     with pytest.raises(ConfigurationError, match=r"has rows that the connector did not write.*--overwrite"):
         prepare_export(table)
-    with pytest.raises(ConfigurationError, match=r"lacks base_id, .*Add the columns to this table"):
+    with pytest.raises(
+        ConfigurationError, match=r"lacks columns of this export: base_id, .*Add the columns to this table"
+    ):
         prepare_export(replace(table, overwrite=True))
     assert run_sql(table, "select * from {}subscribers") == [(7, "x")]
     if table.format is Format.SQLITE:
@@ -187,7 +189,8 @@ def test_a_table_has_only_the_chosen_columns_until_it_is_replaced(table: Destina
     publish_people(replace(table, columns=("id", "email")), [build_person(1, Email="a@x.example")], 1)
     assert run_sql(table, "select id, email, _run_id from {}subscribers") == [(1, "a@x.example", "run-1")]
     with pytest.raises(
-        ConfigurationError, match=r"lacks base_id, .*first_name.*list only columns of this table with --columns"
+        ConfigurationError,
+        match=r"lacks columns of this export: base_id, .*first_name.*list only columns of this table with --columns",
     ):
         prepare_export(table)
     with pytest.raises((sa.exc.DBAPIError, duckdb.Error), match="first_name"):

@@ -96,8 +96,8 @@ def test_all_faults_of_a_mapping_are_reported_together() -> None:
             source_name="a.csv",
         )
     message = str(error_info.value)
-    assert message.startswith("a.csv: no column is mapped to email")
-    assert "no column is mapped to phone" in message
+    assert message.startswith("a.csv: no column is mapped to the field email")
+    assert "no column is mapped to the field phone" in message
     assert "`zip: custom_field1` is not possible" in message
     assert "first_name is mapped to the column fnme, which does not exist (did you mean fname?)" in message
     assert message.endswith("Its columns: mail, fname, c")

@@ -143,7 +143,7 @@ CASES: list[tuple[str, str] | tuple[str, str, Mapping[str, str | None]]] = [
     (f"plan people.csv {BASE_NAME_NEWS} --rows new.csv --report new.csv", "--rows new.csv"),
     ("validate nowhere.csv", "nowhere.csv"),
     ("validate people.csv --map emial=email", "--map: there is no such field; did you mean email?"),
-    ("validate people.csv --map email=", "no column is mapped to email"),
+    ("validate people.csv --map email=", "no column is mapped to the field email"),
     ("validate people.csv --rejects people.csv", "name a new file"),
     ("validate job.yaml --identity email", "Leave out --identity"),
     ("validate job.yaml --delimiter tab", "Leave out --delimiter"),
