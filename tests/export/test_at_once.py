@@ -286,7 +286,7 @@ PERSON_COUNT = 400
 
 
 @parametrize_table([Format.MYSQL])
-def test_a_reader_never_sees_a_part_of_an_export(table: Destination) -> None:
+def test_a_reader_sees_only_complete_exports(table: Destination) -> None:
     publish_people(table, [build_person(index) for index in range(PERSON_COUNT)], 1)
     seen_count_pairs: set[tuple[int, int]] = set()
     finished_event, read_event = threading.Event(), threading.Event()

@@ -147,14 +147,14 @@ def test_a_delimiter_is_a_character_or_its_name(tmp_path: Path, text: str, delim
     assert job.source.file.delimiter == delimiter
 
 
-def test_the_guards_of_a_job_are_read(tmp_path: Path) -> None:
+def test_the_limits_in_the_section_guard_of_a_job_are_read(tmp_path: Path) -> None:
     guard = read_job(tmp_path, SMALL_JOB + "guard: {max_invalid: 5%, max_rejected: 2.5%, max_creates: 100000}\n").guard
     assert guard is not None
     assert (guard.max_invalid, guard.max_rejected, guard.max_creates, guard.max_shrink) == (0.05, 0.025, 100_000, 0.5)
     assert read_job(tmp_path, SMALL_JOB).guard is None
 
 
-def test_a_shard_has_its_part_of_each_limit(tmp_path: Path) -> None:
+def test_the_limits_of_a_job_are_divided_by_the_number_of_shards(tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("email,is_active\nann@example.com,yes\n", encoding="utf-8")
     limits_yaml = "load: {max_rate: 20, max_concurrency: 5}\nguard: {max_creates: 41}\n"
     settings = Settings(Service("http://127.0.0.1:1", Token("token")), "main", tmp_path, "sqlite://")

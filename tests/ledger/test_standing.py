@@ -78,7 +78,7 @@ def test_entries_are_found_by_subscriber_id_in_every_base_of_the_account(ledger:
         }
 
 
-def test_an_entry_is_a_shown_entry_only_after_the_list_has_shown_it(ledger: Ledger) -> None:
+def test_the_ledger_returns_an_entry_as_shown_only_if_the_list_has_shown_the_entry(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         start_run(connection, "run", "crm", "sync", 0.0)
         base = find_or_add_base(connection, "here", 7, "News")

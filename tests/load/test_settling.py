@@ -209,7 +209,7 @@ def test_an_unknown_entry_is_looked_up_once_in_each_quiet_period(
 
 
 @pytest.mark.parametrize(("is_active", "base_id"), [(True, 7), (False, 8)], ids=["another activity", "another base"])
-def test_a_confirmed_create_with_another_base_or_activity_proves_no_absence(
+def test_a_confirmed_create_proves_absence_only_for_entries_with_equal_base_and_is_active(
     observed_settler: ObservedSettler, is_active: bool, base_id: int
 ) -> None:
     other_confirmed_create = ConfirmedCreate(1001.0, 98, "email", "other@x.org", is_active=is_active, base_id=base_id)
@@ -221,7 +221,7 @@ def test_a_confirmed_create_with_another_base_or_activity_proves_no_absence(
     assert len(observed_settler.resent_candidates) == 1
 
 
-def test_without_a_confirmed_create_a_create_counts_as_absent_only_after_twice_the_recorded_lag(
+def test_a_create_counts_as_absent_after_twice_the_recorded_lag_if_no_create_was_confirmed(
     observed_settler: ObservedSettler,
 ) -> None:
     with observed_settler.ledger.transaction() as connection:
@@ -264,7 +264,7 @@ def test_other_spellings_are_looked_up_only_after_the_first_look_up_has_expired(
     assert observed_settler.ignores_case_of_look_ups == [False, False, False, True, True, True]
 
 
-def test_a_run_with_resend_does_not_resend_the_creates_of_a_run_with_hold(
+def test_a_lost_create_of_a_run_with_hold_is_held_by_a_later_run_with_resend(
     observed_settler: ObservedSettler,
 ) -> None:
     with observed_settler.ledger.transaction() as connection:

@@ -125,7 +125,7 @@ def test_more_rejections_than_allowed_end_the_run_during_the_load(connector: Con
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def test_the_guard_of_rejected_rows_ends_a_run_of_ten_rejected_rows(connector: Connector) -> None:
+def test_the_key_max_rejected_ends_a_run_even_if_the_run_has_only_ten_rows(connector: Connector) -> None:
     connector.sandbox.switch(required="FirstName")
     connector.write_people("email,name", *(f"p{index}@x.org," for index in range(10)))
     result = connector.sync(write_job(connector, "guard: {max_rejected: 5%}"))
@@ -185,7 +185,7 @@ def test_a_run_with_guards_ends_if_its_rejects_file_cannot_be_written(connector:
     assert count_creates(connector.sandbox) == create_count
 
 
-def test_existing_rows_that_were_not_compared_are_reported_only_if_a_guard_ends_the_run(
+def test_existing_rows_without_a_comparison_are_reported_only_if_a_guard_ends_the_run(
     connector: Connector, tmp_path: Path
 ) -> None:
     write_people(connector, 10)

@@ -25,7 +25,7 @@ FAULTS = {
 PEOPLE_COUNT = 100 * (KILL_COUNT + 1)
 
 
-def test_an_import_that_is_killed_at_random_moments_neither_loses_nor_repeats_a_create(connector: Connector) -> None:
+def test_each_subscriber_is_created_exactly_once_if_an_import_is_killed_several_times(connector: Connector) -> None:
     sandbox, rng = connector.sandbox, random.Random(11)
     sandbox.switch(latency_ms=40, **FAULTS)
     path = connector.write_addresses(PEOPLE_COUNT)

@@ -123,7 +123,9 @@ def test_hidden_subscribers_without_an_email_are_found_and_prevent_a_certificate
     assert connector.run_json("export", "out.csv").report["certificate"]["reason"] == "cut_off"
 
 
-def test_a_filter_that_returns_only_the_first_match_proves_nobody_absent(connector: Connector) -> None:
+def test_existing_subscribers_are_not_created_again_if_filters_return_only_the_first_match(
+    connector: Connector,
+) -> None:
     fill_base(connector, build_rows(), "--base-id 8")
     fill_base(connector, build_rows())
     add_other_people(connector, OTHER_PEOPLE_COUNT)
@@ -265,7 +267,7 @@ def test_each_lost_create_is_found_or_sent_again_but_never_twice(
     assert sorted(connector.count_creates_by_email().values()) == [1] * len(rows)
 
 
-def test_a_lost_create_of_a_group_that_the_list_never_shows_is_held(connector: Connector) -> None:
+def test_a_lost_create_is_held_if_the_list_has_never_shown_the_group_of_the_subscriber(connector: Connector) -> None:
     connector.sandbox.seed(30, base_id=50)
     connector.sandbox.switch(hide="inactive", filters="ignored", drop_after=1.0)
     result = import_people(connector, build_rows("", False, 1), NEWS_BASE_OPTION)
@@ -277,7 +279,7 @@ def test_a_lost_create_of_a_group_that_the_list_never_shows_is_held(connector: C
     assert result.report["settled"]["absent"] == 0
 
 
-def test_a_subscriber_is_not_reported_as_unexpected_if_its_create_was_answered_with_another_identity(
+def test_an_altered_identity_in_an_answer_is_not_reported_as_an_unexpected_subscriber(
     connector: Connector,
 ) -> None:
     connector.sandbox.seed(30, base_id=7)
@@ -353,7 +355,9 @@ def people_path(connector: Connector) -> Path:
     return path
 
 
-def test_no_subscriber_beyond_a_result_window_is_created_again(connector: Connector, people_path: Path) -> None:
+def test_existing_subscribers_are_not_created_again_if_the_list_is_cut_off(
+    connector: Connector, people_path: Path
+) -> None:
     sandbox, expected_rows = connector.sandbox, {"read": EXISTING_PEOPLE_COUNT, "exists": EXISTING_PEOPLE_COUNT}
     sandbox.switch(result_window=1000)  # the list lacks the largest ids, so the run looks each row up with a filter
     result = import_with_new_ledger(connector, people_path)
@@ -387,7 +391,9 @@ def make_runs_an_hour_old(connector: Connector) -> None:
     connector.ledger.run("UPDATE run SET started_at = started_at - 3600, finished_at = finished_at - 3600")
 
 
-def test_no_export_certifies_a_list_that_lacks_confirmed_subscribers(connector: Connector, people_path: Path) -> None:
+def test_an_export_is_not_certified_if_the_list_lacks_confirmed_subscribers(
+    connector: Connector, people_path: Path
+) -> None:
     connector.sandbox.switch(result_window=1013, order="email")
     arguments = "export", "out.csv", "--allow-incomplete"
     result = connector.run_json(*arguments)
@@ -401,7 +407,7 @@ def test_no_export_certifies_a_list_that_lacks_confirmed_subscribers(connector: 
         assert (result.exit_code, result.report["certificate"]["reason"]) == (1, "cut_off"), filters
 
 
-def test_an_export_that_lacks_confirmed_subscribers_is_incomplete_if_the_filter_id_does_not_work(
+def test_an_export_is_not_written_if_the_list_lacks_subscribers_and_the_filter_id_fails(
     connector: Connector,
 ) -> None:
     connector.sandbox.switch(hide="inactive", filters="ignored")

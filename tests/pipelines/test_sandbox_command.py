@@ -27,7 +27,7 @@ def test_the_message_about_a_port_in_use_names_the_port(connector: Connector) ->
     assert (result.exit_code, port in result.stderr) == (2, True)
 
 
-def test_the_demo_ends_with_a_verdict(connector: Connector) -> None:
+def test_the_demo_reports_that_the_service_the_ledger_and_the_warehouse_agree(connector: Connector) -> None:
     result = connector.run("demo", "--folder", "demo", "--people", "400")
     assert result.exit_code == 0, result.stdout
     assert "verdict: service, ledger and warehouse agree" in result.stdout

@@ -60,7 +60,7 @@ def test_a_partial_match_does_not_count_as_found(tmp_path: Path) -> None:
     assert read_result(look_up(fake_list, tmp_path / "again", "ann@x.org")) == ({}, compute_identities("ann@x.org"))
 
 
-def test_a_trial_that_passes_only_after_the_look_ups_proves_no_absence(tmp_path: Path) -> None:
+def test_an_email_is_not_proved_absent_if_a_similar_email_appears_only_during_the_look_up(tmp_path: Path) -> None:
     # The list shows no email with a plus until the look-up of ann+b@x.org.
     fake_list = FakeList(build_other_people(5))
 
@@ -74,7 +74,7 @@ def test_a_trial_that_passes_only_after_the_look_ups_proves_no_absence(tmp_path:
     assert result.absent_identities == compute_identities("bob@x.org")
 
 
-def test_without_a_trial_a_subscriber_can_be_found_and_cannot_be_proved_absent(tmp_path: Path) -> None:
+def test_an_untested_filter_can_find_a_subscriber_and_cannot_prove_absence(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(1000))
     fake_list.add(2000, "ann+b@x.org")  # no subscriber on the first page has a plus
     result = look_up(fake_list, tmp_path, "ann+b@x.org", "cem+d@x.org")
@@ -97,7 +97,7 @@ def test_a_look_up_is_inconclusive_if_the_answer_for_one_spelling_is_incomplete(
     assert look_up(fake_list, tmp_path, "Bob@x.org", "Cem@x.org").absent_identities == compute_identities("cem@x.org")
 
 
-def test_a_filter_that_fails_within_a_batch_proves_no_absence_in_the_batch(tmp_path: Path) -> None:
+def test_emails_of_a_batch_are_not_proved_absent_if_the_filter_fails_in_the_batch(tmp_path: Path) -> None:
     people = [f"p{index}@x.org" for index in range(900)]
     fake_list = FakeList(build_other_people(5))
     fake_list.choose_answer = lambda query: (
@@ -150,7 +150,7 @@ def test_a_client_user_id_is_proved_absent_by_a_case_sensitive_filter(tmp_path: 
     assert result.absent_identities == {compute_identity("c99", "client_user_id")}
 
 
-def test_a_confirmed_create_that_vanishes_during_the_look_ups_does_not_count(tmp_path: Path) -> None:
+def test_a_confirmed_create_does_not_count_if_its_subscriber_vanishes_during_the_look_ups(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(100, "wit@x.org")
 

@@ -48,7 +48,7 @@ def test_a_few_subscribers_are_looked_up_by_filters_in_a_long_list(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("key_count", "person_count"), [(1, 100), (40, LONG_LIST_COUNT)])
-def test_a_sweep_is_used_for_many_subscribers_or_for_a_short_list(
+def test_the_whole_list_is_read_if_the_list_is_short_or_many_subscribers_are_looked_up(
     key_count: int, person_count: int, tmp_path: Path
 ) -> None:
     fake_list = FakeList(build_other_people(person_count))
@@ -58,13 +58,13 @@ def test_a_sweep_is_used_for_many_subscribers_or_for_a_short_list(
     assert fake_list.page_count == len(fake_list.queries)
 
 
-def test_without_a_trial_a_subscriber_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
+def test_the_whole_list_is_read_if_the_filter_cannot_be_tested_for_the_email(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     assert look_up_texts(fake_list, tmp_path, "a+b@x.org").absent_identities == {compute_identity("a+b@x.org")}
     assert fake_list.page_count == len(fake_list.queries)
 
 
-def test_look_ups_that_are_inconclusive_by_filters_are_repeated_by_a_sweep(tmp_path: Path) -> None:
+def test_the_whole_list_is_read_if_look_ups_by_filters_are_inconclusive(tmp_path: Path) -> None:
     fake_list = FakeList([*build_other_people(3, 50_000, "p+{}@crowd.org"), *build_other_people(LONG_LIST_COUNT)])
     fake_list.text_match = lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
     fake_list.add(59_000, "dan@x.org")
@@ -75,14 +75,14 @@ def test_look_ups_that_are_inconclusive_by_filters_are_repeated_by_a_sweep(tmp_p
     assert has_read_whole_list(fake_list)
 
 
-def test_a_look_up_is_inconclusive_if_filters_and_a_sweep_are_inconclusive(tmp_path: Path) -> None:
+def test_a_look_up_has_no_result_if_the_filters_and_the_list_are_unreliable(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(60), matches_everything, max_limit=10)
     fake_list.shuffle()
     result = look_up_texts(fake_list, tmp_path, "bob@x.org")
     assert read_result(result) == ({}, set())
 
 
-def test_a_text_for_which_the_filter_fails_is_looked_up_by_a_sweep(tmp_path: Path) -> None:
+def test_the_whole_list_is_read_if_the_filter_fails_for_one_email(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(LONG_LIST_COUNT))
     fake_list.choose_answer = lambda query: AmbiguousResult(500, "broken") if query.email == "bob@x.org" else None
     assert look_up_texts(fake_list, tmp_path, "bob@x.org").absent_identities == {compute_identity("bob@x.org")}
@@ -101,7 +101,7 @@ def test_a_look_up_fails_if_the_service_refuses_the_token_or_returns_no_list(
         look_up_texts(fake_list, tmp_path, "bob@x.org")
 
 
-def test_a_confirmed_create_counts_only_if_the_filter_and_the_sweep_show_the_confirmed_create(tmp_path: Path) -> None:
+def test_a_confirmed_create_does_not_count_if_the_list_was_read_only_once(tmp_path: Path) -> None:
     fake_list = FakeList([*build_other_people(3, 1, "p+{}@crowd.org"), *build_other_people(LONG_LIST_COUNT, 10)])
     fake_list.text_match = lambda filter_text, stored_text: filter_text.replace("+", " ") == stored_text
     fake_list.add(60_000, "wit@x.org")
@@ -151,7 +151,7 @@ CAPITALS_COST = FilterCost(10, has_other_spellings=True)
 UNPROVABLE_CAPITALS_COST = FilterCost(10, unprovable_count=10, has_other_spellings=True)
 
 
-def test_the_costs_and_the_tried_methods_decide_the_next_method() -> None:
+def test_the_costs_and_the_tried_methods_decide_the_next_look_up_method() -> None:
     costs_and_methods: list[tuple[SweepCost, FilterCost, LookupProgress, LookupMethod]] = [
         # The cheaper method is used first.
         (LONG_SWEEP_COST, FEW_KEYS_COST, LookupProgress(), FILTER),

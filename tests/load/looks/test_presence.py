@@ -38,7 +38,7 @@ def add_one_subscriber_to_each_base(fake_list: FakeList, *base_ids: int) -> None
         fake_list.add(50_000 + base_number, f"ann{base_number}@x.org", base={"Id": base_id, "Name": f"Base {base_id}"})
 
 
-def test_one_sweep_serves_the_bases_of_a_chunk_and_of_later_chunks(tmp_path: Path) -> None:
+def test_one_reading_of_the_list_looks_up_subscribers_of_several_bases_and_chunks(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(2500))
     add_one_subscriber_to_each_base(fake_list, 7, SHOP_BASE_ID, CLUB_BASE_ID)
 
@@ -73,7 +73,7 @@ def add_ten_emails(*emails: str) -> Sequence[str]:
 
 
 @pytest.mark.parametrize(("request_number", "other_person_count"), [(1, 2500), (2, 50)])
-def test_a_base_whose_first_subscriber_is_created_after_the_sweep_is_not_hidden(
+def test_a_base_does_not_count_as_hidden_if_its_first_subscriber_appears_after_the_reading(
     request_number: int, other_person_count: int, tmp_path: Path
 ) -> None:
     fake_list = FakeList(build_other_people(other_person_count))

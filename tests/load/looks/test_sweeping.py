@@ -33,7 +33,7 @@ def sweep_for_texts(fake_list: FakeList, folder: Path, *emails: str, **options: 
     )
 
 
-def test_a_complete_sweep_finds_each_subscriber_or_proves_its_absence(tmp_path: Path) -> None:
+def test_a_subscriber_is_found_or_proved_absent_if_the_whole_list_is_read(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(3000))
     for subscriber_id, email, base_id in ((5002, "Ann@X.org", 7), (5001, "ann@x.org", 7), (5003, "bob@x.org", 8)):
         fake_list.add(subscriber_id, email, base={"Id": base_id, "Name": "b"})
@@ -42,7 +42,7 @@ def test_a_complete_sweep_finds_each_subscriber_or_proves_its_absence(tmp_path: 
     assert result.absent_identities == {compute_identity("bob@x.org")}
 
 
-def test_an_incomplete_sweep_proves_no_absence_and_no_lag(tmp_path: Path) -> None:
+def test_an_incomplete_reading_of_the_list_proves_neither_absence_nor_a_lag(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(60), max_limit=10)
     fake_list.add(5001, "ann@x.org")
     fake_list.shuffle()
@@ -53,7 +53,7 @@ def test_an_incomplete_sweep_proves_no_absence_and_no_lag(tmp_path: Path) -> Non
     assert (set(result.absent_identities), result.lag_s) == (set(), 0.0)
 
 
-def test_one_sweep_looks_up_identities_of_two_fields(tmp_path: Path) -> None:
+def test_one_reading_of_the_list_finds_subscribers_by_two_identity_fields(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, "ann@x.org", client_user_id="k50")
     keys = [build_key("k50", "client_user_id"), build_key("ann@x.org"), build_key("k9", "client_user_id")]
@@ -62,7 +62,7 @@ def test_one_sweep_looks_up_identities_of_two_fields(tmp_path: Path) -> None:
     assert result.absent_identities == {keys[2].identity}
 
 
-def test_confirmed_creates_show_the_lag_of_the_list(tmp_path: Path) -> None:
+def test_the_lag_of_the_list_is_computed_from_confirmed_creates(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(50, "w@x.org", base={"Id": 9, "Name": "elsewhere"})
     confirmed_creates = (build_confirmed_create(900.0, 50, "w@x.org"), build_confirmed_create(950.0, 51, "v@x.org"))
@@ -70,7 +70,7 @@ def test_confirmed_creates_show_the_lag_of_the_list(tmp_path: Path) -> None:
     assert (result.latest_confirmed_create_at, result.lag_s, result.started_at) == (900.0, 50.0, 1000.0)
 
 
-def test_a_confirmed_create_on_a_later_page_counts_only_after_two_sweeps(tmp_path: Path) -> None:
+def test_a_confirmed_create_on_a_later_page_counts_only_after_two_readings_of_the_list(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(3000))
     fake_list.add(5000, "w@x.org")
 
@@ -87,7 +87,7 @@ def test_a_confirmed_create_on_a_later_page_counts_only_after_two_sweeps(tmp_pat
     ]
 
 
-def test_a_confirmed_create_that_appears_during_a_sweep_proves_no_absence(tmp_path: Path) -> None:
+def test_an_email_is_not_proved_absent_if_its_subscriber_appears_during_the_reading(tmp_path: Path) -> None:
     """The list begins to show lost@x.org and the confirmed create only after the page of lost@x.org was read. At the
     same time, two subscribers vanish, one of them before lost@x.org. So the ranks of the rows and TotalCount hide the
     change."""
@@ -107,7 +107,7 @@ def test_a_confirmed_create_that_appears_during_a_sweep_proves_no_absence(tmp_pa
     assert not result.absent_identities  # lost@x.org exists with the Id 1200, and no page showed this Id
 
 
-def test_only_the_last_sweep_of_a_look_up_shows_confirmed_creates(tmp_path: Path) -> None:
+def test_a_confirmed_create_does_not_count_if_the_last_reading_of_the_list_lacks_it(tmp_path: Path) -> None:
     """Two sweeps must agree, and the confirmed create vanishes after the first sweep. So there are three sweeps."""
     fake_list = FakeList(
         build_other_people(100), sort_people=lambda people: sorted(people, key=lambda person: str(person["Email"]))
@@ -138,7 +138,7 @@ async def read_list_and_record_base(session: Session) -> tuple[Listing, int]:
 
 
 @pytest.mark.parametrize("is_listed", [True, False])
-def test_a_listing_that_shows_none_of_the_unverified_entries_ends_the_run(tmp_path: Path, is_listed: bool) -> None:
+def test_a_run_ends_if_the_list_shows_none_of_the_unverified_entries(tmp_path: Path, is_listed: bool) -> None:
     """The list must show the identity of an entry. A row with the Id of the entry is not enough."""
     fake_list = FakeList(build_other_people(5))
     fake_list.add(51, "ann@x.org" if is_listed else "other@x.org")

@@ -37,7 +37,7 @@ def build_certificate(reason: CertificateReason) -> Certificate:
     return Certificate(verdict, reason, Order.ID, 1, 1, 0, 0, 0, 0, 0, {}, swept_at, swept_at)
 
 
-def test_a_sweep_in_id_order_counts_only_confirmed_creates_that_the_previous_sweep_showed() -> None:
+def test_a_confirmed_create_counts_in_id_order_only_if_the_previous_reading_showed_its_id() -> None:
     sweeps: list[tuple[CertificateReason, set[int], set[int], float, float]] = [
         (CertificateReason.ONE_ANSWER, {1, 2}, set(), 200.0, 0.0),
         (CertificateReason.TWO_SWEEPS, {1, 2}, set(), 200.0, 0.0),
@@ -66,7 +66,7 @@ def test_a_sweep_in_id_order_counts_only_confirmed_creates_that_the_previous_swe
         )
 
 
-def test_a_subscriber_that_is_confirmed_during_a_sweep_is_not_a_sign_of_lag() -> None:
+def test_a_missing_subscriber_is_not_a_lag_if_its_create_was_confirmed_during_the_reading() -> None:
     visibility = read_confirmed_create_visibility(
         [NEW_CONFIRMED_CREATE], frozenset(), frozenset(), build_certificate(CertificateReason.ONE_ANSWER), 150.0
     )
@@ -84,7 +84,7 @@ def find_confirmed_creates(
     )
 
 
-def test_a_confirmed_create_of_one_field_proves_nothing_for_another_field(tmp_path: Path) -> None:
+def test_a_confirmed_create_counts_only_for_look_ups_by_its_own_identity_field(tmp_path: Path) -> None:
     """The service may find subscribers by their email long before it finds them by their client_user_id."""
     fake_list, confirmed_create = FakeList(), build_confirmed_create(900.0, 1, "a@x.org")
     fake_list.add(1, "a@x.org")
@@ -165,7 +165,7 @@ VISIBILITY_CASES: dict[str, VisibilityCase] = {
     VISIBILITY_CASES.values(),
     ids=VISIBILITY_CASES,
 )
-def test_look_ups_of_confirmed_creates_find_the_latest_visible_confirmed_create_and_the_lag(
+def test_look_ups_find_the_latest_visible_confirmed_create_and_the_lag_of_the_list(
     tmp_path: Path,
     last_shown_at: float,
     confirmed_creates: tuple[ConfirmedCreate, ...],
@@ -195,7 +195,7 @@ def test_at_most_nine_requests_find_the_lag_of_a_list(
     assert len(fake_list.queries) <= 9
 
 
-def test_the_message_about_a_cut_off_list_has_only_contradicting_evidence() -> None:
+def test_the_message_about_a_cut_off_list_shows_only_the_evidence_against_the_list() -> None:
     evidence = {
         "gender": "agrees: the groups have 40 subscribers",
         "ledger": "contradicts: look-ups by Id find 3 of 4 subscribers that the list lacks",
