@@ -246,7 +246,9 @@ publish_people(parse_destination(sys.argv[1], mode="append"), [build_person(2)],
 
 
 @pytest.mark.parametrize(("kill_moment", "ids"), [("before", [1]), ("after", [1, 2])])
-def test_a_killed_export_leaves_all_of_its_rows_or_no_row(tmp_path: Path, kill_moment: str, ids: list[int]) -> None:
+def test_a_killed_export_writes_all_of_its_rows_or_none_of_its_rows(
+    tmp_path: Path, kill_moment: str, ids: list[int]
+) -> None:
     url = f"delta://{tmp_path / 'lake'}"
     publish_people(parse_destination(url, mode="append"), [build_person(1)], 1)
     command = [sys.executable, "-c", _KILLED_EXPORT, url, kill_moment]

@@ -147,7 +147,7 @@ def test_the_error_of_a_wrong_destination_of_receipts_does_not_mention_exports(
 
 
 @pytest.mark.parametrize("destination_text", ["receipts.csv", "s3://bucket/receipts.csv", "delta://receipts"])
-def test_receipts_in_files_support_no_table_and_no_schema(destination_text: str) -> None:
+def test_a_table_or_a_schema_is_refused_for_receipts_in_files(destination_text: str) -> None:
     assert parse_receipts(destination_text).path == Path(
         destination_text.removeprefix("delta://").removeprefix("s3://")
     )

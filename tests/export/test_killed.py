@@ -118,7 +118,7 @@ def test_a_killed_export_leaves_all_old_rows_or_all_new_rows(
 
 
 @pytest.mark.parametrize("database_format", [Format.SQLITE, Format.MYSQL])
-def test_a_killed_first_export_leaves_no_row_or_every_row(
+def test_a_killed_first_export_writes_all_of_its_rows_or_none_of_its_rows(
     database_format: Format, kill_export: RunExport, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     """If the rollback of the database also removes the new table, the table does not exist afterwards."""

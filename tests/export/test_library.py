@@ -139,7 +139,7 @@ def test_an_incomplete_list_is_returned_only_if_allowed(sandbox: SandboxProcess)
 
 
 @pytest.mark.skipif(not _FILE_DESCRIPTORS.is_dir(), reason="needs /proc to list open files")
-def test_a_partly_read_list_leaves_no_file_no_connection_and_no_thread(sandbox: SandboxProcess) -> None:
+def test_files_connections_and_threads_are_closed_if_a_list_is_read_only_in_part(sandbox: SandboxProcess) -> None:
     sandbox.seed(3000, base_name="News")
     files_before, thread_count_before = list_open_files(), threading.active_count()
 

@@ -130,7 +130,7 @@ def test_a_page_that_always_fails_ends_the_read_and_leaves_no_task(sandbox: Sand
     asyncio.run(run())
 
 
-def test_only_some_statuses_of_a_refused_page_can_show_the_end_of_the_list() -> None:
+def test_a_page_can_show_the_end_of_the_list_only_if_its_status_is_400_404_or_422() -> None:
     statuses: list[tuple[int | None, bool]] = [
         (400, True),
         (404, True),

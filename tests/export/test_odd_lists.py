@@ -249,7 +249,7 @@ def read_listed_ids(serve_list: ServePage, query: ListQuery) -> tuple[Certificat
     return certificate, collector.ids
 
 
-def test_a_filter_that_misses_a_listed_subscriber_is_not_used() -> None:
+def test_a_filter_is_not_used_if_it_misses_a_listed_subscriber() -> None:
     serve_nobody_by_email = build_filtered_service(lambda filters: lambda _subscriber: "Email" not in filters)
     certificate, listed_ids = read_listed_ids(serve_nobody_by_email, ListQuery(limit=100, email="p5@x.org"))
     assert (certificate.is_complete, listed_ids) == (True, [5])
@@ -261,7 +261,7 @@ def test_a_filter_that_misses_a_listed_subscriber_is_not_used() -> None:
     }
 
 
-def test_a_filter_that_works_for_plain_emails_is_not_trusted_for_emails_with_a_plus() -> None:
+def test_a_filter_is_not_used_for_emails_with_a_plus_if_it_works_only_for_plain_emails() -> None:
     """The service reads a plus in a query as a blank, so no filter finds an email with a plus."""
 
     def filter_by_plain_email(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:
@@ -289,7 +289,7 @@ def test_each_value_of_a_flag_filter_is_tested_separately() -> None:
     assert certificate.filters["controls"] == {"is_active": "broken"}
 
 
-def test_a_filtered_list_that_lacks_a_known_subscriber_is_incomplete() -> None:
+def test_a_filtered_list_is_incomplete_if_it_lacks_a_known_subscriber() -> None:
     """The list filtered by BaseId lacks a subscriber that the first page of the whole list shows."""
 
     def filter_by_base(filters: dict[str, str]) -> Callable[[dict[str, Any]], bool]:

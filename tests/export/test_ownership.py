@@ -70,7 +70,7 @@ def test_a_table_of_unknown_origin_must_be_empty_or_overwritten(table: Destinati
     assert read_rows(table) == [(4, "Ann", 4)]
 
 
-def test_a_table_that_a_foreign_key_refers_to_is_not_replaced(table: Destination) -> None:
+def test_a_table_is_not_replaced_if_a_foreign_key_refers_to_the_table(table: Destination) -> None:
     publish_people(table, [build_person(1)], 1)
     run_sql(table, "create table {}orders (of bigint references {}subscribers (id))"
             if table.format is not Format.MYSQL
@@ -307,7 +307,7 @@ def test_a_missing_schema_is_created_or_refused_before_the_list_is_read(postgres
 
 
 @parametrize_table([Format.SQLITE])
-def test_a_run_without_its_row_in_the_table_of_runs_writes_nothing(table: Destination) -> None:
+def test_an_export_writes_nothing_if_its_row_in_the_table_of_runs_was_deleted(table: Destination) -> None:
     publish_people(table, [build_person(1)], 1)
     writer, run = open_writer(table), build_run(0, run_id="run-2")
     writer.prepare(build_start(run))

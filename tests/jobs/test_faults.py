@@ -189,7 +189,7 @@ def test_a_message_shows_the_reference_and_not_the_value_of_the_variable(tmp_pat
     assert "subscriber.base.id: must be a whole number, not '${CRM_URL}'" in read_faulty_job(tmp_path, text)
 
 
-def test_no_repr_and_no_message_shows_a_password_of_the_file(tmp_path: Path) -> None:
+def test_a_password_of_the_job_file_is_hidden_in_each_repr_and_message(tmp_path: Path) -> None:
     assert "hunter2" not in repr(read_job(tmp_path, CRM_JOB))
     assert "hunter2" not in str(read_job(tmp_path, "job: x\nexport: {to: 'mysql://u:hunter2@h/w'}"))
     read_faulty_job(tmp_path, "job: x\nexport: {to: [mysql://u:hunter2@h/w], mode: mysql://u:hunter2@h/w}")

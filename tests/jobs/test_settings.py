@@ -113,7 +113,7 @@ def test_the_error_of_an_invalid_token_file_shows_the_path_and_the_problem(
     assert "s3cr3t" not in str(error_info.value)
 
 
-def test_the_repr_of_settings_shows_no_token_and_no_password(tmp_path: Path) -> None:
+def test_the_repr_of_settings_hides_the_token_and_the_password(tmp_path: Path) -> None:
     environ = make_environ(tmp_path, CONNECTOR_LEDGER="postgresql://u:hunter2@h/ledger")
     settings = read_settings(environ, None)
     assert settings.ledger_url == "postgresql://u:hunter2@h/ledger"

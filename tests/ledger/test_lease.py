@@ -93,7 +93,7 @@ def test_a_run_with_an_expired_lease_continues_if_no_other_run_has_the_lease(pos
         check_opening_fails(open_ledger(postgres_url), LockedError, "is held by process")
 
 
-def test_no_lease_is_taken_over_in_the_middle_of_a_transaction(postgres_url: str) -> None:
+def test_a_run_keeps_an_expired_lease_during_its_transaction(postgres_url: str) -> None:
     with open_ledger(postgres_url) as expired_ledger:
         run_sql(postgres_url, EXPIRE_SQL)
         with expired_ledger.transaction():

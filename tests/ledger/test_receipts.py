@@ -74,7 +74,7 @@ def check_receipt(ledger: Ledger, entry_case: str, base_id: int) -> None:
         assert read_receipts(ledger, run_key, next_position, 10) == ([], None)
 
 
-def test_only_the_run_that_sent_a_create_last_has_the_receipt(ledger: Ledger) -> None:
+def test_the_receipt_of_a_create_belongs_only_to_the_last_run_that_sent_the_create(ledger: Ledger) -> None:
     with ledger.transaction() as connection:
         first_run_key, second_run_key = start_receipt_run(ledger, "receipts-1"), start_receipt_run(ledger, "receipts-2")
         base = find_or_add_base(connection, "main", 7, "News")

@@ -82,7 +82,7 @@ def create_all(
     return transitions
 
 
-def test_a_list_request_after_a_refused_create_delays_no_other_create(tmp_path: Path) -> None:
+def test_other_creates_do_not_wait_for_the_list_request_after_a_refused_create(tmp_path: Path) -> None:
     """After the refusal, the connector requests the list. The service answers this request only when all creates were
     sent."""
     candidates = [build_candidate(candidate_number) for candidate_number in range(CREATE_COUNT)]

@@ -51,7 +51,7 @@ def test_each_failed_probe_leads_to_a_longer_wait() -> None:
     assert waits_s == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0]
 
 
-def test_a_request_sent_before_the_breaker_opened_is_not_a_failed_probe() -> None:
+def test_a_failed_request_does_not_count_as_a_probe_if_it_was_sent_before_the_opening() -> None:
     breaker = build_open_breaker(failed_at=5.0)
     breaker.record_departure(6.0)
     breaker.record_failure(4.0, 6.5)

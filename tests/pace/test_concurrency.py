@@ -172,7 +172,7 @@ def test_a_service_with_a_refusal_threshold_is_kept_busy_with_few_refusals(refus
     assert duration_s < 2 * 400 * 0.1 / refusal_threshold
 
 
-def test_a_refused_request_older_than_the_last_cut_does_not_lower_the_limit() -> None:
+def test_a_refusal_does_not_lower_the_limit_if_its_request_was_sent_before_the_last_cut() -> None:
     limit = build_page_concurrency_limit()
     limit.record_refusal(0.0, 1.0)
     limit.record_refusal(0.5, 1.1)

@@ -85,7 +85,7 @@ def test_the_rate_does_not_grow_beyond_a_known_limit_while_few_requests_are_sent
     assert controller.rate <= 1.4 * 100
 
 
-def test_refusals_of_requests_that_were_sent_before_a_cut_do_not_cut_the_rate_again() -> None:
+def test_refusals_do_not_cut_the_rate_again_if_their_requests_preceded_the_last_cut() -> None:
     rate_cut_times = list[float]()
 
     class RecordingClient(RateOnlyClient):

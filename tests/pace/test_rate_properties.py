@@ -63,7 +63,7 @@ class SimulatedController:
 @example([("admit", 0.0, 0, None), ("refused", 0.0, 0, None)] * 20, inf, 0.0)
 @example([("admit", 0.1, 0, None), ("refused", 0.1, 0, 1.0)] * 50, 100.0, 0.0)
 @example([("admit", 0.0, 0, None), ("served", 0.0, 0, None)] * 100, inf, 1e6)
-def test_no_order_of_events_makes_the_controller_break_its_bounds(
+def test_the_controller_stays_within_its_bounds_for_any_order_of_events(
     events_in_order: list[Event], ceiling: float, start_time: float
 ) -> None:
     simulated_controller = SimulatedController(RateController(ceiling), ceiling, start_time)

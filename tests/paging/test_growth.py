@@ -173,7 +173,7 @@ def test_confirmed_subscribers_that_no_look_up_can_find_make_the_evidence_unclea
 
 @pytest.mark.parametrize("order", [Order.ID, Order.ID_DESC])
 @pytest.mark.parametrize("subscriber_count", [10, 2500])
-def test_existing_ids_between_the_listed_ids_are_evidence_against_the_list(subscriber_count: int, order: Order) -> None:
+def test_a_list_is_contradicted_by_existing_ids_between_the_listed_ids(subscriber_count: int, order: Order) -> None:
     listed_ids, existing_ids = list(range(2, 2 * subscriber_count + 1, 2)), list(range(1, 2 * subscriber_count + 20))
     reading = build_reading(listed_ids, order)
     findings = decide_evidence(reading, answer_evidence_requests(reading, existing_ids))

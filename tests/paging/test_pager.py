@@ -86,7 +86,7 @@ def test_the_reading_finds_the_unread_rows_after_a_large_insertion() -> None:
     assert len(listed_ids) == len(set(listed_ids))
 
 
-def test_the_list_is_not_read_again_after_a_large_deletion_of_rows_that_were_read() -> None:
+def test_a_list_is_read_only_once_if_many_already_read_rows_are_deleted() -> None:
     certificate, pages, listed_ids = read_list(list(range(1, 501)), {2: build_deletion(0, 50)})
 
     # The unread rows move 50 ranks up the list, so 45 unread rows are before the page at offset 190. The reader then
@@ -96,7 +96,7 @@ def test_the_list_is_not_read_again_after_a_large_deletion_of_rows_that_were_rea
     assert set(range(51, 501)) <= set(listed_ids)
 
 
-def test_a_deletion_does_not_hide_an_unread_row_that_moves_to_the_head() -> None:
+def test_an_unread_row_is_found_if_it_moves_to_the_head_during_a_deletion() -> None:
     def move_row_to_head_and_delete_other_row(rows: Rows) -> None:
         rows.insert(0, rows.pop(450))  # each row that was read moves one rank down the list
         rows.remove(490)  # the rows behind row 490 return to their old ranks, so the next overlap is unchanged

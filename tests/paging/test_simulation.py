@@ -37,20 +37,20 @@ def count_reasons(
     return reason_counts, in_flight_counts
 
 
-def test_no_certificate_of_a_small_random_list_is_false() -> None:
+def test_each_certificate_of_a_small_random_list_is_correct() -> None:
     reason_counts, _ = count_reasons(build_small_list, 3 * LIST_COUNT, (0, PAGES_AHEAD_COUNT))
     assert set(reason_counts) >= set(CertificateReason) - REASONS_OF_OTHER_TESTS, (
         "some reasons of certificates appear in no random list"
     )
 
 
-def test_no_certificate_of_a_large_random_list_is_false() -> None:
+def test_each_certificate_of_a_large_random_list_is_correct() -> None:
     reason_counts, _ = count_reasons(build_large_list, LIST_COUNT, (0, PAGES_AHEAD_COUNT))
     assert reason_counts[CertificateReason.ID_ORDER] > LIST_COUNT // 10
 
 
 @pytest.mark.parametrize("pages_ahead_count", [0, PAGES_AHEAD_COUNT])
-def test_no_certificate_of_a_list_of_many_pages_is_false(pages_ahead_count: int) -> None:
+def test_each_certificate_of_a_list_of_many_pages_is_correct(pages_ahead_count: int) -> None:
     reason_counts, in_flight_counts = count_reasons(build_long_list, LIST_COUNT // 2, (pages_ahead_count,) * 2)
     reasons = {CertificateReason.ID_ORDER, CertificateReason.TWO_SWEEPS, CertificateReason.UNSTABLE_ORDER}
     assert reasons <= set(reason_counts)
@@ -182,7 +182,7 @@ def test_a_list_with_pages_of_one_row_is_certified_after_it_was_read_twice() -> 
     assert (result.certificate.reason, simulated_list.request_count) == (CertificateReason.TWO_SWEEPS, 103)
 
 
-def test_no_certificate_is_false_if_total_count_is_capped_at_one_page() -> None:
+def test_each_certificate_is_correct_if_total_count_is_capped_at_one_page() -> None:
     """TotalCount is the size of a page. If a row is deleted, the first row of the second page moves to the first
     page."""
     for seed in range(300):
@@ -194,7 +194,7 @@ def test_no_certificate_is_false_if_total_count_is_capped_at_one_page() -> None:
 @pytest.mark.parametrize(
     ("order", "activity_change_chance"), [("grouped", 0.05), ("grouped", 0.3), ("last_change_desc", 0.3)]
 )
-def test_no_certificate_is_false_if_unread_rows_move_to_the_head(order: str, activity_change_chance: float) -> None:
+def test_each_certificate_is_correct_if_unread_rows_move_to_the_head(order: str, activity_change_chance: float) -> None:
     for seed in range(LIST_COUNT // 3):
         simulated_list = SimulatedList(
             Random(seed), 600, order, limit=60, activity_change_chance=activity_change_chance

@@ -46,7 +46,7 @@ def test_a_cut_off_list_is_not_certified_if_other_requests_show_more_subscribers
 
 
 @pytest.mark.parametrize("build_list", [build_hiding_list, build_sharded_list, build_duplicating_list])
-def test_a_list_that_hides_or_repeats_subscribers_gets_no_false_certificate(
+def test_a_list_is_not_certified_if_filters_can_prove_that_it_lacks_subscribers(
     build_list: BuildList,
 ) -> None:
     result_counts = Counter[str]()

@@ -113,7 +113,7 @@ def test_a_run_waits_until_the_list_shows_the_subscribers_of_a_killed_run(connec
         (30, {"provisional_ids": True}, "ignored"),
     ],
 )
-def test_a_list_that_hides_new_subscribers_is_not_taken_for_another_account(
+def test_a_run_does_not_report_another_account_if_the_list_hides_new_subscribers(
     connector: Connector, old_person_count: int, switches: dict[str, Any], filters: str
 ) -> None:
     """Double opt-in: the list shows the old subscribers, but new subscribers only after a confirmation."""

@@ -35,7 +35,7 @@ def test_an_inactive_row_has_precedence_over_the_active_rows_of_its_subscriber(c
     connector.sync().expect(0, read=4, duplicate=2, exists=2)
 
 
-def test_an_inactive_row_that_limit_leaves_out_has_precedence_over_an_active_row(connector: Connector) -> None:
+def test_an_inactive_row_has_precedence_even_if_the_option_limit_leaves_out_the_row(connector: Connector) -> None:
     write_people(connector, *(f"p{index}@x.org,Pat,DE,yes" for index in range(8)), name="part0.csv")
     write_people(connector, "p8@x.org,Pat,DE,yes", name="part1.csv")
     write_people(connector, "p5@x.org,Pat,DE,no", "P8@X.org,Pat,DE,no", "p7@x.org,Paul,FR,yes", name="part2.csv")
@@ -119,7 +119,7 @@ def test_an_unreadable_row_prevents_the_create_of_its_subscriber_as_active(conne
     assert [(cause["code"], cause["rows"]) for cause in causes] == [("overruled", 7)]
 
 
-def test_an_invalid_row_whose_base_is_not_known_prevents_creates_of_its_identity(connector: Connector) -> None:
+def test_an_invalid_row_with_an_unknown_base_prevents_each_create_of_its_identity(connector: Connector) -> None:
     rows = ("A1,7,yes", "A1,,no", "B2,7,yes", "C3;9,no", "C3,7,yes")
     connector.write_people("id,list,active", *rows)
     fields, subscriber = "client_user_id: id, is_active: active", "identity: client_user_id"
@@ -167,7 +167,7 @@ def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector
     assert message == "2 subscribers have rows that disagree on is_active: the inactive row is used (rows 3, 6)"
 
 
-def test_a_run_with_a_limit_reads_no_row_beyond_the_limit_if_no_column_fills_is_active(connector: Connector) -> None:
+def test_a_run_reads_only_the_rows_up_to_its_limit_if_no_column_fills_is_active(connector: Connector) -> None:
     write_people(connector, *(f"p{index}@x.org,Pat,DE,yes" for index in range(5)), name="part0.csv")
     write_people(connector, '"never closed', *ROWS, name="part1.csv")
     options = ("--active", "--map", "is_active=", "--base-name", "News", "--quiet-period", "100ms")

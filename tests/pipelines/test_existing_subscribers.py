@@ -58,7 +58,7 @@ def test_the_ledger_shows_a_move_between_bases_even_if_the_list_lags(connector: 
     check_held_rows(result, connector)
 
 
-def test_a_subscriber_that_an_unanswered_create_moved_to_its_base_does_not_count_as_created(
+def test_a_moved_subscriber_does_not_count_as_created_if_the_create_had_no_answer(
     connector: Connector,
 ) -> None:
     create_in_service(connector.sandbox, "person0@example.com", {"Name": "Customers"})
@@ -74,7 +74,7 @@ def test_a_create_that_overwrites_a_subscriber_does_not_stop_other_creates(conne
     assert retry(connector, "--held", "accept").rows == {"read": 1, "exists": 1}
 
 
-def test_a_list_without_an_overwritten_subscriber_is_not_taken_for_another_account(connector: Connector) -> None:
+def test_a_run_does_not_report_another_account_if_a_subscriber_was_overwritten(connector: Connector) -> None:
     connector.sandbox.switch(merge_by="Phone")
     rows = [f"new{index}@example.com,3161234567{phone_digit},true" for index, phone_digit in enumerate("112")]
     people_path = connector.write_people("email,phone,is_active", *rows)

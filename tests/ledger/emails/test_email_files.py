@@ -41,7 +41,7 @@ def fill_emails(path: Path, email_count: int = RECIPIENT_COUNT) -> list[bytes]:
     return recipients
 
 
-def test_no_file_contains_the_address_of_a_sent_email(path: Path) -> None:
+def test_the_address_of_a_sent_email_is_not_stored_in_any_file(path: Path) -> None:
     fill_emails(path)
     for file in path.parent.iterdir():
         content = file.read_bytes()
@@ -49,7 +49,7 @@ def test_no_file_contains_the_address_of_a_sent_email(path: Path) -> None:
     assert find_emails_file(path).stat().st_size > RECIPIENT_COUNT * 16
 
 
-def test_only_an_unsettled_email_stores_its_address(path: Path) -> None:
+def test_the_address_of_an_email_is_stored_only_while_its_outcome_is_unknown(path: Path) -> None:
     fill_emails(path, 200)
     with open_email_log(build_file_url(path)) as email_log:
         campaign = add_campaign(email_log)

@@ -58,7 +58,7 @@ def test_a_trial_tests_the_filter_only_for_texts_with_the_same_traits(tmp_path: 
     )
 
 
-def test_a_trial_fails_if_the_filter_finds_none_of_three_samples(tmp_path: Path) -> None:
+def test_the_test_of_a_filter_fails_if_the_filter_finds_none_of_three_known_subscribers(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     fake_list.add(14, "p+14@x.org")
     fake_list.choose_answer = lambda query: ListPage([], 0, 0, 1000) if "p+1" in (query.email or "") else None
@@ -67,7 +67,7 @@ def test_a_trial_fails_if_the_filter_finds_none_of_three_samples(tmp_path: Path)
     assert request_counts == [1, 1, 1, 0]
 
 
-def test_a_filter_that_lists_subscribers_for_a_made_up_value_is_not_used(tmp_path: Path) -> None:
+def test_a_filter_is_not_used_if_it_lists_subscribers_for_a_made_up_value(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5), text_match=matches_everything)
 
     async def run_checks(session: Session) -> None:
@@ -89,7 +89,7 @@ def test_a_filter_that_lists_subscribers_for_a_made_up_value_is_not_used(tmp_pat
     run_with_fake_list(fake_list, tmp_path, run_checks)
 
 
-def test_a_filter_fails_if_a_made_up_value_gets_no_total_count(tmp_path: Path) -> None:
+def test_a_filter_fails_if_the_answer_to_a_made_up_value_has_no_total_count(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5), choose_total_count=lambda match_count: None)
     assert check_list_filters(fake_list, tmp_path, PLAIN_TRAITS) == FilterCheck(
         traits_that_failed=frozenset({PLAIN_TRAITS})
@@ -116,7 +116,7 @@ def test_a_filter_is_tried_with_a_confirmed_create_before_other_subscribers(tmp_
     assert fake_list.count_requests("p+11@x.org") == 0
 
 
-def test_a_trial_with_a_confirmed_create_is_conclusive_only_if_the_list_shows_its_id(tmp_path: Path) -> None:
+def test_a_confirmed_create_does_not_decide_a_trial_if_the_list_lacks_its_id(tmp_path: Path) -> None:
     fake_list = build_list_with_plus()
     result = check_list_filters(
         fake_list,
@@ -182,7 +182,7 @@ def test_both_identities_of_a_subscriber_become_samples() -> None:
     }
 
 
-def test_a_subscriber_that_no_filter_can_find_is_not_a_sample() -> None:
+def test_a_subscriber_is_not_used_as_a_sample_if_filters_cannot_find_the_subscriber() -> None:
     unusable_people: list[dict[str, Any]] = [
         {"Id": 1},
         {"Id": 1, "Email": None, "ClientUserId": ""},

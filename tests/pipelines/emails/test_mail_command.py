@@ -126,7 +126,7 @@ def test_a_row_whose_subject_is_empty_gets_no_email(mailer: Connector) -> None:
     assert list_recipients(mailer.sandbox) == ["bob@example.net"]
 
 
-def test_a_guard_stops_a_source_with_many_invalid_rows(mailer: Connector) -> None:
+def test_the_key_max_invalid_ends_a_run_with_many_invalid_rows(mailer: Connector) -> None:
     mailer.write_people("email,first,order", *["nobody,P,1"] * 10)
     write_job(mailer.folder, guard={"max_invalid": "10%"})
     result = mailer.run_json("mail", "mail.yaml")
@@ -263,7 +263,7 @@ def test_a_restored_ledger_closes_campaigns_until_a_person_reopens_them(mailer: 
     assert mailer.run_json("mail", "mail.yaml").rows == {"read": 2, "already_sent": 2}
 
 
-def test_killed_runs_send_no_recipient_a_second_email(mailer: Connector) -> None:
+def test_each_recipient_gets_only_one_email_if_runs_are_killed(mailer: Connector) -> None:
     """The sandbox sends each email, and loses the answer to 2 % of the requests."""
     recipient_count = 5000 if KILL_COUNT >= 50 else 1000
     addresses = write_many_people(mailer, recipient_count)
