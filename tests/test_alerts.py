@@ -71,7 +71,7 @@ def test_an_alert_is_sent_if_a_mail_run_has_more_invalid_rows_than_the_run_befor
     assert decide_alerts(reports, HOUR_S) == ["failure", None, "new_problems", None, "new_problems"]
 
 
-def test_a_run_that_finishes_after_a_failure_is_a_recovery_even_if_it_has_known_problems() -> None:
+def test_a_finished_run_after_a_failure_is_a_recovery_even_if_it_has_known_problems() -> None:
     reports = [
         build_report("partial", invalid_count=1, new_count=1),
         build_report("aborted", "x"),

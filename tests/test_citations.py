@@ -43,7 +43,7 @@ def test_every_section_that_is_cited_exists() -> None:
         assert {citation for citation in citations if citation[1] not in sections} == set()
 
 
-def test_no_text_cites_a_missing_document() -> None:
+def test_the_texts_cite_only_existing_documents() -> None:
     citations = {path: MISSING_DOCUMENT_PATTERN.findall(text) for path, text in read_texts().items()}
     assert {path: cited_texts for path, cited_texts in citations.items() if cited_texts} == {}
 

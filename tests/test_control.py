@@ -14,7 +14,7 @@ from connector.control import Stop, run_in_background
 from connector.errors import LedgerError, RunAborted
 
 
-async def test_work_that_hides_a_cancellation_is_cancelled_again() -> None:
+async def test_work_is_cancelled_again_if_it_hides_a_cancellation() -> None:
     cancellation_count = 0
 
     async def do_work() -> None:

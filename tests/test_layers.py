@@ -197,7 +197,7 @@ def test_the_init_files_of_packages_contain_only_a_docstring() -> None:
     assert [path for path in init_files if len(parse_module(path).body) > 1 and path.parent.name != "cli"] == []
 
 
-def test_no_two_public_classes_have_the_same_name() -> None:
+def test_public_classes_have_different_names() -> None:
     modules_by_type: dict[str, list[str]] = {}
     for module, path in read_modules():
         if not is_inside(module, SANDBOX_PACKAGE):

@@ -233,7 +233,7 @@ def check_query_plan(connection: Connection, statement: str, parameters: Any, in
     assert "Seq Scan on entry" not in plan_text, plan_text
 
 
-def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledger) -> None:
+def test_the_queries_for_unfinished_entries_use_the_index_of_unfinished_entries(ledger: Ledger) -> None:
     base = add_confirmed_entries(ledger)
     bring_to_state(ledger, base, State.UNKNOWN)
     with ledger.transaction() as connection:
@@ -247,7 +247,7 @@ def test_the_queries_for_unfinished_entries_read_no_confirmed_entry(ledger: Ledg
             check_query_plan(connection, statement, parameters, "unfinished_entries")
 
 
-def test_the_query_for_entries_that_the_list_has_shown_reads_no_other_entry(ledger: Ledger) -> None:
+def test_the_query_for_shown_entries_uses_the_index_of_shown_entries(ledger: Ledger) -> None:
     base, shown_identity = add_confirmed_entries(ledger), (ENTRY_COUNT - 1).to_bytes(16, "big")
     with ledger.transaction() as connection:
         ledger.record_shown_identities(base, [shown_identity])

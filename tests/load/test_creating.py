@@ -93,7 +93,9 @@ def test_other_creates_do_not_wait_for_the_list_request_after_a_refused_create(t
 
 
 @pytest.mark.parametrize("unsent_number", [0, 2])  # the first create, which is sent alone, and a later create
-def test_a_create_that_was_not_sent_in_time_is_looked_up_again(tmp_path: Path, unsent_number: int) -> None:
+def test_the_look_up_of_a_subscriber_has_expired_if_its_create_was_not_sent_in_time(
+    tmp_path: Path, unsent_number: int
+) -> None:
     candidates = [
         build_candidate(candidate_number, valid_until=VirtualTime().now_s + 30)
         for candidate_number in range(CREATE_COUNT)

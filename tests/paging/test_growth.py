@@ -155,7 +155,7 @@ def test_only_a_working_filter_by_id_proves_the_end_of_a_list() -> None:
         (1500, False, True, EvidenceResult.NOTHING),
     ],
 )
-def test_confirmed_subscribers_that_no_look_up_can_find_make_the_evidence_unclear(
+def test_the_evidence_is_unclear_if_many_confirmed_subscribers_cannot_be_looked_up(
     unlisted_count: int, has_working_id_filter: bool, is_read_by_load: bool, expected_result: EvidenceResult
 ) -> None:
     ids = list(range(1, 60_001))

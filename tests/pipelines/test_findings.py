@@ -31,7 +31,7 @@ def test_a_run_waits_for_a_list_that_lags_less_than_the_quiet_period(connector: 
     assert (result.exit_code, result.find_messages(UNLISTED_MESSAGE)) == (0, []), result.stderr
 
 
-def test_a_list_that_lags_less_than_in_an_earlier_run_does_not_change_the_exit_code(connector: Connector) -> None:
+def test_the_exit_code_is_0_if_the_list_lags_less_than_in_an_earlier_run(connector: Connector) -> None:
     path = connector.folder / "people.csv"
     assert connector.import_file(connector.write_addresses(2, name=path)).exit_code == 0
     record_lag_of_list(connector, 900.0)
@@ -50,7 +50,7 @@ def test_a_list_that_lags_less_than_in_an_earlier_run_does_not_change_the_exit_c
         {"combine": "last", "filters": "partial"},
     ],
 )
-def test_a_list_that_shows_the_last_new_subscriber_causes_no_warning(
+def test_a_run_has_no_warning_if_the_list_shows_its_last_new_subscriber(
     connector: Connector, switches: dict[str, object]
 ) -> None:
     connector.sandbox.seed(30, base_name="News")
@@ -86,7 +86,7 @@ def test_a_load_counts_the_confirmed_subscribers_that_the_list_of_a_base_lacks(c
     [({"list_lag_ms": 1_000}, "1200ms", 51), ({"provisional_ids": True}, "200ms", 52)],
     ids=["created within the quiet period", "listed with other ids"],
 )
-def test_subscribers_that_the_list_shows_late_or_with_other_ids_are_not_reported_as_missing(
+def test_subscribers_are_not_reported_as_missing_if_the_list_shows_them_late_or_with_other_ids(
     connector: Connector, switches: dict[str, object], quiet_period: str, row_count: int
 ) -> None:
     connector.sandbox.switch(**switches)

@@ -104,7 +104,7 @@ def test_the_key_suppress_inactive_is_refused_in_a_job_without_look_ups(connecto
     assert "`suppress.inactive` needs look-ups: remove this key" in result.stderr
 
 
-def test_inactive_subscribers_that_the_list_hides_are_not_created_as_active(connector: Connector) -> None:
+def test_inactive_subscribers_are_not_created_as_active_if_the_list_hides_them(connector: Connector) -> None:
     emails = [f"person{index}@x.org" for index in range(40)]
     unsubscribe(connector, *emails)
     connector.sandbox.seed(LARGE_OTHER_PERSON_COUNT, base_id=50)

@@ -55,7 +55,7 @@ def test_each_run_reads_from_the_largest_value_of_the_previous_run(connector: Co
     assert connector.count_creates_by_email().total() == 5
 
 
-def test_a_lookback_reads_late_rows_and_no_row_before_the_start(connector: Connector) -> None:
+def test_a_lookback_reads_late_rows_but_only_rows_after_the_start(connector: Connector) -> None:
     add_people(connector, *list_people_updated_at(9), *list_people_updated_at(5))
     write_job(connector, start=f"{DATE}T06:30:00, lookback: 2h")
     assert connector.sync().rows == {"read": 1, "created": 1}

@@ -26,7 +26,7 @@ def test_the_first_answer_with_another_base_ends_the_run(connector: Connector) -
 
 
 @pytest.mark.parametrize(("has_person_repeated_it", "outcome"), [(False, "created"), (True, "exists")])
-def test_a_held_create_is_sent_again_only_if_no_person_has_repeated_it(
+def test_a_held_create_is_sent_again_only_if_the_subscriber_does_not_exist_already(
     connector: Connector, has_person_repeated_it: bool, outcome: str
 ) -> None:
     sandbox, path = connector.sandbox, connector.write_addresses(3)

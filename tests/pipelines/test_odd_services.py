@@ -44,7 +44,7 @@ def test_a_list_without_total_count_is_refused_with_the_next_step(connector: Con
 
 
 @pytest.mark.parametrize("switches", [{"hide": "inactive"}, {"result_window": 20}, {"lost_shard": 1}])
-def test_a_partial_list_without_total_count_causes_no_second_create(
+def test_a_subscriber_is_not_created_twice_if_the_list_is_partial_and_lacks_total_count(
     connector: Connector, switches: dict[str, object]
 ) -> None:
     fill_service(connector, 20, "--active")

@@ -69,7 +69,9 @@ def test_an_answer_that_is_typed_before_the_question_creates_nobody(connector: C
     assert connector.list_created_subscribers() == {}
 
 
-def test_a_file_that_changes_after_the_preview_changes_no_create(connector: Connector, people_path: Path) -> None:
+def test_the_previewed_rows_are_created_even_if_the_file_changes_before_the_answer(
+    connector: Connector, people_path: Path
+) -> None:
     change_source = partial(write_csv, people_path, *(f"late{index}@x.org,Eve,yes,Bonn" for index in range(50)))
     exit_code, output = import_on_terminal(connector, people_path, "y", call_before_answer=change_source)
     assert exit_code == 1, output

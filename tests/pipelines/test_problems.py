@@ -103,7 +103,7 @@ def test_an_import_without_a_job_records_no_problems(connector: Connector) -> No
     assert read_problem_group_counts(connector) == {}
 
 
-def test_neither_a_plan_nor_an_aborted_run_changes_the_recorded_problems(connector: Connector) -> None:
+def test_the_recorded_problems_stay_unchanged_after_a_plan_and_after_an_aborted_run(connector: Connector) -> None:
     plan_result = sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY, options=("--dry-run",))
     assert read_problem_counts(plan_result) == (1, 1, 0)
     sync_lines(connector, VALID_ROW, ROW_WITH_WRONG_BIRTHDAY)

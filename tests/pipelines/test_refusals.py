@@ -18,7 +18,7 @@ from tests.pipelines.leftovers import create_with_other_ledger, produce_three_un
 from tests.pipelines.reconciled import list_subscribers_by_email
 
 
-def test_a_corrected_row_whose_refused_create_took_effect_is_not_created_again(connector: Connector) -> None:
+def test_a_corrected_row_is_not_created_again_if_its_refused_create_took_effect(connector: Connector) -> None:
     """The list shows the refused subscribers only after the look-up of the first run."""
     sandbox, path = connector.sandbox, connector.write_addresses(50)
     sandbox.switch(created_422=0.2, list_lag_ms=2000)
@@ -66,7 +66,7 @@ def test_creates_that_were_refused_at_random_are_sent_again_without_a_quiet_peri
     assert set(connector.count_creates_by_email().values()) == {1}
 
 
-def test_a_create_that_took_effect_despite_a_429_is_not_sent_again(connector: Connector) -> None:
+def test_a_create_is_not_sent_again_if_it_took_effect_despite_a_429(connector: Connector) -> None:
     sandbox, path = connector.sandbox, connector.write_addresses(60)
     sandbox.seed(3000, base_name="News")
     sandbox.switch(created_429=1, list_lag_ms=3_000, duplicates="accept", retry_after="none")
@@ -95,7 +95,7 @@ def test_a_create_of_another_program_after_a_429_is_not_reported_as_created(conn
     assert connector.import_file(path).rows == {"read": 2, "exists": 1, "changed": 1}
 
 
-def test_a_token_that_is_revoked_during_a_run_causes_no_rejected_row(connector: Connector) -> None:
+def test_the_next_run_creates_the_remaining_rows_if_the_token_is_revoked_during_a_run(connector: Connector) -> None:
     sandbox, path = connector.sandbox, connector.write_addresses(300)
     sandbox.switch(latency_ms=20)
     with connector.start("import", path, *NEWS_IMPORT_OPTIONS, "--max-concurrency", "4", "--output", "json") as process:
@@ -158,7 +158,7 @@ def count_creates(result: CommandResult) -> int:
     return create_count
 
 
-def test_a_rate_limit_that_looks_like_a_refusal_causes_no_rejected_row(connector: Connector) -> None:
+def test_rows_are_not_rejected_if_a_rate_limit_looks_like_a_refusal(connector: Connector) -> None:
     connector.sandbox.switch(rate=50, limit_status=200, retry_after="none", **SLOW_SWITCHES)
     result = connector.import_file(connector.write_addresses(200))
     result.expect(0, read=200, created=200)

@@ -37,7 +37,9 @@ def has_secret_in_process_list() -> bool:
     return False
 
 
-def test_no_command_leaves_the_token_or_a_password_anywhere(sandbox: SandboxProcess, tmp_path: Path) -> None:
+def test_the_token_and_passwords_are_hidden_in_the_outputs_and_files_of_all_commands(
+    sandbox: SandboxProcess, tmp_path: Path
+) -> None:
     for name, text in (TEXT_BY_FILE_NAME | JOB_TEXT_BY_FILE_NAME).items():
         (tmp_path / name).write_text(text)
     Connector(sandbox, tmp_path).write_addresses(5)

@@ -40,7 +40,7 @@ def test_a_sync_with_another_number_of_shards_creates_nobody_twice(postgres_conn
     assert has_each_person_once(postgres_connector, 200)
 
 
-def test_killed_shards_that_run_again_lose_no_create_and_repeat_no_create(postgres_connector: Connector) -> None:
+def test_each_row_has_an_outcome_and_at_most_one_create_if_shards_are_killed(postgres_connector: Connector) -> None:
     write_files(postgres_connector, person_count=KILL_TEST_PEOPLE_COUNT)
     postgres_connector.sandbox.switch(latency_ms=40, **ENGINE_FAULTS)
     rng, kill_count = random.Random(3), 0
@@ -68,7 +68,9 @@ def test_killed_shards_that_run_again_lose_no_create_and_repeat_no_create(postgr
     assert kill_count > 0
 
 
-def test_a_run_whose_lease_has_ended_repeats_no_create_of_another_run(postgres_connector: Connector) -> None:
+def test_each_person_is_created_once_if_a_run_continues_after_the_end_of_its_lease(
+    postgres_connector: Connector,
+) -> None:
     """The run has recorded its next creates and waits in a pause of the service. Then the run loses its database
     session, and its lease of 8 s ends."""
     write_files(postgres_connector, person_count=120, load="max_rate: 20")

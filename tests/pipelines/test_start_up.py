@@ -45,14 +45,14 @@ def run_and_list_libraries(connector: Connector, *arguments: str) -> tuple[int, 
     return exit_code, libraries
 
 
-def test_help_and_usage_errors_import_no_library(connector: Connector) -> None:
+def test_the_help_and_usage_errors_are_shown_without_loading_a_library(connector: Connector) -> None:
     command_lines: list[list[str]] = [[], *([command] for command in COMMANDS)]
     argument_lists = [[*arguments, option] for arguments in command_lines for option in ("--help", "--nonsense")]
     argument_lists.append(["export", "nowhere/out.parquet"])
     assert run_commands(connector, argument_lists) == ([*([0, 2] * len(command_lines)), 2], [])
 
 
-def test_an_export_imports_no_library_of_the_ledger(connector: Connector) -> None:
+def test_an_export_does_not_load_the_libraries_of_the_ledger(connector: Connector) -> None:
     """With the option --output json, the command also imports no library for the text report."""
     # The list is so long that the export gathers evidence that the list is complete.
     connector.sandbox.seed(12_000, base_name="News")
@@ -60,7 +60,7 @@ def test_an_export_imports_no_library_of_the_ledger(connector: Connector) -> Non
     assert (exit_code, libraries) == (0, ["pyarrow.parquet", "aiohttp", "pyarrow", "uvloop"])
 
 
-def test_an_import_of_plain_rows_imports_no_library_of_other_formats(connector: Connector) -> None:
+def test_an_import_of_plain_rows_does_not_load_libraries_for_other_formats(connector: Connector) -> None:
     (connector.folder / "people.csv").write_text("email\nann@example.com\n", encoding="utf-8")
     options = ("--base-id", "1", "--active", "--quiet-period", "1ms")
     exit_code, libraries = run_and_list_libraries(connector, "import", "people.csv", *options)

@@ -139,7 +139,7 @@ def test_old_files_are_deleted_by_prune_and_at_the_end_of_a_run(connector: Conne
     assert (connector.folder / "state" / "ledger.db").exists()
 
 
-def test_a_run_deletes_no_file_while_the_clock_is_far_ahead(connector: Connector) -> None:
+def test_a_run_keeps_old_files_while_the_clock_is_far_ahead(connector: Connector) -> None:
     path = connector.write_people("email", "ann@x.org", "no address")
     rejects_paths = [Path(connector.import_file(path).report["rejects_file"]) for _ in range(2)]
     files = [*rejects_paths, *(connector.folder / "state" / "runs" / f"{path.stem}.json" for path in rejects_paths)]
@@ -187,7 +187,7 @@ def test_files_of_a_run_that_has_not_ended_are_kept_at_any_age(connector: Connec
     assert [path.exists() for path in run_files] == [True, False]
 
 
-def test_a_run_that_ends_while_status_reads_its_file_is_not_reported_as_killed(
+def test_a_run_is_not_reported_as_killed_if_it_ends_while_status_reads_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, original_flock = write_run_file(tmp_path), fcntl.flock
@@ -201,7 +201,7 @@ def test_a_run_that_ends_while_status_reads_its_file_is_not_reported_as_killed(
     assert [run["status"] for run in list_runs(tmp_path)] == ["ok"]
 
 
-def test_a_run_whose_report_does_not_fit_on_the_disk_is_not_listed(
+def test_a_run_is_not_listed_if_its_report_does_not_fit_on_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(*_: object) -> None:
@@ -242,7 +242,9 @@ def test_a_jump_of_the_clock_loses_no_row_and_creates_nobody_twice(connector: Co
 
 
 @pytest.mark.parametrize(("arguments", "exit_code"), [(["-vv"], 0), (["--no"], 2)])
-def test_an_unwritable_stderr_changes_no_exit_code(connector: Connector, arguments: list[str], exit_code: int) -> None:
+def test_the_exit_code_is_unchanged_if_stderr_cannot_be_written(
+    connector: Connector, arguments: list[str], exit_code: int
+) -> None:
     path = connector.write_people("email", "ann@x.org")
     command = [sys.executable, "-m", "pipelines", "import", str(path), "--base-name", "News", "--active", *arguments]
     with Path("/dev/full").open("w") as full_device:

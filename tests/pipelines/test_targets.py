@@ -148,7 +148,9 @@ def test_a_job_exports_with_its_filters(filled_connector: Connector) -> None:
     assert result.report["certificate"]["filters"]["asked"] == {"email": "person1@example.com"}
 
 
-def test_an_export_without_matching_subscribers_replaces_no_file(filled_connector: Connector, tmp_path: Path) -> None:
+def test_an_export_does_not_replace_a_file_if_no_subscriber_matches(
+    filled_connector: Connector, tmp_path: Path
+) -> None:
     filled_connector.run_json("export", "out.csv")
     content_before = (tmp_path / "out.csv").read_bytes()
     result = filled_connector.run_json("export", "out.csv", "--email", "nobody@example.com")

@@ -28,7 +28,9 @@ def has_no_hidden_characters(result: CommandResult) -> bool:
     return HIDDEN_CHARACTERS.search(result.stdout + result.stderr) is None
 
 
-def test_no_command_writes_hidden_characters_to_the_terminal(connector: Connector, people_path: Path) -> None:
+def test_commands_write_hidden_characters_to_the_terminal_only_as_escapes(
+    connector: Connector, people_path: Path
+) -> None:
     import_result = connector.run("import", people_path, *NEWS_IMPORT_OPTIONS, "-vv")
     assert (import_result.exit_code, has_no_hidden_characters(import_result)) == (1, True)
     assert "\\x1b[31mnote\\x9b2J\\u202egpj\\u2067" in import_result.stderr

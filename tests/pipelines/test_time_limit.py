@@ -8,7 +8,7 @@ from tests.pipelines.emails.test_mail_command import write_job as write_mail_job
 PEOPLE_COUNT = 60
 
 
-def test_a_load_past_its_time_limit_is_continued_by_the_next_run(connector: Connector) -> None:
+def test_the_next_run_continues_a_load_that_exceeded_its_time_limit(connector: Connector) -> None:
     connector.write_addresses(PEOPLE_COUNT)
     connector.write_job("time_limit: 3s", load="quiet_period: 200ms, max_rate: 10")
     result = connector.sync()
@@ -24,7 +24,9 @@ def test_a_load_past_its_time_limit_is_continued_by_the_next_run(connector: Conn
 
 
 @pytest.mark.parametrize("command", ["export out.csv", "reconcile job.yaml --to out.csv", "mail mail.yaml"])
-def test_a_command_that_reads_the_list_past_its_time_limit_writes_no_file(connector: Connector, command: str) -> None:
+def test_a_command_writes_no_file_if_its_time_limit_ends_while_it_reads_the_list(
+    connector: Connector, command: str
+) -> None:
     connector.sandbox.switch(latency_ms=60_000)
     connector.write_people("email", "ann@x.org")
     connector.write_job()

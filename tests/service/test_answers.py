@@ -375,6 +375,6 @@ def test_a_date_in_retry_after_is_compared_with_the_date_of_the_answer() -> None
 
 
 @given(st.text())
-def test_no_value_of_the_retry_after_header_gives_more_than_a_day(header_value: str) -> None:
+def test_the_wait_is_at_most_one_day_for_any_value_of_the_retry_after_header(header_value: str) -> None:
     seconds = parse_retry_after({"Retry-After": header_value, "Date": header_value}, NOW)
     assert seconds is None or 0.0 <= seconds <= 86_400.0

@@ -56,7 +56,7 @@ ANSWER_BY_ENCODING = {
 }
 
 
-async def test_an_answer_shows_no_token() -> None:
+async def test_the_token_is_masked_in_an_answer() -> None:
     for answer_with_token in ANSWER_BY_ENCODING.values():
         async with (
             serve(faults.answer_with(answer_with_token)) as server,
@@ -68,7 +68,7 @@ async def test_an_answer_shows_no_token() -> None:
             assert await client.send_email(b"{}") == refusal
 
 
-async def test_the_target_of_a_redirect_shows_no_token() -> None:
+async def test_the_token_is_masked_in_the_target_of_a_redirect() -> None:
     redirection = build_response(b"", "302 Found", Location=f"/login?token={quote(SECRET)}&next=/")
     async with (
         serve(faults.answer_with(redirection)) as server,

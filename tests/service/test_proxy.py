@@ -55,7 +55,9 @@ async def test_a_request_through_a_missing_proxy_is_not_sent(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("credentials", ["", "user:pass@"])
-async def test_a_refusing_proxy_gets_no_token(monkeypatch: pytest.MonkeyPatch, credentials: str) -> None:
+async def test_the_token_is_not_sent_to_a_proxy_that_refuses_the_connection(
+    monkeypatch: pytest.MonkeyPatch, credentials: str
+) -> None:
     """This version of aiohttp would send the token of the service to a proxy without credentials."""
     async with serve(faults.answer_with(PROXY_REFUSAL)) as proxy:
         monkeypatch.setenv("https_proxy", f"http://{credentials}127.0.0.1:{proxy.port}")

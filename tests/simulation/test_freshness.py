@@ -85,7 +85,7 @@ def test_a_subscriber_is_looked_up_again_after_a_long_retry_after() -> None:
     assert (result.contradictions, find_late_creates(result, MAX_LOOK_UP_AGE_S + 1.0)) == ([], [])
 
 
-def test_a_long_retry_looks_a_rejected_row_up_again_before_its_create() -> None:
+def test_a_rejected_row_is_looked_up_again_before_its_create_in_a_long_retry() -> None:
     fault_period = FaultPeriod({"required": ["Phone"], "latency_ms": 5})
     retry = JobRun((), 100.0, retry=RetrySelection(is_rejected=True))
     scenario = build_scenario(

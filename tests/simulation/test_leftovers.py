@@ -54,7 +54,7 @@ def test_an_entry_of_a_killed_run_is_held_after_five_lost_creates(is_retry: bool
     assert (last_result.is_finished, result.contradictions) == (True, [])
 
 
-def test_no_later_run_sends_a_dropped_create_again() -> None:
+def test_later_runs_do_not_send_a_dropped_create_again() -> None:
     fault_period = FaultPeriod(
         network_faults=NetworkFaults(person_numbers_with_lost_creates=PERSON_NUMBERS_WITH_LOST_CREATES)
     )

@@ -100,7 +100,7 @@ SOURCE_OPENERS = [open_parquet, open_far_dates, open_json_lines, open_database, 
 
 
 @pytest.mark.parametrize("open_source", SOURCE_OPENERS)
-def test_a_cell_that_cannot_be_read_as_text_rejects_its_row_only_in_a_used_column(
+def test_a_row_with_an_unreadable_cell_is_rejected_only_if_the_column_is_used(
     open_source: Callable[[Path], Source], tmp_path: Path
 ) -> None:
     with open_source(tmp_path) as source:

@@ -166,7 +166,7 @@ def check_consent_column(header: str, cells: list[str], expected_flags: list[boo
     assert validated_rows.subscribers["is_active"].tolist() == expected_flags, header
 
 
-def test_a_column_that_marks_people_who_want_no_emails_makes_these_people_inactive() -> None:
+def test_people_are_inactive_if_a_column_marks_them_as_unsubscribed() -> None:
     for header in UNSUBSCRIBED_HEADERS:
         check_consent_column(header, ["x", ""], [False, True])
     assert [header for header in NOT_UNSUBSCRIBED_HEADERS if is_unsubscribed_header(header)] == []

@@ -173,7 +173,7 @@ def test_a_listing_counts_the_identities_that_have_several_ids(tmp_path: Path, i
     assert None not in recorded_ids
 
 
-def test_a_sweep_ends_the_run_if_two_bases_have_the_requested_name(tmp_path: Path) -> None:
+def test_a_run_ends_if_two_listed_bases_have_the_requested_name(tmp_path: Path) -> None:
     fake_list = FakeList(build_other_people(5))
     fake_list.add(51, "ann@x.org")
     fake_list.add(52, "bob@x.org", base={"Id": 8, "Name": "News"})

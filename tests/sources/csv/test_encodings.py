@@ -109,14 +109,14 @@ def test_a_character_that_is_cut_at_the_end_of_the_sample_does_not_change_the_gu
     assert file.malformed_rows == []
 
 
-def test_a_late_row_with_too_few_letters_to_find_the_encoding_is_rejected_alone(tmp_path: Path) -> None:
+def test_a_late_row_is_rejected_if_it_has_too_few_letters_to_guess_the_encoding(tmp_path: Path) -> None:
     file = read_file(write_file(tmp_path, b"id,name\n" + b"1,Ann\n" * 300_000 + b"2,No\xebl Zo\xeb\n3,Ann\n"))
     assert [(row.line, row.code) for row in file.malformed_rows] == [(300_002, "encoding")]
     assert sum(len(chunk.frame) for chunk in file.chunks) == 300_001
     assert ["not certain" in message for message in file.messages] == [True]
 
 
-def test_a_row_with_a_byte_that_the_guessed_encoding_lacks_is_rejected(tmp_path: Path) -> None:
+def test_a_row_is_rejected_if_it_has_a_byte_that_the_guessed_encoding_lacks(tmp_path: Path) -> None:
     path, rows = write_people(tmp_path, NAMES_BY_LANGUAGE["German"] + " Ann" * 100_000, "cp1252")
     with path.open("ab") as people_file:
         people_file.write(b"\nlast@x.org,Jo\x81n,Ann")

@@ -92,7 +92,7 @@ def test_a_character_across_the_border_of_two_chunks_is_read_correctly(tmp_path:
     "invalid_bytes",
     [b"M\xfcller", b"a\x00b", b"\xed\xa0\x80", b"\xc0\xaf", b'"\xff, ""x"""', b'"\xc3"', b'"a\n\xff\nb"'],
 )
-def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
+def test_a_row_with_an_invalid_byte_is_rejected_only_if_the_column_is_used(
     tmp_path: Path, invalid_bytes: bytes, line_ending: bytes, chunk_size: int | None
 ) -> None:
     lines = [
@@ -114,7 +114,7 @@ def test_a_byte_that_is_not_text_rejects_its_row_only_in_a_used_column(
             ]
 
 
-def test_a_fault_that_may_shift_cells_rejects_its_row_even_in_an_unused_column(tmp_path: Path) -> None:
+def test_a_row_is_rejected_if_a_fault_may_shift_its_cells_even_in_an_unused_column(tmp_path: Path) -> None:
     content = b'email,junk,name\na@x.org,"a"b\xff,Ann\nb@x.org,\xff,x,Bob\nc@x.org,"\x00"d,C\nd@x.org,,D\n'
     with open_csv(write_file(tmp_path, content)) as source:
         (chunk,) = source.read_chunks(["email"])

@@ -105,7 +105,7 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path: Path) -> None:
         open_file("nul\0.csv")
 
 
-def test_a_source_that_was_not_read_can_be_closed_twice(tmp_path: Path) -> None:
+def test_an_unread_source_can_be_closed_twice(tmp_path: Path) -> None:
     for name in BUILD_FILE_BY_NAME:
         source = open_file(write_file(tmp_path, name, BUILD_FILE_BY_NAME[name]()))
         source.close()
