@@ -48,13 +48,13 @@ async def find_hidden_base(access: ListAccess, *, has_read_list: bool = False) -
     rows = await access.stop.wait_until_stopped(_request_base_rows(access, base_id))
     rows = [row for row in rows if reader.is_of_base(row.get("Base"))]
     confirmed_creates_by_id = {create.subscriber_id: create for create in access.confirmed_creates}
-    rows_without_confirmed_creates = [row for row in rows if row["Id"] not in confirmed_creates_by_id]
-    if not rows_without_confirmed_creates:
-        rows_without_confirmed_creates = await access.stop.wait_until_stopped(_request_group_rows(access, base_id))
-    if not rows_without_confirmed_creates or (has_read_list and await _shows_base(access, reader)):
+    rows_not_created_by_run = [row for row in rows if row["Id"] not in confirmed_creates_by_id]
+    if not rows_not_created_by_run:
+        rows_not_created_by_run = await access.stop.wait_until_stopped(_request_group_rows(access, base_id))
+    if not rows_not_created_by_run or (has_read_list and await _shows_base(access, reader)):
         return False
     field_name, identity_key = access.policy.identity_field, FIELD_BY_NAME[access.policy.identity_field].path[0]
-    sample = next((row for row in rows_without_confirmed_creates if row.get(identity_key)), None)
+    sample = next((row for row in rows_not_created_by_run if row.get(identity_key)), None)
     if sample is not None and not has_read_list:
         answer = await access.stop.wait_until_stopped(look_up(access, field_name, sample[identity_key]))
         if answer.has_subscriber(sample["Id"]):

@@ -139,7 +139,8 @@ class _Period:
     rate: float = 1.0
     sending_s: float = 1.0  # the seconds from `began_at` to `refused_request_sent_at`
     sending_and_pause_s: float = 1.0  # the sum of `sending_s` and the longer of the pauses before and after the period
-    # Numbers of requests that left after the refused request and before its refusal arrived: served and refused.
+    # Trailing requests are sent after the refused request, before the client receives the refusal. The service served
+    # or refused each of them.
     served_trailing_request_count: int = 0
     refused_trailing_request_count: int = 0
 

@@ -94,7 +94,7 @@ _NEGATED_HEADER_PATTERN = re.compile(
     rf" (\w+ ){{0,3}}({_MAIL_NOUNS}|{_MAIL_VERBS})"
     r"|\bno (enviar|contactar|recibir|suscri\w*|subscri\w*)\b"
 )
-# A header such as `Newsletter ja/nein` names both answers (yes and no), so the word for no does not negate the header.
+# A header such as `Newsletter ja/nein` names both answers, yes and no. So the word `nein` does not negate this header.
 _YES_WORD_PATTERN = re.compile(r"\b(yes|ja|oui|si|sim|tak)\b")
 _SUBSCRIBED_HEADER_PATTERN = re.compile(
     "^(accepts?(?!ance)|wants?|receives?(?!d)|can|may|acepta|quiere|desea|accetta|vuole|aceita|quer|deseja|souhaite|accepte|mochte"

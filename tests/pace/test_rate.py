@@ -11,7 +11,7 @@ from tests.pace.world import LimitedService, count_requests, simulate_client
 
 ROUND_TRIP_S = 0.1
 IDLE_S = 600.0
-BURST_S = 0.006  # a sender that wakes up late may send the requests of this many seconds at the same time
+BURST_S = 0.006  # a sender may wake up this many seconds late; then it sends the missed requests at the same time
 
 
 def build_controller_with_found_limit(rate: float) -> RateController:

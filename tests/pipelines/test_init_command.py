@@ -68,7 +68,7 @@ def test_a_drafted_job_for_a_table_contains_no_url_and_proposes_a_cursor(connect
     assert 'url: "${CRM_URL}", table: people' in "\n".join(lines)
     assert "crm.db" not in "\n".join(lines)
     line_index = next(index for index, line in enumerate(lines) if line.startswith("  # sql: "))
-    # Replace lines of the drafted job as a comment in the job tells the user.
+    # A comment in the drafted job tells the user to replace these lines.
     lines[line_index - 3 : line_index + 1] = [lines[line_index].replace("# ", "")]
     (connector.folder / "job.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     map_is_active(connector.folder / "job.yaml")
