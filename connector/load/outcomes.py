@@ -77,7 +77,7 @@ class Outcomes:
         self, refusals: Mapping[bytes, Refusal], recently_refused_identities: Collection[bytes]
     ) -> None:
         """Add an unresolved create for each of these refusals of earlier runs. The caller has moved the entries from
-        REJECTED to UNKNOWN. The list may not show the subscribers of `recently_refused_identities` yet."""
+        REJECTED to UNKNOWN. The list possibly does not show the subscribers of `recently_refused_identities` yet."""
         now = self._session.clock.monotonic()
         for identity, refusal in refusals.items():
             # Two quiet periods have passed since the refusal of an entry that is not recent, so one look-up is enough.

@@ -177,7 +177,7 @@ def test_a_table_with_a_generated_column_is_written(table: Destination) -> None:
     assert read_rows(table) == [(1, "Ann", 2)]
 
 
-def test_a_history_without_the_column_of_its_filter_is_refused(tmp_path: Path) -> None:
+def test_a_filtered_history_that_leaves_out_the_filtered_column_is_refused(tmp_path: Path) -> None:
     table = parse_destination(f"sqlite:///{tmp_path}/w.db", mode="history", columns=["email"])
     with pytest.raises(ConfigurationError, match="filtered by base_id, which its columns lack"):
         publish_people(table, [], 1, filters={"base_id": 7})

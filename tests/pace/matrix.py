@@ -332,7 +332,7 @@ def measure(case: Case, run_counts: RunCounts) -> Measurements:
 def compute_best_first_minute_goodput(case: Case) -> float:
     """Return the best possible goodput of the first minute for a client that does not know the limit.
 
-    docs/explanation/pace.md (What no client can reach) describes the two strategies of such a client. After its first
+    docs/explanation/pace.md (Rates that no client can reach) describes the two strategies of such a client. After its first
     refusal, the client avoids all refusals, or measures the limit by two more refusals. The result is the goodput of
     the better strategy. It includes the bursts that the limiter allows at the start and after a pause.
     """

@@ -76,8 +76,8 @@ def test_the_runs_after_a_kill_fulfil_every_claim(
 
 
 def test_every_claim_holds_after_a_second_signal() -> None:
-    """The test tries first signals at times that are 80 ms apart (in a long run 20 ms). The second signal follows each
-    first signal after 1 ms."""
+    """Each simulated run gets two signals, 1 ms apart. The first signal comes 80 ms later in each next run (in a long
+    run of the tests 20 ms later)."""
     ledgers, small_scenario = Ledgers(), SMALL_SCENARIOS[0]
     first_signal_times_s = [0.02 * index for index in range(1, 50, 1 if _IS_LONG_RUN else 4)]
     endings = [
