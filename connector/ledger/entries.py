@@ -223,7 +223,7 @@ class Ledger:
         begins at `first_identity`. After the last entry of the base, the search continues at the first entry.
 
         Leave out entries that the run with the key `before_run_key` or a later run has sent. Also leave out entries
-        that a person has accepted with another identity.
+        that a person has accepted, because the service's answer did not show the expected subscriber.
         """
         parameters = {"base": base.key, "before": before_run_key, "accepted": CONFIRMATION_CODES["accepted"]}
         return self._find_entries_starting_at(_FIND_CONFIRMED_ENTRIES, parameters, first_identity, max_count)

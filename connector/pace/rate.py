@@ -173,8 +173,8 @@ class RateController:
         # False from a refusal until the next served request. A random refusal or a new search sets the value to True.
         self._has_recovered = True
         self._refused_in_row_count = 0
-        # The smallest number of requests that were served in a period. After idle time, a limiter allows at most this
-        # many requests at the same time.
+        # The smallest number of requests that were served in any period. This number is the estimate of a burst (the
+        # requests that a limiter allows at once after idle time).
         self._fewest_served_count = inf
         self._pause_s = self._window_s = 0.0  # the values of `FoundLimit`
         # The highest rate (requests/s) that the service is proved to allow, since the limit last fell.

@@ -332,9 +332,9 @@ def measure(case: Case, run_counts: RunCounts) -> Measurements:
 def compute_best_first_minute_goodput(case: Case) -> float:
     """Return the best possible goodput of the first minute for a client that does not know the limit.
 
-    docs/explanation/pace.md (Rates that no client can reach) describes the two strategies of such a client. After its first
-    refusal, the client avoids all refusals, or measures the limit by two more refusals. The result is the goodput of
-    the better strategy. It includes the bursts that the limiter allows at the start and after a pause.
+    docs/explanation/pace.md (Rates that no client can reach) describes the two strategies of such a client. After its
+    first refusal, the client avoids all refusals, or measures the limit by two more refusals. The result is the goodput
+    of the better strategy. It includes the bursts that the limiter allows at the start and after a pause.
     """
     limiter_span_s = case.limiter_span_s if case.limiter_kind != "bucket" else max(case.limiter_span_s, 2 / case.rate)
     burst_after_pause_s = min(limiter_span_s, case.expected_pause_s)
