@@ -11,11 +11,11 @@ from pathlib import Path
 
 from connector.sources.encoding import decide_encoding
 
-WESTERN_EUROPEAN_LANGUAGES = "French German Spanish Portuguese Italian Catalan Dutch Danish Swedish Norwegian Finnish Icelandic"
+WESTERN_LANGUAGES = "French German Spanish Portuguese Italian Catalan Dutch Danish Swedish Norwegian Finnish Icelandic"
 CENTRAL_EUROPEAN_LANGUAGES = "Polish Czech Slovak Hungarian Slovenian Croatian Albanian Romanian"
 CYRILLIC_LANGUAGES = "Russian Ukrainian Bulgarian Serbian Belarusian"
 LANGUAGES_BY_ENCODINGS = {  # the usual encodings of files in these languages
-    "cp1252 iso8859-1 iso8859-15": WESTERN_EUROPEAN_LANGUAGES,
+    "cp1252 iso8859-1 iso8859-15": WESTERN_LANGUAGES,
     "cp1250 iso8859-2": CENTRAL_EUROPEAN_LANGUAGES,
     "cp1251 iso8859-5": CYRILLIC_LANGUAGES,
     "cp1253 iso8859-7": "Greek",
