@@ -148,8 +148,8 @@ def _read_comments(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _read_paragraphs(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield each paragraph of a Markdown page, and each row of a table below the header of the table. Code blocks are
-    left out."""
+    """Yield each paragraph of a Markdown page. Also yield each row of a table, after the header of its table. Code
+    blocks are left out."""
     text = path.read_text(encoding="utf-8")
     text = _FENCED_BLOCK_PATTERN.sub(lambda block: re.sub(r"[^\n]", "", block[0]), text)
     line_number = 1

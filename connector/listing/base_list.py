@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 _ROWS_PER_COMMIT = 20_000  # listed subscribers in one commit
 MAX_SHOWN_RECORDS = 8
-"""The largest number of subscribers of a look-up that are recorded as shown. Later runs recognise the account by these
+"""The largest number of subscribers that one look-up records as shown. Later runs recognise the account by these
 subscribers (architecture 4.10)."""
 
 _DIGEST_BYTES = 8  # bytes that are compared; two digests collide in 1 of 400,000 listings of ten million subscribers

@@ -101,7 +101,7 @@ class ListReading:
     unlisted_base_ids: Sequence[int] = ()  # bases that are counted even if no row shows them
     hidden_groups: tuple[HiddenGroup, ...] = ()
     """Groups of subscribers that were read separately. Their rows are among `ids` and `group_counts`."""
-    skipped_partitions: Collection[str] = ()  # filters for whose values the subscribers are not counted
+    skipped_partitions: Collection[str] = ()  # fields by whose values the subscribers are not counted
     earlier_total: int | None = None  # TotalCount shortly before the reading
     unlisted_entry_ids: Sequence[int] = ()  # ids of confirmed ledger entries that the reading lacks
     seed: bytes = b""  # random bytes, which choose the missing ids to look up

@@ -189,8 +189,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class RoundCounts:
-    """The counts of one round: TotalCount of each part of the list, and of the whole list before and after the parts.
-    Parts are, for example, the active and the inactive subscribers."""
+    """The counts of one round. The round requests TotalCount of the whole list, then of each part of the list, and
+    then of the whole list again. Parts are, for example, the active and the inactive subscribers."""
 
     part_counts: Sequence[int]
     whole_list_totals: tuple[int, int]

@@ -89,7 +89,8 @@ def test_a_confirmed_create_on_a_later_page_counts_only_after_two_readings_of_th
 
 def test_an_email_is_not_proved_absent_if_its_subscriber_appears_during_the_reading(tmp_path: Path) -> None:
     """After the page of lost@x.org was read, lost@x.org and the confirmed create appear in the list, and two other
-    subscribers vanish, one of them before lost@x.org. So the ranks of the rows and TotalCount hide the change."""
+    subscribers vanish. The list had shown one of them above lost@x.org. So the ranks of the rows and TotalCount hide
+    the change."""
     fake_list = FakeList([person for person in build_other_people(3000) if person["Id"] != 1200])
 
     def change_list_during_sweep(query: ListQuery) -> None:
