@@ -42,7 +42,7 @@ MAX_LAYER_COUNT_BY_PACKAGE = {
     "connector.library": 3, "connector.sandbox": 7, "connector.jobs": 5,
     "pipelines.report": 3, "pipelines.flows": 3, "pipelines.cli": 4,
 }  # fmt: skip
-"""The largest number of layers that the modules of each package may have among themselves."""
+"""The largest number of layers that the imports between the modules of a package may form, by package."""
 
 IMPORTERS_BY_LIBRARY = {  # the only modules that may import each third-party library
     "chardet": ("connector.sources.encoding",),

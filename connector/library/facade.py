@@ -196,7 +196,8 @@ class Connector:
     def mail(
         self, job: _JobOrPath, *, limit: int | None = None, wait_s: float = 0.0, time_limit_s: float | None = None
     ) -> Report:
-        """Send the email of a job to the recipient of each row, once in the campaign, like `connector mail`.
+        """Send the email of a job to the recipient of each row, like `connector mail`. Each recipient gets one email of
+        the campaign at most.
 
         `job` is the path of a job file, or a `Job`. The job's alert is also sent.
 

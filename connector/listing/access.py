@@ -204,8 +204,8 @@ def shows_identity(wire_object: Mapping[str, Any], field_name: str) -> bool:
 @dataclass(slots=True)
 class ListStats:
     """Facts about the list at `read_at` (monotonic). `total_count` is TotalCount, and `sweep_request_count` the number
-    of requests of a sweep (None: not known). `bases` has the Ids and names of the bases. `samples_by_traits` has a few
-    listed subscribers for texts with the same traits, such as a plus."""
+    of requests of a sweep (None: not known). `bases` has the Ids and names of the bases. `samples_by_traits` has
+    a few listed subscribers for each combination of unusual characters, such as capitals and a plus."""
 
     read_at: float
     total_count: int | None = None

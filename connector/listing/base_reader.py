@@ -234,7 +234,8 @@ class SweptRows:
 
     def read(self, base: ListedBase, *, first_batch_index: int = 0) -> Iterator[list[tuple[bytes, int]]]:
         """Yield the identities and ids of the base's subscribers, page by page. Begin with the batch
-        `first_batch_index`. With an earlier value of `batch_count` as `first_batch_index`, yield only later batches."""
+        `first_batch_index`. To yield only the batches that were added since an earlier call, set `first_batch_index` to
+        the value that `batch_count` had then."""
         for batch_index in self._batch_indexes_by_base[base]:
             if batch_index >= first_batch_index:
                 values = self._values.read(batch_index)

@@ -20,7 +20,7 @@ from connector.subscribers.identity import digest_identity, split_digests
 
 _CLIENT_USER_ID = "client_user_id"
 _WHOLE_NUMBER_PATTERN = re.compile(r"[+-]?[0-9]{1,18}(\.0*)?|[0-9](\.[0-9]{1,18})?[eE]\+?[0-9]{1,2}", re.ASCII)
-_MAX_DIGITS = 12  # an id with fewer digits may have lost leading zeros; longer ids are not looked up
+_MAX_DIGITS = 12  # spellings with leading zeros are looked up to this number of digits
 
 
 def list_other_spellings(text: str) -> list[str]:

@@ -326,7 +326,7 @@ class AccountPresence:
             known_entries = await ledger_writer.execute(
                 partial(Ledger.find_entries_with_ids, account=ledger_writer.base.account, subscriber_ids=listed_ids)
             )
-            # The subscribers whose creates a run of this ledger has sent.
+            # The subscribers for whom a run with this ledger has sent a create.
             answered_ids = {entry.subscriber_id for entry in known_entries if entry.run_key is not None}
             for identity, ids in ids_by_identity.items():
                 entry = entries.get(identity)

@@ -221,8 +221,8 @@ class SandboxSettings(BaseModel):
     seconds."""
     # Switches that refuse all creates for some time
     blocked_from: _Count = 0
-    """The number of the first create that is refused, counted from the start or from the last change of this switch. 0
-    means that no create is refused."""
+    """The number of the create at which the refusals begin. Creates are counted from the start of the sandbox or from
+    the last change of this switch. 0 means that no create is refused."""
     blocked_ms: _Amount = 0.0
     """Milliseconds for which all creates are refused, from the create with the number `blocked_from` on. 0 means no
     end."""

@@ -64,7 +64,7 @@ def read_status(location: StateLocation, *, run_id: str | None, job: str | None,
     """Return the report of `status` for the last runs, the latest first. `job` selects the runs of one job, and
     `run_id` selects one run.
 
-    If the ledger cannot be read, the first next step has the reason. Raises ConfigurationError if the run `run_id` is
+    If the ledger cannot be read, the first item of `next` says why. Raises ConfigurationError if the run `run_id` is
     not recorded.
     """
     runs = list(list_runs(location.state_dir))
@@ -82,7 +82,7 @@ def read_status(location: StateLocation, *, run_id: str | None, job: str | None,
 
 def read_health(location: StateLocation, *, job: str | None, max_run_count: int) -> dict[str, Any]:
     """Return the values of the HTML page of `status`. For each job and command, the page shows the last runs, the
-    latest first, and the time of the last success. If the ledger cannot be read, the first next step has the reason."""
+    latest first, and the time of the last success. If the ledger cannot be read, the first item of `next` says why."""
     runs = list(list_runs(location.state_dir))
     history_by_job_and_command: dict[tuple[str, str], dict[str, Any]] = {}
     for run in runs:

@@ -124,7 +124,7 @@ def test_a_cancelled_export_does_not_change_the_target(sandbox: SandboxProcess, 
     assert len(list_exported_names(file_or_table)) == 1
 
 
-def test_an_export_of_a_changing_list_has_only_the_rows_of_the_last_reading(
+def test_an_export_has_only_the_rows_of_the_last_reading_if_the_list_changes(
     sandbox: SandboxProcess, tmp_path: Path
 ) -> None:
     """The list is not in the order of ids and changes all the time. So the export reads the list several times, and

@@ -117,7 +117,7 @@ RULES: tuple[tuple[str, Callable[[], RateController], Mapping[str, float]], ...]
         {},
     ),
     (
-        "a limit is certain, and refusals count as not random, after two refusals instead of ten",
+        "two refusals, instead of ten, make it certain that a limit exists and that refusals are not random",
         RateController,
         {"_MAX_REFUSALS_WITHOUT_EVIDENCE": 2},
     ),

@@ -21,8 +21,8 @@ from tests.paging.windows import (
 )
 
 LIST_COUNT = int(os.environ.get("CONNECTOR_TEST_LISTS", "60"))
-# With this seed, some answers of the list of `build_sharded_list` lack a shard (one of five parts of the list). Only
-# the rows of requests for evidence show the missing subscribers.
+# With this seed, some pages of the list of `build_sharded_list` lack a shard (one of five parts of the list). Only the
+# rows of the requests that search for evidence show that subscribers are missing.
 _RARE_SEEDS = (194,)
 
 
