@@ -137,7 +137,7 @@ class MailCheck:
     outcomes: Counter[MailOutcome] = field(default_factory=Counter)
     messages: list[str] = field(default_factory=list)
     read_count: int = 0
-    # Number of suppressed rows. A consent column of the same row, or of another row, shows that their address is inactive.
+    # Number of suppressed rows. A consent column of the row, or of another row, shows that the address is inactive.
     inactive_count: int = 0
     suppression: Suppression | None = None
 

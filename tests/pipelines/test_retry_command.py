@@ -241,9 +241,8 @@ def test_a_retry_does_not_send_rejected_subscribers_who_are_suppressed_now(conne
     connector.sandbox.switch(required="Phone")
     assert connector.sync().rows == {"read": 3, "rejected": 3}
     connector.sandbox.switch(required="")
-    time.sleep(
-        0.5
-    )  # two quiet periods; after them, the list shows a subscriber whose create was refused but took effect
+    # After two quiet periods, the list shows a subscriber whose create was refused but took effect.
+    time.sleep(0.5)
     result_without_option = retry(connector, "--rejected")
     assert (result_without_option.rows, connector.sandbox.stats()["subscribers"]) == ({"read": 3, "rejected": 3}, 0)
     connector.write_csv("gone.csv", "address", "person1@example.com")
