@@ -146,8 +146,9 @@ async def find_hidden_groups(
 ) -> list[HiddenGroup]:
     """Return the groups of subscribers that the list shows only to a request for one or several groups.
 
-    A group is hidden if the first page has none of its subscribers and the counts of its partition add up to more than
-    the whole list. If the list has no TotalCount, only the rows of the first page decide."""
+    A group is hidden if the first page has none of its subscribers, and if the counts of all groups of the same field
+    add up to more than the count of the whole list. If the list has no TotalCount, only the rows of the first page
+    decide."""
     hidden_groups = list[HiddenGroup]()
     for field_name, count_by_value in group_counts.part_totals.items():
         totals = group_counts.whole_list_totals

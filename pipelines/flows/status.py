@@ -34,7 +34,7 @@ class OpenProblemCounts(TypedDict):
     problems: Annotated[int, "Number of problems."]
     first_seen: Annotated[str, "Time when a run saw the first of the problems, in ISO 8601."]
     last_seen: Annotated[str, "Time when a run saw one of the problems last, in ISO 8601."]
-    run_id: Annotated[str, "Id of the run that saw one of the problems last."]
+    run_id: Annotated[str, "Id of the latest run that saw one of the problems."]
 
 
 class StatusReport(TypedDict):

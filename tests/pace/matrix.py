@@ -119,8 +119,8 @@ class Case:
 
     @property
     def expected_pause_s(self) -> float:
-        """The pause after a refusal (s). If Retry-After is a date, a fixed window pauses for up to a whole window, and
-        other limiters for about one second."""
+        """The pause after a refusal (s). If Retry-After is a date, the pause is the whole window for a fixed-window
+        limiter, and one second for other limiters."""
         if self.pause_s == DATE_PAUSE:
             return self.limiter_span_s if self.limiter_kind == "fixed window" else 1.0
         return self.pause_s or 0.0

@@ -110,7 +110,8 @@ def check_that_no_create_with_a_possible_effect_is_repeated_with_on_unknown_hold
     facts: SimulationFacts,
 ) -> Iterator[str]:
     """Check that a job with `on_unknown: hold` sends no unknown create again. Exceptions: a ledger that was lost or
-    restored, a retry that releases held entries, and a refused create whose subscriber a lagging replica hides."""
+    restored, a retry that releases held entries, and a create that was refused but took effect, if a lagging replica
+    may hide its subscriber."""
     if facts.simulation.scenario.policy.on_unknown != "hold":
         return
     for person_number in facts.person_numbers:
