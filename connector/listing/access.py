@@ -334,7 +334,7 @@ class ListPolicy:
     max_concurrency: int = 512  # enough for 1,000 creates/s at a round trip of half a second
     # An estimate, because the interface document shows no lag. The runs measure the lag.
     quiet_period_s: float = 30.0
-    # An estimate: the longer the time, the more subscribers other programs may create meanwhile.
+    # An estimate. The older a look-up is, the more subscribers other programs may have created since.
     max_lookup_age_s: float = 900.0
     allow_truncated: bool = False  # whether the run accepts a list that may be cut off (architecture 7, rule 7)
     # Whether the run accepts a list whose TotalCount is not the number of its rows (architecture 7, rule 4).

@@ -219,7 +219,7 @@ class Canaries:
     # The creates without a usable answer, each as the key of its base and its identity.
     unknown_entries: set[tuple[int, bytes]] = field(default_factory=set)
     refusal_counts: Counter[str] = field(default_factory=Counter)  # the number of refusals of each kind
-    lost_create_count: int = 0  # number of creates in a row without a usable answer
+    lost_create_count: int = 0  # number of consecutive creates without a usable answer
     has_accepted_create: bool = False  # whether the service has accepted a create of the run
     existing_ids: list[int] = field(default_factory=list)  # ids in answers whose subscribers existed before
     checked_base_count: int = 0  # number of bases in which a created subscriber was looked up at the end of the load

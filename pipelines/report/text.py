@@ -161,8 +161,8 @@ def show_preview(report: Mapping[str, Any], console: PlainConsole) -> None:
 
 
 def _show_samples(samples: Sequence[Mapping[str, object]], console: PlainConsole) -> None:
-    """Show a line for each field, and a column for each sample. Columns that the terminal has no room for follow in
-    another table."""
+    """Show a line for each field, and a column for each sample. Columns that do not fit on the terminal are
+    shown in another table below."""
     from rich.cells import cell_len
     from rich.table import Table
     from rich.text import Text

@@ -78,7 +78,7 @@ def test_an_unknown_create_is_not_sent_again_into_another_account(connector: Con
         ({"list_lag_ms": 1000, "filters": "ignored", "max_limit": 10}, 0.0, "1500ms"),
         ({"list_lag_ms": 2500}, 2.7, "200ms"),
     ],
-    ids=["the list lags and filters do not work", "the list lags as long as in an earlier run"],
+    ids=["the list lags and filters do not work", "the lag of the list is the same as in an earlier run"],
 )
 def test_a_run_waits_until_the_list_shows_the_subscribers_of_the_previous_run(
     connector: Connector, tmp_path: Path, switches: dict[str, Any], recorded_lag_s: float, quiet_period: str
