@@ -207,47 +207,45 @@ class SimulationFacts:
             self.find_quiet_period_start(subscriber.call),
             self.simulation.scenario.quiet_period_s,
         )
-        if subscriber.stored_at <= attempt_ended_at:
-            longest_safe_lag_s = max(2 * quiet_period_s, 2 * self._read_recorded_lag(subscriber.call, attempt_ended_at))
-            return subscriber.shown_at <= attempt_ended_at + longest_safe_lag_s or (
-                self._has_confirmed_create(subscriber.call, attempt_ended_at)
-                and not self._was_changed_row_sent(subscriber.call, attempt_ended_at)
+        if subscriber.stored_at > attempt_ended_at:
+            return (
+                subscriber.stored_at <= attempt_ended_at + quiet_period_s
+                and subscriber.shown_at <= attempt_ended_at + 2 * quiet_period_s
             )
-        return (
-            subscriber.stored_at <= attempt_ended_at + quiet_period_s
-            and subscriber.shown_at <= attempt_ended_at + 2 * quiet_period_s
+        shown_after_s = subscriber.shown_at - attempt_ended_at
+        second_create = self._find_second_create(subscriber.call, attempt_ended_at)
+        if second_create is None:
+            return shown_after_s <= 2 * quiet_period_s
+        recorded_lag_s = self.simulation.run_results[second_create.run_number - 1].largest_lag_s
+        return shown_after_s <= max(2 * quiet_period_s, 2 * recorded_lag_s) or (
+            self._has_confirmed_create_before(second_create, attempt_ended_at)
+            and not self._is_for_changed_row(second_create)
         )
 
-    def _read_recorded_lag(self, call: Call, attempt_ended_at: float) -> float:
-        """Return the largest lag of the list that the ledger had recorded when the run that sent the create again
-        began, in seconds. Return 0 if no run sent the create again."""
-        run_numbers = [
-            create.run_number for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at
-        ]
-        return self.simulation.run_results[run_numbers[0] - 1].largest_lag_s if run_numbers else 0.0
+    def _find_second_create(self, call: Call, attempt_ended_at: float) -> Call | None:
+        """Return the first create of the call's person that was sent after the end of the attempt, or None."""
+        return next(
+            (create for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at), None
+        )
 
-    def _was_changed_row_sent(self, call: Call, attempt_ended_at: float) -> bool:
-        """Return whether the second create of the person was sent for the changed row of a REJECTED entry."""
-        later_creates = [create for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at]
-        return bool(later_creates) and any(
+    def _is_for_changed_row(self, second_create: Call) -> bool:
+        """Return whether the run sent the create for the changed row of a REJECTED entry."""
+        return any(
             (person_number, state_change.earlier_state, state_change.later_state)
-            == (call.person_number, State.REJECTED, State.SENDING)
-            for person_number, state_change in self.simulation.run_results[
-                later_creates[0].run_number - 1
-            ].state_changes
+            == (second_create.person_number, State.REJECTED, State.SENDING)
+            for person_number, state_change in self.simulation.run_results[second_create.run_number - 1].state_changes
         )
 
-    def _has_confirmed_create(self, call: Call, attempt_ended_at: float) -> bool:
-        """Return whether another create was confirmed between the end of the attempt and the second create of the
-        person, in the run that sent the second create."""
-        later_creates = [create for create in self.find_calls(call.person_number) if create.sent_at > attempt_ended_at]
-        return bool(later_creates) and any(
-            other_call.operation == "create"
-            and other_call.run_number == later_creates[0].run_number
-            and other_call.ending in ("200", "201")
-            and other_call.ended_at is not None
-            and attempt_ended_at < other_call.ended_at < later_creates[0].sent_at
-            for other_call in self.simulation.record.calls
+    def _has_confirmed_create_before(self, second_create: Call, attempt_ended_at: float) -> bool:
+        """Return whether the run of `second_create` got the confirmation of another create between the end of the first
+        attempt and `second_create`."""
+        return any(
+            call.operation == "create"
+            and call.run_number == second_create.run_number
+            and call.ending in ("200", "201")
+            and call.ended_at is not None
+            and attempt_ended_at < call.ended_at < second_create.sent_at
+            for call in self.simulation.record.calls
         )
 
 

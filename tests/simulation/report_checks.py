@@ -110,7 +110,7 @@ def check_that_the_changed_count_is_the_number_of_different_rows(facts: Simulati
 
 
 def check_that_each_changed_row_is_reported_with_its_fields(facts: SimulationFacts) -> Iterator[str]:
-    """Check that each changed row is reported once, only with fields whose reported values differ.
+    """Check that each changed row is reported once. The two reported values of each reported field must differ.
 
     The rows of a person have different names. If client_user_id is the identity, the email also has different
     spellings. No other field differs, except the fields of subscribers that other programs created.
