@@ -317,7 +317,7 @@ def sync_command(
 
     request = RunRequest(row_limit, wait_s, is_full, since, shard or SINGLE_SHARD)
 
-    with handle_job_start_errors(path, is_trial=is_dry_run):
+    with handle_job_start_errors(path, is_recorded=not is_dry_run):
         job = override_receipts(load_job(path, os.environ), receipts, format_argument=format_option)
         settings = read_settings(os.environ, job, time_limit_s=time_limit_s, writes_state=not is_dry_run)
         plan = replace(plan_sync(job, settings, request), is_planned=is_dry_run)

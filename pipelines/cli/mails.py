@@ -237,10 +237,10 @@ def mail_command(
         raise ConfigurationError("--test sends an email, and --preview sends none. Use one of the two")
     if preview_dir is not None and preview_count is None:
         raise ConfigurationError("--preview-dir is for --preview N")
-    is_trial = preview_count is not None or test_address is not None  # a trial records nothing
-    with handle_job_start_errors(job_path, is_trial=is_trial):
+    is_recorded = preview_count is None and test_address is None  # a preview and a test email leave no record
+    with handle_job_start_errors(job_path, is_recorded=is_recorded):
         job = load_job(job_path, os.environ)
-        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, writes_state=not is_trial)
+        settings = read_settings(os.environ, job, time_limit_s=time_limit_s, writes_state=is_recorded)
         recipient = None if test_address is None else parse_recipient(test_address, "--test")
         plan = plan_mail(
             job,

@@ -339,13 +339,13 @@ def run_and_notify(flow: Flow, job: Job, settings: Settings, output: Output) -> 
 
 
 @contextmanager
-def handle_job_start_errors(path: Path, *, is_trial: bool = False) -> Iterator[None]:
+def handle_job_start_errors(path: Path, *, is_recorded: bool = True) -> Iterator[None]:
     """If an error ends the context, record for `status` that the job of this file did not run, and send the alert of
-    the job. A trial (a dry run, a preview or a test email) leaves no record and sends no alert."""
+    the job. A run that is not recorded (a dry run, a preview or a test email) sends no alert either."""
     try:
         yield
     except ConnectorError as error:
-        if is_trial:
+        if not is_recorded:
             raise
         import uvloop
 
