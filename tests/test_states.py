@@ -97,5 +97,5 @@ def test_every_transition_of_an_email_is_in_the_table_or_raises() -> None:
                 EMAIL_STATE_MACHINE.decide(state, event)
 
 
-def test_a_rejects_file_can_hold_each_outcome_of_an_email_that_needs_a_person() -> None:
+def test_a_rejects_file_can_hold_each_email_outcome_that_needs_a_person() -> None:
     assert {outcome for outcome in MailOutcome if needs_person(outcome)} <= set(Outcome)

@@ -415,9 +415,10 @@ def read_confirmed_create_visibility(
     that the sweep proves. `seen_ids` are the ids of the confirmed creates that the sweep showed. `previous_seen_ids`
     are the ids of the confirmed creates that the previous sweep showed.
 
-    The service may begin to show two subscribers in the middle of a sweep. Then a late page shows the confirmed create,
-    but the page of the other subscriber was read too early. So if the pages of a complete sweep are from different
-    moments, a confirmed create counts only if the previous sweep also showed the confirmed create.
+    The service may begin to show a confirmed create and another subscriber in the middle of a sweep. Then a later page
+    shows the confirmed create, but the page of the other subscriber was read before. So if the pages of a complete
+    sweep are from different moments, a confirmed create counts only if the previous sweep also showed the confirmed
+    create.
     """
     must_count_all_seen_ids = certificate.reason in _REASONS_THAT_PROVE_A_SNAPSHOT or not certificate.is_complete
     counted_ids = seen_ids if must_count_all_seen_ids else seen_ids & previous_seen_ids

@@ -165,21 +165,21 @@ def _count_duplicates(digests: npt.NDArray[np.uint64], ids: npt.NDArray[np.int64
     return len(np.unique(digests[1:][duplicate_mask]))
 
 
-async def look_up_by_sweep(groups: Sequence[KeyGroup]) -> list[LookupResult]:
+async def look_up_by_sweep(key_groups: Sequence[KeyGroup]) -> list[LookupResult]:
     """Look the keys of each base up by reading the whole list once, and return a result for each base.
 
     Only a complete sweep proves an identity absent. Raises as `read_account_list` does.
     """
-    list_access = groups[0].list_access
+    list_access = key_groups[0].list_access
     list_access.stop.activity = (
-        f"looking for {count(sum(len(group.keys) for group in groups), 'subscriber')} on the list"
+        f"looking for {count(sum(len(key_group.keys) for key_group in key_groups), 'subscriber')} on the list"
     )
     started_at, confirmed_creates = list_access.clock.monotonic(), tuple(list_access.confirmed_creates)
     previous_seen_ids = list_access.state.swept_confirmed_create_ids
-    search_sink = _SearchSink(groups)
+    search_sink = _SearchSink(key_groups)
     confirmed_create_ids = frozenset(create.subscriber_id for create in confirmed_creates)
     certificate, seen_ids = await _sweep_list(
-        [group.list_access for group in groups], search_sink, confirmed_create_ids
+        [key_group.list_access for key_group in key_groups], search_sink, confirmed_create_ids
     )
     visibility = read_confirmed_create_visibility(
         confirmed_creates, seen_ids, previous_seen_ids, certificate, started_at
@@ -198,10 +198,13 @@ class _SearchSink:
     """A sink that looks for subscribers in some bases. `identities` has a set of wanted identities for each base.
     `found_ids` has a dict for each base: the ids that the list shows, by identity."""
 
-    def __init__(self, groups: Sequence[KeyGroup]) -> None:
-        self._readers = [build_reader(group.list_access, sorted({key.field for key in group.keys})) for group in groups]
-        self.identities = [frozenset(key.identity for key in group.keys) for group in groups]
-        self.found_ids: list[dict[bytes, set[int]]] = [{} for _ in groups]
+    def __init__(self, key_groups: Sequence[KeyGroup]) -> None:
+        self._readers = [
+            build_reader(key_group.list_access, sorted({key.field for key in key_group.keys}))
+            for key_group in key_groups
+        ]
+        self.identities = [frozenset(key.identity for key in key_group.keys) for key_group in key_groups]
+        self.found_ids: list[dict[bytes, set[int]]] = [{} for _ in key_groups]
 
     def start_sweep(self, sweep_number: int) -> None:
         """Keep the ids that earlier sweeps found, because one sweep is enough to find a subscriber."""

@@ -22,7 +22,7 @@ class UnresolvedCreate:
     row: LoadRow | None = None  # None: this run has not read the row
     status: int | None = None  # the status of the last answer
     message: str = ""  # the message of the last answer
-    is_of_this_run: bool = False  # whether this run sent the create, after a look-up had shown the subscriber absent
+    is_of_this_run: bool = False  # whether this run sent the create; before, a look-up showed the subscriber absent
     valid_until: float = -inf  # the time until which a create may rely on the last look-up of the subscriber
     # Whether the last attempt was refused. A refused attempt of this run got a 429, or a refusal that may be temporary.
     is_refused: bool = False

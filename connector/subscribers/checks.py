@@ -89,9 +89,9 @@ def _mark_all_valid(cells: pa.Array) -> pa.Array:
 
 
 def mark_not_matching(cells: pa.Array, pattern: str, characters: bytes = b"") -> pa.Array:
-    """Return a boolean for each text: false if the text matches a regular expression, else true. If `characters` is not
-    empty, every text that matches must have at least one of these characters. Then an array without these characters
-    is not searched."""
+    """Return a boolean for each text: false if the text matches a regular expression, else true. To save
+    time, pass `characters` if every matching text has at least one of them. An array that has none of these characters
+    is then not searched."""
     if characters and not contains_any_character(cells, characters):
         return _mark_all_valid(cells)
     return pc.invert(pc.match_substring_regex(cells, pattern))

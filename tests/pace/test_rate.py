@@ -64,7 +64,7 @@ def test_a_sender_sends_no_large_burst_after_an_idle_time(rate: float) -> None:
     assert count_admitted(controller, 30.0 + IDLE_S) <= 1 + 1.1 * rate * BURST_S
 
 
-def test_few_requests_do_not_raise_the_rate_before_a_limit_is_known() -> None:
+def test_a_small_number_of_requests_does_not_raise_the_rate_before_a_limit_is_known() -> None:
     controller = RateController()
 
     for second in range(1000):

@@ -167,7 +167,7 @@ def test_an_inactive_row_has_no_precedence_over_a_row_for_another_base(connector
     assert message == "2 subscribers have rows that disagree on is_active: the inactive row is used (rows 3, 6)"
 
 
-def test_a_run_reads_only_the_rows_up_to_its_limit_if_no_column_fills_is_active(connector: Connector) -> None:
+def test_a_run_with_a_limit_reads_no_further_row_if_the_field_is_active_has_no_column(connector: Connector) -> None:
     write_people(connector, *(f"p{index}@x.org,Pat,DE,yes" for index in range(5)), name="part0.csv")
     write_people(connector, '"never closed', *ROWS, name="part1.csv")
     options = ("--active", "--map", "is_active=", "--base-name", "News", "--quiet-period", "100ms")
